@@ -1,0 +1,88 @@
+#include "rlx/ir/dtype.h"
+
+#include <bit>
+#include <cmath>
+#include <string>
+
+namespace rlx {
+
+std::optional<DType> parse_dtype(std::string_view name) {
+  for (const DTypeInfo& row : kDTypes)
+    if (row.name == name) return row.dtype;
+  return std::nullopt;
+}
+
+DType promote(DType a, DType b) {
+  if (a == b || is_bool(b)) return a;
+  if (is_bool(a)) return b;
+  if (is_complex(a) || is_complex(b)) return DType::C64;
+  if (is_float(a) && is_float(b)) {
+    if (a == DType::F64 || b == DType::F64) return DType::F64;
+    return DType::F32;
+  }
+  if (is_float(a) || is_float(b)) {
+    const DType f = is_float(a) ? a : b, i = is_float(a) ? b : a;
+    return f == DType::F64 || i == DType::I64 ? DType::F64 : DType::F32;
+  }
+  // Two different integers: the wider; mixed signs of equal or larger unsigned width need one step up.
+  const bool same_sign = info(a).is_signed == info(b).is_signed;
+  if (same_sign) return size_of(a) >= size_of(b) ? a : b;
+  const DType u = info(a).is_signed ? b : a, s = info(a).is_signed ? a : b;
+  if (size_of(s) > size_of(u)) return s;
+  return u == DType::U8 ? DType::I16 : DType::I64;
+}
+
+std::string DTypeSet::to_string() const {
+  std::string out;
+  for (const DTypeInfo& row : kDTypes)
+    if (has(row.dtype)) out += (out.empty() ? "" : " ") + std::string(row.name);
+  return out;
+}
+
+float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+float f16_to_float(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
+  const uint32_t exponent = bits >> 10 & 0x1f, mantissa = bits & 0x3ff;
+  if (exponent == 0) {
+    const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
+    return sign ? -magnitude : magnitude;
+  }
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
+  return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+namespace {
+
+// Rounds |value| to a float format with the given mantissa bits and exponent range, half to even, and packs it.
+uint16_t pack(double value, int mantissa_bits, int exponent_bits) {
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const uint16_t infinity = static_cast<uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
+  if (std::isnan(value)) return static_cast<uint16_t>(sign | infinity | 1 << (mantissa_bits - 1));
+  const double magnitude = std::fabs(value);
+  if (std::isinf(magnitude)) return sign | infinity;
+  if (magnitude == 0) return sign;
+  int exponent = std::ilogb(magnitude);
+  if (exponent < 1 - bias) exponent = 1 - bias;
+  // In units of the last place this is exact in double, so nearbyint rounds once, half to even.
+  const double units = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
+  const auto count = static_cast<uint32_t>(units);  // < 2^(mantissa_bits+2)
+  const uint32_t packed =
+      count < 1u << mantissa_bits ? count : count + (static_cast<uint32_t>(exponent + bias - 1) << mantissa_bits);
+  return packed >= infinity ? sign | infinity : static_cast<uint16_t>(sign | packed);
+}
+
+}  // namespace
+
+uint16_t double_to_f16(double value) { return pack(value, 10, 5); }
+uint16_t double_to_bf16(double value) { return pack(value, 7, 8); }
+uint16_t float_to_f16(float value) { return pack(value, 10, 5); }
+
+uint16_t float_to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+}  // namespace rlx

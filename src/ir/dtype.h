@@ -1,0 +1,108 @@
+// Element types. One table row per dtype; everything about a dtype is derived from its row.
+//
+//   size_of(DType::BF16) == 2;  to_string(DType::F32) == "f32";  parse_dtype("i64") == DType::I64
+//
+// A tensor lives in its own dtype: bf16 is two bytes, bool is one byte (0 or 1), c64 is two f32 (re, im).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <complex>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace rlx {
+
+enum class DType : uint8_t { F32, F16, BF16, F64, I8, I16, I32, I64, U8, U32, Bool, C64 };
+
+inline constexpr int kDTypeCount = 12;
+
+enum class DTypeClass : uint8_t { boolean, integer, floating, complex };
+
+struct DTypeInfo {
+  DType dtype;
+  std::string_view name;
+  int bytes;
+  DTypeClass cls;
+  bool is_signed;
+};
+
+inline constexpr std::array<DTypeInfo, kDTypeCount> kDTypes{{
+    {DType::F32, "f32", 4, DTypeClass::floating, true},
+    {DType::F16, "f16", 2, DTypeClass::floating, true},
+    {DType::BF16, "bf16", 2, DTypeClass::floating, true},
+    {DType::F64, "f64", 8, DTypeClass::floating, true},
+    {DType::I8, "i8", 1, DTypeClass::integer, true},
+    {DType::I16, "i16", 2, DTypeClass::integer, true},
+    {DType::I32, "i32", 4, DTypeClass::integer, true},
+    {DType::I64, "i64", 8, DTypeClass::integer, true},
+    {DType::U8, "u8", 1, DTypeClass::integer, false},
+    {DType::U32, "u32", 4, DTypeClass::integer, false},
+    {DType::Bool, "bool", 1, DTypeClass::boolean, false},
+    {DType::C64, "c64", 8, DTypeClass::complex, true},
+}};
+
+constexpr const DTypeInfo& info(DType d) { return kDTypes[static_cast<size_t>(d)]; }
+constexpr int size_of(DType d) { return info(d).bytes; }
+constexpr std::string_view to_string(DType d) { return info(d).name; }
+constexpr bool is_float(DType d) { return info(d).cls == DTypeClass::floating; }
+constexpr bool is_int(DType d) { return info(d).cls == DTypeClass::integer; }
+constexpr bool is_bool(DType d) { return d == DType::Bool; }
+constexpr bool is_complex(DType d) { return d == DType::C64; }
+constexpr bool is_differentiable(DType d) { return is_float(d) || is_complex(d); }
+
+std::optional<DType> parse_dtype(std::string_view name);
+
+// The dtype that holds both (used by Python and by hints in messages; builders never promote).
+DType promote(DType a, DType b);
+
+// A set of dtypes, as ops declare what they take.
+class DTypeSet {
+ public:
+  constexpr DTypeSet() = default;
+  constexpr DTypeSet(std::initializer_list<DType> list) {
+    for (DType d : list) bits_ |= 1u << static_cast<int>(d);
+  }
+  constexpr bool has(DType d) const { return bits_ >> static_cast<int>(d) & 1u; }
+  constexpr DTypeSet operator|(DTypeSet o) const { return from(bits_ | o.bits_); }
+  constexpr bool operator==(const DTypeSet&) const = default;
+  std::string to_string() const;
+
+ private:
+  static constexpr DTypeSet from(uint32_t bits) {
+    DTypeSet s;
+    s.bits_ = bits;
+    return s;
+  }
+  uint32_t bits_ = 0;
+};
+
+inline constexpr DTypeSet kFloats{DType::F32, DType::F16, DType::BF16, DType::F64};
+inline constexpr DTypeSet kInts{DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U32};
+inline constexpr DTypeSet kBools{DType::Bool};
+inline constexpr DTypeSet kComplex{DType::C64};
+inline constexpr DTypeSet kReals = kFloats | kInts;
+inline constexpr DTypeSet kNumbers = kReals | kComplex;
+inline constexpr DTypeSet kInexact = kFloats | kComplex;
+inline constexpr DTypeSet kAllDTypes = kNumbers | kBools;
+
+// f16 and bf16 bits to and from float; round to nearest even, overflow to infinity, NaN stays NaN.
+float f16_to_float(uint16_t bits);
+uint16_t float_to_f16(float value);
+float bf16_to_float(uint16_t bits);
+uint16_t float_to_bf16(float value);
+// From double, rounding once.
+uint16_t double_to_f16(double value);
+uint16_t double_to_bf16(double value);
+
+}  // namespace rlx
+
+template <>
+struct fmt::formatter<rlx::DType> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(rlx::DType d, Context& ctx) const {
+    return fmt::formatter<std::string_view>::format(rlx::to_string(d), ctx);
+  }
+};
