@@ -1,0 +1,33 @@
+// Which vector instruction set the native kernels run on.
+//
+// Kernels that need wide vectors are written once, as templates over the vector width, and compiled
+// once per Isa (files *_baseline.cc, *_avx2.cc, *_avx512.cc). host_isa() picks the best one this
+// machine has.
+//
+//   const Isa isa = host_isa();            // Isa::Avx512 on a server of today
+//   MatmulPlan::make(problem, Isa::Avx2);  // tests run every Isa that the host supports
+//
+// A result depends on the Isa (it sets the order in which lanes are summed), never on the number of
+// threads.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace rlx::cpu {
+
+enum class Isa : uint8_t {
+  Baseline,  // 16-byte vectors: what every machine of this architecture has
+  Avx2,      // AVX2 with FMA and F16C
+  Avx512,    // AVX-512 F, BW, DQ, VL
+};
+
+// The best instruction set of this machine and operating system; asked once.
+Isa host_isa();
+
+// Whether this machine can run kernels compiled for `isa`.
+bool isa_supported(Isa isa);
+
+std::string_view isa_name(Isa isa);
+
+}  // namespace rlx::cpu
