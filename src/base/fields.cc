@@ -1,0 +1,19 @@
+#include "rlx/base/fields.h"
+
+namespace rlx {
+
+uint64_t Attrs::hash() const {
+  uint64_t h = 0;
+  for (const FieldInfo& f : fields()) h = mix(h, f.hash(data()));
+  return h;
+}
+
+bool operator==(const Attrs& a, const Attrs& b) {
+  if (a.type_ != b.type_) return false;
+  if (a.data_ == b.data_) return true;
+  for (const FieldInfo& f : a.fields())
+    if (!f.equal(a.data(), b.data())) return false;
+  return true;
+}
+
+}  // namespace rlx

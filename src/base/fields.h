@@ -1,0 +1,265 @@
+// Fields: an attribute struct lists its members once; text, hash, equality, docs and keywords follow from it.
+//
+//   struct ReduceAttrs {
+//     Ints axes;
+//     bool keepdims = false;
+//     static constexpr auto fields() {
+//       return std::tuple{field("axes", &ReduceAttrs::axes), field("keepdims", &ReduceAttrs::keepdims)};
+//     }
+//   };
+//
+// A member type takes part when Codec<T> exists: bool, int64_t, double, std::string, enums with
+// `enum_names(T)`, vectors and optionals of these here; dims, dtypes, tensors and graph bodies in ir/.
+// Floats compare and hash by bits and print so that they read back exactly.
+#pragma once
+
+#include <bit>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <typeinfo>
+#include <vector>
+
+#include "rlx/base/hash.h"
+#include "rlx/base/lexer.h"
+
+namespace rlx {
+
+using Ints = std::vector<int64_t>;
+
+template <class Struct, class T>
+struct Field {
+  std::string_view name;
+  T Struct::*member;
+};
+
+template <class Struct, class T>
+constexpr Field<Struct, T> field(std::string_view name, T Struct::*member) {
+  return {name, member};
+}
+
+// What a codec may need from outside: where constants too large for text live, and the ops that bodies may use.
+struct TextStore;
+class OpTable;
+struct Printer {
+  std::string out;
+  TextStore* store = nullptr;
+  int indent = 0;
+};
+struct Reader {
+  Lexer lex;
+  const TextStore* store = nullptr;
+  const OpTable* table = nullptr;
+};
+
+template <class T>
+struct Codec;
+
+template <>
+struct Codec<bool> {
+  static std::string type() { return "bool"; }
+  static void print(Printer& p, bool v) { p.out += v ? "true" : "false"; }
+  static void read(Reader& r, bool& v) {
+    if (r.lex.accept("true")) v = true;
+    else if (r.lex.accept("false")) v = false;
+    else r.lex.error("expected true or false");
+  }
+  static uint64_t hash(bool v) { return v; }
+  static bool equal(bool a, bool b) { return a == b; }
+};
+
+template <>
+struct Codec<int64_t> {
+  static std::string type() { return "int"; }
+  static void print(Printer& p, int64_t v) { p.out += std::to_string(v); }
+  static void read(Reader& r, int64_t& v) { v = r.lex.integer(); }
+  static uint64_t hash(int64_t v) { return static_cast<uint64_t>(v); }
+  static bool equal(int64_t a, int64_t b) { return a == b; }
+};
+
+template <>
+struct Codec<double> {
+  static std::string type() { return "float"; }
+  static void print(Printer& p, double v) { p.out += number_text(v); }
+  static void read(Reader& r, double& v) { v = r.lex.number(); }
+  static uint64_t hash(double v) { return std::bit_cast<uint64_t>(v); }
+  static bool equal(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+};
+
+template <>
+struct Codec<std::string> {
+  static std::string type() { return "string"; }
+  static void print(Printer& p, const std::string& v) { p.out += quote(v); }
+  static void read(Reader& r, std::string& v) { v = r.lex.quoted(); }
+  static uint64_t hash(const std::string& v) { return hash_text(v); }
+  static bool equal(const std::string& a, const std::string& b) { return a == b; }
+};
+
+// Enums: `constexpr std::span<const std::string_view> enum_names(E)` found by argument-dependent look-up.
+template <class E>
+  requires std::is_enum_v<E>
+struct Codec<E> {
+  static std::string type() {
+    std::string out;
+    for (std::string_view n : enum_names(E{})) out += (out.empty() ? "" : "|") + std::string(n);
+    return out;
+  }
+  static void print(Printer& p, E v) { p.out += enum_names(v)[static_cast<size_t>(v)]; }
+  static void read(Reader& r, E& v) {
+    auto names = enum_names(v);
+    for (size_t i = 0; i < names.size(); ++i)
+      if (r.lex.accept(names[i])) {
+        v = static_cast<E>(i);
+        return;
+      }
+    r.lex.error("expected one of " + type());
+  }
+  static uint64_t hash(E v) { return static_cast<uint64_t>(v); }
+  static bool equal(E a, E b) { return a == b; }
+};
+
+template <class T>
+struct Codec<std::vector<T>> {
+  static std::string type() { return "[" + Codec<T>::type() + "]"; }
+  static void print(Printer& p, const std::vector<T>& v) {
+    p.out += '[';
+    for (size_t i = 0; i < v.size(); ++i) {
+      if (i) p.out += ", ";
+      Codec<T>::print(p, v[i]);
+    }
+    p.out += ']';
+  }
+  static void read(Reader& r, std::vector<T>& v) {
+    v.clear();
+    r.lex.expect("[");
+    if (r.lex.accept("]")) return;
+    do {
+      T item{};
+      Codec<T>::read(r, item);
+      v.push_back(std::move(item));
+    } while (r.lex.accept(","));
+    r.lex.expect("]");
+  }
+  static uint64_t hash(const std::vector<T>& v) {
+    uint64_t h = v.size();
+    for (const T& item : v) h = mix(h, Codec<T>::hash(item));
+    return h;
+  }
+  static bool equal(const std::vector<T>& a, const std::vector<T>& b) {
+    if (a.size() != b.size()) return false;
+    for (size_t i = 0; i < a.size(); ++i)
+      if (!Codec<T>::equal(a[i], b[i])) return false;
+    return true;
+  }
+};
+
+template <class T>
+struct Codec<std::optional<T>> {
+  static std::string type() { return Codec<T>::type() + "?"; }
+  static void print(Printer& p, const std::optional<T>& v) {
+    if (v) Codec<T>::print(p, *v);
+    else p.out += "none";
+  }
+  static void read(Reader& r, std::optional<T>& v) {
+    v.reset();
+    if (r.lex.accept("none")) return;
+    v.emplace();
+    Codec<T>::read(r, *v);
+  }
+  static uint64_t hash(const std::optional<T>& v) { return v ? mix(1, Codec<T>::hash(*v)) : 0; }
+  static bool equal(const std::optional<T>& a, const std::optional<T>& b) {
+    return a.has_value() == b.has_value() && (!a || Codec<T>::equal(*a, *b));
+  }
+};
+
+// An attribute struct with its type erased.
+struct FieldInfo {
+  std::string_view name;
+  std::string (*type)();
+  void (*print)(Printer&, const void* attrs);
+  void (*read)(Reader&, void* attrs);
+  uint64_t (*hash)(const void* attrs);
+  bool (*equal)(const void* a, const void* b);
+  const std::type_info* member_type;
+  void* (*member)(void* attrs);
+};
+
+struct AttrType {
+  std::span<const FieldInfo> (*fields)();
+  std::shared_ptr<void> (*make)();
+  std::shared_ptr<void> (*copy)(const void*);
+};
+
+struct NoAttrs {
+  static constexpr auto fields() { return std::tuple{}; }
+};
+
+namespace detail {
+
+template <class A, size_t I>
+FieldInfo field_info() {
+  using F = std::tuple_element_t<I, decltype(A::fields())>;
+  using T = std::remove_reference_t<decltype(std::declval<A>().*(std::declval<F>().member))>;
+  static constexpr auto get = [] { return std::get<I>(A::fields()); };
+  return {
+      get().name,
+      &Codec<T>::type,
+      [](Printer& p, const void* a) { Codec<T>::print(p, static_cast<const A*>(a)->*(get().member)); },
+      [](Reader& r, void* a) { Codec<T>::read(r, static_cast<A*>(a)->*(get().member)); },
+      [](const void* a) { return Codec<T>::hash(static_cast<const A*>(a)->*(get().member)); },
+      [](const void* a, const void* b) {
+        return Codec<T>::equal(static_cast<const A*>(a)->*(get().member), static_cast<const A*>(b)->*(get().member));
+      },
+      &typeid(T),
+      [](void* a) -> void* { return &(static_cast<A*>(a)->*(get().member)); },
+  };
+}
+
+template <class A>
+std::span<const FieldInfo> fields_of() {
+  static const auto list = []<size_t... I>(std::index_sequence<I...>) {
+    return std::vector<FieldInfo>{field_info<A, I>()...};
+  }(std::make_index_sequence<std::tuple_size_v<decltype(A::fields())>>{});
+  return list;
+}
+
+}  // namespace detail
+
+template <class A>
+inline constexpr AttrType kAttrType{
+    &detail::fields_of<A>,
+    []() -> std::shared_ptr<void> { return std::make_shared<A>(); },
+    [](const void* a) -> std::shared_ptr<void> { return std::make_shared<A>(*static_cast<const A*>(a)); },
+};
+
+// A value of some attribute struct: immutable, shared, compared by content.
+class Attrs {
+ public:
+  Attrs() : Attrs(NoAttrs{}) {}
+  template <class A>
+    requires requires { A::fields(); }
+  Attrs(A attrs)  // NOLINT: implicit by design
+      : type_(&kAttrType<A>), data_(std::make_shared<const A>(std::move(attrs))) {}
+  Attrs(const AttrType* type, std::shared_ptr<const void> data) : type_(type), data_(std::move(data)) {}
+
+  template <class A>
+  const A& get() const {
+    check(type_ == &kAttrType<A>, "attributes read as the wrong type");
+    return *static_cast<const A*>(data_.get());
+  }
+  const AttrType* type() const { return type_; }
+  const void* data() const { return data_.get(); }
+  std::span<const FieldInfo> fields() const { return type_->fields(); }
+  std::shared_ptr<void> copy() const { return type_->copy(data_.get()); }
+  uint64_t hash() const;
+  friend bool operator==(const Attrs& a, const Attrs& b);
+
+ private:
+  const AttrType* type_;
+  std::shared_ptr<const void> data_;
+};
+
+}  // namespace rlx

@@ -1,0 +1,239 @@
+#include "rlx/ir/builder.h"
+
+#include <algorithm>
+
+#include "rlx/ir/verify.h"
+
+namespace rlx {
+
+namespace op {
+
+namespace {
+Types infer_leaf(const InferArgs& a) {
+  const auto& leaf = a.get<LeafAttrs>();
+  user_check(!leaf.name.empty(), "leaf-name", "{}: a leaf needs a name", a.op.name);
+  for (const Dim& d : leaf.shape)
+    user_check(!d.is_static() || d.value() >= 0, "negative-dim", "{} \"{}\": a dim cannot be {}", a.op.name, leaf.name, d);
+  return {{leaf.dtype, leaf.shape}};
+}
+}  // namespace
+
+constinit const Op<LeafAttrs> input = OpDef{
+    .name = "input",
+    .doc = "A tensor bound by name at each run.",
+    .reference = "Input",
+    .kind = Kind::leaf,
+    .arity = 0,
+    .infer = infer_leaf,
+};
+
+constinit const Op<LeafAttrs> param = OpDef{
+    .name = "param",
+    .doc = "A persistent tensor bound by name once; updates may write it.",
+    .reference = "Param",
+    .kind = Kind::leaf,
+    .arity = 0,
+    .infer = infer_leaf,
+};
+
+constinit const Op<ConstantAttrs> constant = OpDef{
+    .name = "constant",
+    .doc = "A tensor known when the program is built.",
+    .reference = "Constant",
+    .kind = Kind::leaf,
+    .arity = 0,
+    .infer = [](const InferArgs& a) -> Types { return {a.get<ConstantAttrs>().value.type()}; },
+    .eval = [](const EvalArgs& e) -> Tensors { return {e.get<ConstantAttrs>().value}; },
+};
+
+}  // namespace op
+
+namespace {
+
+std::string describe(const Graph& g, Operands in) {
+  std::string out;
+  for (Value v : in) out += (out.empty() ? "" : ", ") + (v.valid() ? g.type(v).to_string() : "none");
+  return out;
+}
+
+void check_operands(const Graph& g, const OpDef& op, Operands in) {
+  const int n = static_cast<int>(in.size());
+  if (op.arity == kVariadic)
+    user_check(n >= op.min_arity, "arity", "{}: takes at least {} operands, got {}", op.name, op.min_arity, n);
+  else
+    user_check(n == op.arity || (op.min_arity && n >= op.min_arity && n <= op.arity), "arity",
+               "{}: takes {} operands, got {}", op.name, op.arity, n);
+  for (Value v : in)
+    user_check(v.node >= 0 && v.node < g.size() && v.index >= 0 &&
+                   v.index < static_cast<int32_t>(g.node(v).out.size()),
+               "operand-value", "{}: operand {} is not a value of this graph", op.name, v);
+  if (n > 0)
+    user_check(op.dtypes.has(g.type(in[0]).dtype), "dtype", "{}: does not take {}; allowed are {} (operands: {})",
+               op.name, g.type(in[0]).dtype, op.dtypes.to_string(), describe(g, in));
+}
+
+}  // namespace
+
+Builder::Builder(std::string name) { graph_.name = std::move(name); }
+
+const Type& Builder::type(Value v) const {
+  user_check(v.node >= 0 && v.node < graph_.size() && v.index >= 0 &&
+                 v.index < static_cast<int32_t>(graph_.node(v).out.size()),
+             "operand-value", "{} is not a value of graph \"{}\"", v, graph_.name);
+  return graph_.type(v);
+}
+
+Values Builder::emit(const OpDef& op, Attrs attrs, Operands in) {
+  user_check(attrs.type() == op.attr_type, "attributes", "{}: attributes of another op", op.name);
+  check_operands(graph_, op, in);
+  Types types;
+  for (Value v : in) types.push_back(graph_.type(v));
+  if (op.normalise) {
+    std::shared_ptr<void> copy = attrs.copy();
+    op.normalise(copy.get(), op.name, types);
+    attrs = Attrs(op.attr_type, std::move(copy));
+  }
+  Node n{&op, std::move(attrs), {in.begin(), in.end()}, {}, {label_, pass_}};
+  n.out = op.infer(InferArgs{op, n.attrs, types});
+  graph_.nodes.push_back(std::move(n));
+  Values results;
+  for (size_t i = 0; i < graph_.nodes.back().out.size(); ++i)
+    results.push_back({graph_.size() - 1, static_cast<int32_t>(i)});
+  return results;
+}
+
+Value emit(Builder& b, const OpDef& op, Attrs attrs, std::initializer_list<Value> in) {
+  return b.emit(op, std::move(attrs), {in.begin(), in.size()})[0];
+}
+
+Values Builder::clone(const Node& n, Operands in) {
+  const std::string label = label_, pass = pass_;
+  if (!n.origin.label.empty()) label_ = n.origin.label;
+  if (!n.origin.pass.empty()) pass_ = n.origin.pass;
+  Values out = emit(*n.op, n.attrs, in);
+  label_ = label, pass_ = pass;
+  return out;
+}
+
+Values Builder::inline_graph(const Graph& body, Operands inputs) {
+  std::vector<Values> map(body.nodes.size());
+  size_t next = 0;
+  for (size_t i = 0; i < body.nodes.size(); ++i) {
+    const Node& n = body.nodes[i];
+    if (n.op == &op::input) {
+      check(next < inputs.size(), "inline_graph: too few inputs for \"{}\"", body.name);
+      map[i] = {inputs[next++]};
+      continue;
+    }
+    Values in;
+    for (Value v : n.in) in.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+    map[i] = clone(n, in);
+  }
+  check(next == inputs.size(), "inline_graph: too many inputs for \"{}\"", body.name);
+  Values out;
+  for (Value v : body.outputs) out.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+  return out;
+}
+
+Value Builder::input(std::string name, Type type) {
+  return op::input(*this, {}, {std::move(name), type.dtype, type.shape});
+}
+Value Builder::param(std::string name, Type type) {
+  return op::param(*this, {}, {std::move(name), type.dtype, type.shape});
+}
+Value Builder::constant(Tensor value) { return op::constant(*this, {}, {std::move(value)}); }
+
+void Builder::update(std::string param, Value v) {
+  const Value leaf = graph_.find_leaf(param);
+  user_check(leaf.valid() && graph_.node(leaf).op == &op::param, "update-target",
+             "update: there is no parameter \"{}\"", param);
+  user_check(type(v) == graph_.type(leaf), "update-type", "update: parameter \"{}\" is {}, the new value is {}", param,
+             graph_.type(leaf), type(v));
+  for (const Update& u : graph_.updates)
+    user_check(u.param != param, "update-twice", "update: parameter \"{}\" is updated twice", param);
+  graph_.updates.push_back({std::move(param), v});
+}
+
+Graph Builder::finish() {
+  verify(graph_);
+  return std::move(graph_);
+}
+
+namespace {
+
+// Rebuilds g node by node; `attrs` may replace attributes, `keep` may drop nodes.
+Graph rebuild(const Graph& g, FunctionRef<Attrs(const Node&)> attrs, FunctionRef<bool(int32_t)> keep) {
+  Builder b(g.name);
+  std::vector<Values> map(g.nodes.size());
+  auto at = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+  for (int32_t i = 0; i < g.size(); ++i) {
+    if (!keep(i)) continue;
+    const Node& n = g.nodes[static_cast<size_t>(i)];
+    Values in;
+    for (Value v : n.in) in.push_back(at(v));
+    b.set_origin(n.origin);
+    map[static_cast<size_t>(i)] = b.emit(*n.op, attrs(n), in);
+  }
+  Graph out = std::move(b.mutable_graph());
+  for (Value v : g.outputs) out.outputs.push_back(at(v));
+  for (const Update& u : g.updates) out.updates.push_back({u.param, at(u.value)});
+  return out;
+}
+
+Attrs bind_attrs(const Attrs& attrs, const DimBinding& binding) {
+  std::shared_ptr<void> copy;
+  for (const FieldInfo& f : attrs.fields()) {
+    const bool dims = *f.member_type == typeid(Shape), dim = *f.member_type == typeid(Dim),
+               body = *f.member_type == typeid(Body);
+    if (!dims && !dim && !body) continue;
+    if (!copy) copy = attrs.copy();
+    void* member = f.member(copy.get());
+    if (dims) *static_cast<Shape*>(member) = static_cast<Shape*>(member)->bind(binding);
+    if (dim) *static_cast<Dim*>(member) = static_cast<Dim*>(member)->bind(binding);
+    if (body) *static_cast<Body*>(member) = Body(bind(**static_cast<Body*>(member), binding));
+  }
+  return copy ? Attrs(attrs.type(), std::move(copy)) : attrs;
+}
+
+}  // namespace
+
+Graph bind(const Graph& g, const DimBinding& binding) {
+  for (const auto& [symbol, size] : binding)
+    user_check(size >= 0, "bind-size", "bind: symbol ?{} cannot be {}", symbol, size);
+  return rebuild(
+      g, [&](const Node& n) { return bind_attrs(n.attrs, binding); }, [](int32_t) { return true; });
+}
+
+Graph drop_dead(const Graph& g) {
+  std::vector<bool> live(g.nodes.size(), false);
+  for (Value v : g.outputs) live[static_cast<size_t>(v.node)] = true;
+  for (const Update& u : g.updates) {
+    live[static_cast<size_t>(u.value.node)] = true;
+    if (Value leaf = g.find_leaf(u.param); leaf.valid()) live[static_cast<size_t>(leaf.node)] = true;
+  }
+  for (size_t i = g.nodes.size(); i-- > 0;) {
+    if (g.nodes[i].op == &op::input) live[i] = true;
+    if (!live[i]) continue;
+    for (Value v : g.nodes[i].in) live[static_cast<size_t>(v.node)] = true;
+  }
+  if (std::all_of(live.begin(), live.end(), [](bool b) { return b; })) return g;
+  return rebuild(
+      g, [](const Node& n) { return n.attrs; }, [&](int32_t i) { return live[static_cast<size_t>(i)]; });
+}
+
+void OpTable::add(const OpDef& op, std::string_view family) {
+  user_check(!by_name_.contains(op.name), "op-name", "an op named {} exists already", op.name);
+  by_name_[op.name] = &op;
+  entries_.push_back({&op, family});
+}
+
+void OpTable::add(const Family& family) {
+  for (const OpDef* op : family.ops) add(*op, family.name);
+}
+
+const OpDef* OpTable::find(std::string_view name) const {
+  auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : it->second;
+}
+
+}  // namespace rlx

@@ -1,0 +1,76 @@
+// Builder: appends checked nodes to a graph. Every node's types are inferred; bad operands raise Error(user) that names the
+// op, the operand types and what is allowed, and leave the graph as it was.
+//
+//   Builder b("mlp");
+//   Value x = b.input("x", {DType::F32, {8, 4}}), w = b.param("w", {DType::F32, {4, 2}});
+//   b.output(op::tanh(b, op::matmul(b, x, w)));
+//   Graph g = b.finish();                       // verified
+#pragma once
+
+#include <unordered_map>
+
+#include "rlx/ir/op.h"
+
+namespace rlx {
+
+class Builder {
+ public:
+  explicit Builder(std::string name = "main");
+
+  Value input(std::string name, Type type);
+  Value param(std::string name, Type type);
+  Value constant(Tensor value);
+  Value constant(DType dtype, Complex value, const Shape& shape = {});  // a scalar broadcast to shape
+  Value constant_like(Value x, Complex value) { return constant(type(x).dtype, value); }  // rank 0, x's dtype
+  Value zeros_like(Value x);
+
+  // Appends a node; returns its results.
+  Values emit(const OpDef& op, Attrs attrs, Operands in);
+  // Appends a copy of `n` (of any graph) on other operands, with types inferred anew.
+  Values clone(const Node& n, Operands in);
+  // Appends the nodes of `body` with its inputs bound in order; returns the values of its outputs.
+  Values inline_graph(const Graph& body, Operands inputs);
+
+  void output(Value v) { graph_.outputs.push_back(v); }
+  void update(std::string param, Value v);
+  // Sets the label of nodes made from now on; returns the previous one.
+  std::string set_label(std::string label) { return std::exchange(label_, std::move(label)); }
+  std::string set_pass(std::string pass) { return std::exchange(pass_, std::move(pass)); }
+  void set_origin(const Origin& o) { label_ = o.label, pass_ = o.pass; }
+
+  const Type& type(Value v) const;
+  const Shape& shape(Value v) const { return type(v).shape; }
+  const Node& node(Value v) const { return graph_.node(v); }
+  const Graph& graph() const { return graph_; }
+  Graph& mutable_graph() { return graph_; }
+  Graph finish();  // verifies and hands the graph over
+
+ private:
+  Graph graph_;
+  std::string label_, pass_;
+};
+
+// Labels nodes while it lives:  Label scope(b, "layer0");
+class Label {
+ public:
+  Label(Builder& b, std::string label) : b_(b), saved_(b.set_label(std::move(label))) {}
+  ~Label() { b_.set_label(std::move(saved_)); }
+  Label(const Label&) = delete;
+
+ private:
+  Builder& b_;
+  std::string saved_;
+};
+
+// The three leaves; defined in ir because graphs need them.
+namespace op {
+extern const Op<LeafAttrs> input, param;
+extern const Op<ConstantAttrs> constant;
+}  // namespace op
+
+// Substitutes sizes for symbols in all types and attributes, bodies included, and infers everything anew.
+Graph bind(const Graph& g, const DimBinding& binding);
+// Removes what no output or update needs; `input` leaves stay in the signature.
+Graph drop_dead(const Graph& g);
+
+}  // namespace rlx

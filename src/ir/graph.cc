@@ -1,0 +1,100 @@
+#include "rlx/ir/graph.h"
+
+#include <algorithm>
+
+#include "rlx/ir/builder.h"
+
+namespace rlx {
+
+namespace {
+std::vector<Value> leaves(const Graph& g, const OpDef* op) {
+  std::vector<Value> out;
+  for (int32_t i = 0; i < g.size(); ++i)
+    if (g.nodes[static_cast<size_t>(i)].op == op) out.push_back({i, 0});
+  return out;
+}
+}  // namespace
+
+std::vector<Value> Graph::inputs() const { return leaves(*this, &op::input); }
+std::vector<Value> Graph::params() const { return leaves(*this, &op::param); }
+
+Value Graph::find_leaf(std::string_view leaf) const {
+  for (int32_t i = 0; i < size(); ++i) {
+    const Node& n = nodes[static_cast<size_t>(i)];
+    if ((n.op == &op::input || n.op == &op::param) && n.get<LeafAttrs>().name == leaf) return {i, 0};
+  }
+  return kNone;
+}
+
+std::vector<Type> Graph::output_types() const {
+  std::vector<Type> out;
+  for (Value v : outputs) out.push_back(type(v));
+  return out;
+}
+
+std::vector<std::string> Graph::symbols() const {
+  std::vector<std::string> names;
+  for (const Node& n : nodes) {
+    for (const Type& t : n.out)
+      for (const Dim& d : t.shape) d.collect_symbols(names);
+    for (const FieldInfo& f : n.attrs.fields())
+      if (*f.member_type == typeid(Body))
+        for (const std::string& s :
+             static_cast<const Body*>(f.member(const_cast<void*>(n.attrs.data())))->graph->symbols())
+          if (std::find(names.begin(), names.end(), s) == names.end()) names.push_back(s);
+  }
+  return names;
+}
+
+uint64_t Graph::hash() const {
+  uint64_t h = hash_text(name);
+  for (const Node& n : nodes) {
+    h = mix(h, hash_text(n.op->name));
+    h = mix(h, n.attrs.hash());
+    for (Value v : n.in) h = mix(h, static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index));
+  }
+  for (Value v : outputs) h = mix(h, static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index));
+  for (const Update& u : updates) h = mix(mix(h, hash_text(u.param)), static_cast<uint64_t>(u.value.node));
+  return h;
+}
+
+bool operator==(const Node& a, const Node& b) {
+  return a.op == b.op && a.in == b.in && a.out == b.out && a.origin == b.origin && a.attrs == b.attrs;
+}
+
+bool operator==(const Graph& a, const Graph& b) {
+  return a.name == b.name && a.outputs == b.outputs && a.updates == b.updates && a.nodes == b.nodes;
+}
+
+Body::Body() : graph(std::make_shared<const Graph>()) {}
+Body::Body(Graph g) : graph(std::make_shared<const Graph>(std::move(g))) {}
+
+Uses::Uses(const Graph& g) : counts_(g.nodes.size()), users_(g.nodes.size()), output_(g.nodes.size(), false) {
+  for (size_t i = 0; i < g.nodes.size(); ++i) counts_[i].assign(g.nodes[i].out.size(), 0);
+  auto count = [&](Value v) { ++counts_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+  for (size_t i = 0; i < g.nodes.size(); ++i)
+    for (Value v : g.nodes[i].in) {
+      count(v);
+      auto& list = users_[static_cast<size_t>(v.node)];
+      if (list.empty() || list.back() != static_cast<int32_t>(i)) list.push_back(static_cast<int32_t>(i));
+    }
+  auto keep = [&](Value v) {
+    count(v);
+    output_[static_cast<size_t>(v.node)] = true;
+  };
+  for (Value v : g.outputs) keep(v);
+  for (const Update& u : g.updates) keep(u.value);
+}
+
+int Uses::count(int32_t node) const {
+  int n = 0;
+  for (int c : counts_[static_cast<size_t>(node)]) n += c;
+  return n;
+}
+
+std::string to_string(Value v) {
+  if (!v.valid()) return "none";
+  return v.index ? fmt::format("%{}:{}", v.node, v.index) : fmt::format("%{}", v.node);
+}
+
+}  // namespace rlx

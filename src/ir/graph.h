@@ -1,0 +1,147 @@
+// Graph: a tensor program as a value.
+//
+//   Builder b("double");                         // builder.h
+//   Value x = b.input("x", {DType::F32, {4}});
+//   b.output(op::add(b, x, x));
+//   Graph g = b.finish();
+//   print(g);                                    // text.h
+//
+// Nodes stand in topological order: the operands of a node come before it. A node has one or more results; a Value names
+// one of them. Graphs are pure; what a run shall write back is listed in `updates` (parameter <- value). Bodies of control
+// flow and regions are graphs inside attributes; their inputs are bound in order.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rlx/base/fields.h"
+#include "rlx/ir/shape.h"
+#include "rlx/ir/tensor.h"
+
+namespace rlx {
+
+struct OpDef;
+
+struct Value {
+  int32_t node = -1;
+  int32_t index = 0;
+  bool valid() const { return node >= 0; }
+  explicit operator bool() const { return valid(); }
+  auto operator<=>(const Value&) const = default;
+};
+
+inline constexpr Value kNone{};  // no value; as a tangent or cotangent: a symbolic zero
+
+// Where a node comes from: the user's label (a block, a layer) and the pass or transform that made it.
+struct Origin {
+  std::string label;
+  std::string pass;
+  bool operator==(const Origin&) const = default;
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<Value> in;
+  std::vector<Type> out;
+  Origin origin;
+
+  template <class A>
+  const A& get() const {
+    return attrs.get<A>();
+  }
+  const Type& type() const { return out[0]; }
+};
+
+struct Update {
+  std::string param;
+  Value value;
+  bool operator==(const Update&) const = default;
+};
+
+class Graph {
+ public:
+  std::string name;
+  std::vector<Node> nodes;
+  std::vector<Value> outputs;
+  std::vector<Update> updates;
+
+  const Node& node(Value v) const { return nodes[static_cast<size_t>(v.node)]; }
+  const Type& type(Value v) const { return node(v).out[static_cast<size_t>(v.index)]; }
+  int32_t size() const { return static_cast<int32_t>(nodes.size()); }
+
+  std::vector<Value> inputs() const;  // the `input` leaves in order
+  std::vector<Value> params() const;  // the `param` leaves in order
+  Value find_leaf(std::string_view name) const;  // input or param of that name, or kNone
+  std::vector<Type> output_types() const;
+  std::vector<std::string> symbols() const;  // of all shapes, bodies included
+
+  uint64_t hash() const;
+};
+
+// Deep structural equality: names, ops, attributes (bodies too), operands, types, origins, outputs, updates.
+bool operator==(const Graph& a, const Graph& b);
+bool operator==(const Node& a, const Node& b);
+
+// A nested graph as an attribute.
+struct Body {
+  std::shared_ptr<const Graph> graph;
+  Body();
+  Body(Graph g);  // NOLINT: implicit by design
+  const Graph& operator*() const { return *graph; }
+  const Graph* operator->() const { return graph.get(); }
+};
+
+template <>
+struct Codec<Body> {
+  static std::string type() { return "graph"; }
+  static void print(Printer& p, const Body& v);
+  static void read(Reader& r, Body& v);
+  static uint64_t hash(const Body& v) { return v.graph->hash(); }
+  static bool equal(const Body& a, const Body& b) { return a.graph == b.graph || *a.graph == *b.graph; }
+};
+
+// Who reads each result, and how often; outputs and updates count as uses.
+class Uses {
+ public:
+  explicit Uses(const Graph& g);
+  int count(Value v) const { return counts_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  int count(int32_t node) const;                              // over all results
+  std::span<const int32_t> users(int32_t node) const { return users_[static_cast<size_t>(node)]; }  // ascending, each once
+  bool is_output(int32_t node) const { return output_[static_cast<size_t>(node)]; }
+
+ private:
+  std::vector<std::vector<int>> counts_;
+  std::vector<std::vector<int32_t>> users_;
+  std::vector<bool> output_;
+};
+
+std::string to_string(Value v);
+
+// Leaves. Their declared types are attributes, so every type in a graph is inferred.
+struct LeafAttrs {
+  std::string name;
+  DType dtype = DType::F32;
+  Shape shape;
+  static constexpr auto fields() {
+    return std::tuple{field("name", &LeafAttrs::name), field("dtype", &LeafAttrs::dtype),
+                      field("shape", &LeafAttrs::shape)};
+  }
+};
+
+struct ConstantAttrs {
+  Tensor value;
+  static constexpr auto fields() { return std::tuple{field("value", &ConstantAttrs::value)}; }
+};
+
+}  // namespace rlx
+
+template <>
+struct fmt::formatter<rlx::Value> : fmt::formatter<std::string> {
+  template <class C>
+  auto format(const rlx::Value& v, C& ctx) const {
+    return fmt::formatter<std::string>::format(rlx::to_string(v), ctx);
+  }
+};

@@ -1,0 +1,206 @@
+// The op table: an op is defined once, by one OpDef with its rules beside each other.
+//
+//   constinit const Op<ReduceAttrs> op::reduce_sum = OpDef{
+//       .name = "reduce_sum",
+//       .doc = "Sum of x over the given axes.",
+//       .arity = 1,
+//       .infer = infer_reduce,
+//       .eval = ...,
+//       .vjp = ...,
+//       .vmap = shift_axes,
+//   };
+//   Value y = op::reduce_sum(b, x, {.axes = {0}});      // on a Builder
+//   Tracer's tensors: op::reduce_sum(x, {.axes = {0}})
+//
+// Primitives state infer, eval and derivative rules. Composites state infer and decompose; everything else follows from
+// the decomposition until a rule is stated. Elementwise ops state `eval` through pointwise helpers, `scalar` for the
+// code generators and `derivative` for both modes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "rlx/ir/graph.h"
+#include "rlx/base/function_ref.h"
+#include "rlx/ir/scalar.h"
+
+namespace rlx {
+
+class Builder;
+
+using Operands = std::span<const Value>;
+using Values = std::vector<Value>;
+using Types = std::vector<Type>;
+using Tensors = std::vector<Tensor>;
+
+struct InferArgs {
+  const OpDef& op;
+  const Attrs& attrs;
+  std::span<const Type> in;
+  template <class A>
+  const A& get() const {
+    return attrs.get<A>();
+  }
+};
+
+// Runs a body graph on tensors; supplied by whoever evaluates.
+using GraphEvaluator = FunctionRef<Tensors(const Graph&, std::span<const Tensor>)>;
+
+struct EvalArgs {
+  const Node& node;
+  std::span<const Tensor> in;
+  GraphEvaluator evaluate;
+  template <class A>
+  const A& get() const {
+    return node.attrs.get<A>();
+  }
+  Tensor make(int result = 0) const {
+    const Type& t = node.out[static_cast<size_t>(result)];
+    return Tensor(t.dtype, t.shape.sizes());
+  }
+};
+
+// What derivative rules see: the original node (attributes, types), and values in the graph being built. A kNone tangent or
+// cotangent is a zero; a rule may return kNone for zero.
+struct JvpArgs {
+  const Node& node;
+  Operands in;        // primal operands
+  Operands out;       // primal results
+  Operands tangents;  // one per operand
+};
+struct VjpArgs {
+  const Node& node;
+  Operands in;
+  Operands out;
+  Operands cotangents;       // one per result
+  std::vector<bool> wanted;  // one per operand: somebody needs its gradient
+};
+// Batched operands carry the batch axis first. The rule returns every result batched, axis first.
+struct VmapArgs {
+  const Node& node;
+  Operands in;
+  std::vector<bool> batched;
+  Dim size;
+};
+
+using InferRule = Types (*)(const InferArgs&);
+using NormaliseRule = void (*)(void* attrs, std::string_view op, std::span<const Type> in);
+using EvalRule = Tensors (*)(const EvalArgs&);
+using DecomposeRule = Values (*)(Builder&, const Node&, Operands in);
+using JvpRule = Values (*)(Builder&, const JvpArgs&);
+using VjpRule = Values (*)(Builder&, const VjpArgs&);
+using VmapRule = Values (*)(Builder&, const VmapArgs&);
+using ScalarRule = Scalar (*)(const Node&, std::span<const Scalar> in);
+// Elementwise ops: t times the partial derivative by operand i, as a value of the result's shape. It is applied to
+// tangents and to cotangents alike (complex ones conjugated).
+using DerivativeRule = Value (*)(Builder&, const JvpArgs&, int i, Value t);
+
+enum class Kind : uint8_t {
+  leaf,         // input, param, constant
+  elementwise,  // result[i] depends on operands[i], operands broadcast
+  movement,     // elements are moved, never changed
+  reduction,    // folds axes
+  contraction,  // sums of products
+  random,       // a function of a key
+  control,      // has body graphs
+  composite,    // defined by its decomposition
+};
+inline std::span<const std::string_view> enum_names(Kind) {
+  static constexpr std::string_view names[] = {"leaf",        "elementwise", "movement", "reduction",
+                                               "contraction", "random",      "control",  "composite"};
+  return names;
+}
+
+inline constexpr int kVariadic = -1;
+
+struct OpDef {
+  std::string_view name;
+  std::string_view doc;
+  std::string_view reference = {};  // the specification's name for it
+  Kind kind = Kind::composite;
+  int arity = 1;       // kVariadic: min_arity or more
+  int min_arity = 0;   // for variadic ops and optional operands
+  DTypeSet dtypes = kAllDTypes;  // of operand 0
+  bool linear = false;           // in all operands together
+  bool commutative = false;
+  InferRule infer = nullptr;
+  NormaliseRule normalise = nullptr;
+  EvalRule eval = nullptr;
+  DecomposeRule decompose = nullptr;
+  JvpRule jvp = nullptr;
+  VjpRule vjp = nullptr;
+  DerivativeRule derivative = nullptr;
+  VmapRule vmap = nullptr;
+  ScalarRule scalar = nullptr;
+  std::string_view not_differentiable = {};  // the reason, when the answer to jvp and vjp is 'no'
+  const AttrType* attr_type = &kAttrType<NoAttrs>;  // set by Op<A>
+};
+
+// Anything a traced tensor type offers to be usable with Op's call operators.
+template <class T>
+concept TracedLike = requires(const T& t, Value v) {
+  { t.builder() } -> std::same_as<Builder&>;
+  { t.value() } -> std::same_as<Value>;
+  T(t.builder(), v);
+};
+
+Value emit(Builder& b, const OpDef& op, Attrs attrs, std::initializer_list<Value> in);
+
+template <class A = NoAttrs>
+struct Op {
+  OpDef def;
+
+  constexpr Op(OpDef d) : def(d) { def.attr_type = &kAttrType<A>; }  // NOLINT: implicit by design
+  constexpr const OpDef* operator&() const { return &def; }
+
+  Value operator()(Builder& b, std::initializer_list<Value> in, A attrs = {}) const {
+    return emit(b, def, std::move(attrs), in);
+  }
+  Value operator()(Builder& b, Value x, A attrs = {}) const { return emit(b, def, std::move(attrs), {x}); }
+  Value operator()(Builder& b, Value x, Value y, A attrs = {}) const {
+    return emit(b, def, std::move(attrs), {x, y});
+  }
+  Value operator()(Builder& b, Value x, Value y, Value z, A attrs = {}) const {
+    return emit(b, def, std::move(attrs), {x, y, z});
+  }
+  template <TracedLike T>
+  T operator()(const T& x, A attrs = {}) const {
+    return T(x.builder(), (*this)(x.builder(), x.value(), std::move(attrs)));
+  }
+  template <TracedLike T>
+  T operator()(const T& x, const T& y, A attrs = {}) const {
+    return T(x.builder(), (*this)(x.builder(), x.value(), y.value(), std::move(attrs)));
+  }
+  template <TracedLike T>
+  T operator()(const T& x, const T& y, const T& z, A attrs = {}) const {
+    return T(x.builder(), (*this)(x.builder(), x.value(), y.value(), z.value(), std::move(attrs)));
+  }
+  bool is(const Node& n) const { return n.op == &def; }
+};
+
+// A family is an array of entries; table.cc of ops/ lists the families. Lookups are by name.
+struct Family {
+  std::string_view name;
+  std::span<const OpDef* const> ops;
+};
+
+class OpTable {
+ public:
+  void add(const Family& family);
+  // Adds a user's op under the same rights. Raises "op-name" when the name is taken.
+  void add(const OpDef& op, std::string_view family);
+  const OpDef* find(std::string_view name) const;  // nullptr when unknown
+  struct Entry {
+    const OpDef* op;
+    std::string_view family;
+  };
+  std::span<const Entry> entries() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+  std::map<std::string_view, const OpDef*> by_name_;
+};
+
+}  // namespace rlx

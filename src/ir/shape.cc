@@ -1,0 +1,229 @@
+#include "rlx/ir/shape.h"
+
+#include <algorithm>
+
+namespace rlx {
+
+Dim Dim::make(int64_t constant, Terms terms) {
+  std::erase_if(terms, [](const auto& term) { return term.second == 0; });
+  Dim d(constant);
+  if (!terms.empty()) d.terms_ = std::make_shared<const Terms>(std::move(terms));
+  return d;
+}
+
+Dim Dim::symbol(std::string name) {
+  user_check(!name.empty(), "symbol-name", "a symbolic dim needs a name");
+  return make(0, {{{std::move(name)}, 1}});
+}
+
+int64_t Dim::value() const {
+  user_check(!terms_, "unbound-dim", "dim {} is symbolic: bind its symbols to sizes first", to_string());
+  return constant_;
+}
+
+Dim operator+(const Dim& a, const Dim& b) {
+  const int64_t constant = add_or_fail(a.constant_, b.constant_, "dim");
+  if (!a.terms_ && !b.terms_) return Dim(constant);
+  Dim::Terms terms = a.terms_ ? *a.terms_ : Dim::Terms{};
+  if (b.terms_)
+    for (const auto& [monomial, coefficient] : *b.terms_) {
+      int64_t& c = terms[monomial];
+      c = add_or_fail(c, coefficient, "dim");
+    }
+  return Dim::make(constant, std::move(terms));
+}
+
+Dim operator*(const Dim& a, const Dim& b) {
+  if (!a.terms_ && !b.terms_) return Dim(mul_or_fail(a.constant_, b.constant_, "dim"));
+  Dim::Terms terms;
+  auto add = [&](Dim::Monomial m, int64_t c) {
+    std::sort(m.begin(), m.end());
+    int64_t& slot = terms[std::move(m)];
+    slot = add_or_fail(slot, c, "dim");
+  };
+  if (a.terms_)
+    for (const auto& [m, c] : *a.terms_) add(m, mul_or_fail(c, b.constant_, "dim"));
+  if (b.terms_)
+    for (const auto& [m, c] : *b.terms_) add(m, mul_or_fail(c, a.constant_, "dim"));
+  if (a.terms_ && b.terms_)
+    for (const auto& [ma, ca] : *a.terms_)
+      for (const auto& [mb, cb] : *b.terms_) {
+        Dim::Monomial m = ma;
+        m.insert(m.end(), mb.begin(), mb.end());
+        add(std::move(m), mul_or_fail(ca, cb, "dim"));
+      }
+  return Dim::make(mul_or_fail(a.constant_, b.constant_, "dim"), std::move(terms));
+}
+
+bool operator==(const Dim& a, const Dim& b) {
+  if (a.constant_ != b.constant_ || !a.terms_ != !b.terms_) return false;
+  return !a.terms_ || *a.terms_ == *b.terms_;
+}
+
+std::optional<Dim> Dim::divide(const Dim& other) const {
+  if (other == Dim(1)) return *this;
+  if (*this == other && !(other == Dim(0))) return Dim(1);
+  if (!other.terms_) {
+    const int64_t n = other.constant_;
+    if (n == 0 || constant_ % n) return std::nullopt;
+    Terms terms;
+    if (terms_)
+      for (const auto& [m, c] : *terms_) {
+        if (c % n) return std::nullopt;
+        terms[m] = c / n;
+      }
+    return make(constant_ / n, std::move(terms));
+  }
+  // By a single monomial: remove its symbols from every term.
+  if (other.constant_ != 0 || other.terms_->size() != 1 || constant_ != 0 || !terms_) return std::nullopt;
+  const auto& [divisor, scale] = *other.terms_->begin();
+  Dim result(0);
+  for (const auto& [m, c] : *terms_) {
+    Monomial rest;
+    if (c % scale || !std::includes(m.begin(), m.end(), divisor.begin(), divisor.end())) return std::nullopt;
+    std::set_difference(m.begin(), m.end(), divisor.begin(), divisor.end(), std::back_inserter(rest));
+    result = result + (rest.empty() ? Dim(c / scale) : make(0, {{rest, c / scale}}));
+  }
+  return result;
+}
+
+Dim Dim::bind(const DimBinding& binding) const {
+  if (!terms_) return *this;
+  Dim result(constant_);
+  for (const auto& [monomial, coefficient] : *terms_) {
+    Dim term(coefficient);
+    for (const std::string& s : monomial) {
+      auto it = binding.find(s);
+      term = term * (it == binding.end() ? symbol(s) : Dim(it->second));
+    }
+    result = result + term;
+  }
+  return result;
+}
+
+void Dim::collect_symbols(std::vector<std::string>& names) const {
+  if (!terms_) return;
+  for (const auto& [monomial, c] : *terms_)
+    for (const std::string& s : monomial)
+      if (std::find(names.begin(), names.end(), s) == names.end()) names.push_back(s);
+}
+
+std::string Dim::to_string() const {
+  if (!terms_) return std::to_string(constant_);
+  std::string out;
+  for (const auto& [monomial, coefficient] : *terms_) {
+    if (!out.empty() && coefficient >= 0) out += '+';
+    if (coefficient == -1) out += '-';
+    else if (coefficient != 1) out += std::to_string(coefficient) + "*";
+    for (size_t i = 0; i < monomial.size(); ++i) out += (i ? "*?" : "?") + monomial[i];
+  }
+  if (constant_ > 0) out += '+';
+  if (constant_ != 0) out += std::to_string(constant_);
+  return out;
+}
+
+Dim Dim::read(Lexer& lex) {
+  Dim sum(0);
+  bool first = true;
+  for (;;) {
+    Dim sign(1);
+    if (lex.accept("-")) sign = Dim(-1);
+    else if (!first && !lex.accept("+")) return sum;
+    Dim term = sign;
+    do {
+      if (lex.accept("?")) term = term * symbol(std::string(lex.word()));
+      else term = term * Dim(lex.integer());
+    } while (lex.accept("*"));
+    sum = sum + term;
+    first = false;
+  }
+}
+
+uint64_t Dim::hash() const {
+  uint64_t h = mix(0, static_cast<uint64_t>(constant_));
+  return terms_ ? mix(h, hash_text(to_string())) : h;
+}
+
+bool Shape::is_static() const {
+  return std::all_of(begin(), end(), [](const Dim& d) { return d.is_static(); });
+}
+
+Dim Shape::elements() const {
+  Dim n(1);
+  for (const Dim& d : *this) n = n * d;
+  return n;
+}
+
+Ints Shape::sizes() const {
+  Ints out;
+  for (const Dim& d : *this) out.push_back(d.value());
+  return out;
+}
+
+Shape Shape::bind(const DimBinding& binding) const {
+  Shape out;
+  for (const Dim& d : *this) out.push_back(d.bind(binding));
+  return out;
+}
+
+std::string Shape::to_string() const {
+  std::string out = "[";
+  for (size_t i = 0; i < size(); ++i) out += (i ? ", " : "") + (*this)[i].to_string();
+  return out + "]";
+}
+
+int64_t Type::bytes() const {
+  return mul_or_fail(shape.elements().value(), size_of(dtype), "tensor size");
+}
+
+std::string Type::to_string() const { return fmt::format("{} {}", shape, dtype); }
+
+std::optional<Shape> broadcast_shapes(const Shape& a, const Shape& b) {
+  const size_t rank = std::max(a.size(), b.size());
+  Shape out(std::vector<Dim>(rank, Dim(1)));
+  for (size_t i = 0; i < rank; ++i) {
+    const Dim da = i < a.size() ? a[a.size() - 1 - i] : Dim(1);
+    const Dim db = i < b.size() ? b[b.size() - 1 - i] : Dim(1);
+    Dim& d = out[rank - 1 - i];
+    if (da == db || db == Dim(1)) d = da;
+    else if (da == Dim(1)) d = db;
+    else if (da.is_static() && db.is_static()) return std::nullopt;
+    else d = db.is_static() ? db : da;
+  }
+  return out;
+}
+
+int64_t normalise_axis(int64_t axis, int64_t rank, std::string_view op) {
+  user_check(axis >= -rank && axis < rank, "axis-range", "{}: axis {} is out of range, allowed is [{}, {})", op,
+             axis, -rank, rank);
+  return axis < 0 ? axis + rank : axis;
+}
+
+Ints normalise_axes(Ints axes, int64_t rank, std::string_view op) {
+  for (int64_t& a : axes) a = normalise_axis(a, rank, op);
+  std::sort(axes.begin(), axes.end());
+  user_check(std::adjacent_find(axes.begin(), axes.end()) == axes.end(), "axis-repeated",
+             "{}: axes [{}] name one axis twice", op, fmt::join(axes, ", "));
+  return axes;
+}
+
+Ints row_major_strides(const Ints& sizes) {
+  Ints strides(sizes.size(), 1);
+  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
+  return strides;
+}
+
+int64_t product(const Ints& sizes) {
+  int64_t n = 1;
+  for (int64_t s : sizes) n = mul_or_fail(n, s, "number of elements");
+  return n;
+}
+
+void Codec<DType>::read(Reader& r, DType& v) {
+  if (!r.lex.at_word()) r.lex.error("expected a dtype");
+  auto parsed = parse_dtype(r.lex.word());
+  if (!parsed) r.lex.error("unknown dtype");
+  v = *parsed;
+}
+
+}  // namespace rlx

@@ -1,0 +1,136 @@
+// Dims, shapes and tensor types.
+//
+//   Dim b = Dim::symbol("b");
+//   Type t{DType::F32, {b, 2 * b + 1, 384}};      // prints [?b, 2*?b+1, 384] f32
+//
+// A Dim is a normalised polynomial over symbols with integer coefficients; equal polynomials are equal dims.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rlx/base/checked.h"
+#include "rlx/base/fields.h"
+#include "rlx/ir/dtype.h"
+
+namespace rlx {
+
+using DimBinding = std::map<std::string, int64_t>;
+
+class Dim {
+ public:
+  Dim() = default;
+  Dim(int64_t size) : constant_(size) {}  // NOLINT: implicit by design
+  static Dim symbol(std::string name);
+
+  bool is_static() const { return !terms_; }
+  int64_t value() const;  // raises "unbound-dim" when symbolic
+  std::optional<int64_t> static_value() const { return terms_ ? std::nullopt : std::optional(constant_); }
+
+  Dim bind(const DimBinding& binding) const;  // unknown symbols stay
+  void collect_symbols(std::vector<std::string>& names) const;
+  // this / other when the division is exact as polynomials (other may be any monomial or constant).
+  std::optional<Dim> divide(const Dim& other) const;
+
+  friend Dim operator+(const Dim& a, const Dim& b);
+  friend Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
+  friend Dim operator*(const Dim& a, const Dim& b);
+  friend bool operator==(const Dim& a, const Dim& b);
+
+  std::string to_string() const;
+  static Dim read(Lexer& lex);
+  uint64_t hash() const;
+
+ private:
+  using Monomial = std::vector<std::string>;        // sorted, with repeats; never empty
+  using Terms = std::map<Monomial, int64_t>;        // no zero coefficients
+  static Dim make(int64_t constant, Terms terms);
+  int64_t constant_ = 0;
+  std::shared_ptr<const Terms> terms_;
+};
+
+class Shape : public std::vector<Dim> {
+ public:
+  using std::vector<Dim>::vector;
+  Shape(std::vector<Dim> dims) : std::vector<Dim>(std::move(dims)) {}  // NOLINT: implicit by design
+  static Shape of(const Ints& dims) { return Shape(dims.begin(), dims.end()); }
+
+  int64_t rank() const { return static_cast<int64_t>(size()); }
+  bool is_static() const;
+  Dim elements() const;  // product; 1 for rank 0
+  Ints sizes() const;    // raises "unbound-dim" when symbolic
+  Shape bind(const DimBinding& binding) const;
+  std::string to_string() const;
+};
+
+struct Type {
+  DType dtype = DType::F32;
+  Shape shape;
+
+  int64_t rank() const { return shape.rank(); }
+  int64_t bytes() const;  // raises when symbolic or too large
+  bool operator==(const Type&) const = default;
+  std::string to_string() const;
+};
+
+// NumPy broadcasting, right-aligned. A symbol against a static size n != 1 gives n, two different symbols give
+// the left one: the sizes are checked when the symbols are bound.
+std::optional<Shape> broadcast_shapes(const Shape& a, const Shape& b);
+
+// axis in [-rank, rank) to [0, rank); raises "axis-range" naming the op.
+int64_t normalise_axis(int64_t axis, int64_t rank, std::string_view op);
+Ints normalise_axes(Ints axes, int64_t rank, std::string_view op);  // sorted, unique
+
+// Row-major strides in elements.
+Ints row_major_strides(const Ints& sizes);
+int64_t product(const Ints& sizes);
+
+template <>
+struct Codec<Dim> {
+  static std::string type() { return "dim"; }
+  static void print(Printer& p, const Dim& v) { p.out += v.to_string(); }
+  static void read(Reader& r, Dim& v) { v = Dim::read(r.lex); }
+  static uint64_t hash(const Dim& v) { return v.hash(); }
+  static bool equal(const Dim& a, const Dim& b) { return a == b; }
+};
+
+template <>
+struct Codec<Shape> : Codec<std::vector<Dim>> {
+  static std::string type() { return "[dim]"; }
+};
+
+template <>
+struct Codec<DType> {
+  static std::string type() { return "dtype"; }
+  static void print(Printer& p, DType v) { p.out += to_string(v); }
+  static void read(Reader& r, DType& v);
+  static uint64_t hash(DType v) { return static_cast<uint64_t>(v); }
+  static bool equal(DType a, DType b) { return a == b; }
+};
+
+}  // namespace rlx
+
+template <>
+struct fmt::formatter<rlx::Dim> : fmt::formatter<std::string> {
+  template <class C>
+  auto format(const rlx::Dim& d, C& ctx) const {
+    return fmt::formatter<std::string>::format(d.to_string(), ctx);
+  }
+};
+template <>
+struct fmt::formatter<rlx::Shape> : fmt::formatter<std::string> {
+  template <class C>
+  auto format(const rlx::Shape& s, C& ctx) const {
+    return fmt::formatter<std::string>::format(s.to_string(), ctx);
+  }
+};
+template <>
+struct fmt::formatter<rlx::Type> : fmt::formatter<std::string> {
+  template <class C>
+  auto format(const rlx::Type& t, C& ctx) const {
+    return fmt::formatter<std::string>::format(t.to_string(), ctx);
+  }
+};

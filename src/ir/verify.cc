@@ -1,0 +1,136 @@
+#include "rlx/ir/verify.h"
+
+#include <set>
+
+#include "rlx/ir/builder.h"
+
+namespace rlx {
+
+namespace {
+
+constexpr VerifyRule kRules[] = {
+    {"operand-order", "operands are results of earlier nodes"},
+    {"arity", "the number of operands is one the op takes"},
+    {"dtype", "operand 0 has a dtype the op takes"},
+    {"attributes", "the attributes belong to the op and are in range"},
+    {"result-type", "declared result types equal the inferred ones"},
+    {"output-value", "outputs are results of nodes"},
+    {"leaf-name", "inputs and parameters have unique, non-empty names"},
+    {"update-target", "an update writes an existing parameter of the same type, once"},
+    {"body", "nested graphs are valid, closed (no parameters, no updates) and nested at most 64 deep"},
+};
+
+class Verifier {
+ public:
+  explicit Verifier(const Graph& g, int depth) : g_(g), depth_(depth) {}
+
+  std::vector<Violation> run() {
+    for (int32_t i = 0; i < g_.size(); ++i) check_node(i);
+    for (Value v : g_.outputs)
+      if (!in_range(v, g_.size())) add("output-value", "outputs", fmt::format("{} does not exist", v));
+    check_updates();
+    return std::move(found_);
+  }
+
+ private:
+  void add(std::string_view rule, std::string where, std::string message) {
+    found_.push_back({std::string(rule), std::move(where), std::move(message)});
+  }
+
+  bool in_range(Value v, int32_t limit) const {
+    return v.node >= 0 && v.node < limit && v.index >= 0 && v.index < static_cast<int32_t>(g_.node(v).out.size());
+  }
+
+  void check_node(int32_t i) {
+    const Node& n = g_.nodes[static_cast<size_t>(i)];
+    const std::string where = fmt::format("%{} {}", i, n.op->name);
+    bool ok = true;
+    for (Value v : n.in)
+      if (!in_range(v, i)) {
+        add("operand-order", where, fmt::format("operand {} is not a result of an earlier node", v));
+        ok = false;
+      }
+    if (!ok) return;
+    if (n.attrs.type() != n.op->attr_type) return add("attributes", where, "attributes of another op");
+    check_bodies(n, where);
+    check_leaf(n, where);
+    check_types(n, where);
+  }
+
+  // Inference is the one judge of arity, dtypes and attribute ranges; here its errors become violations.
+  void check_types(const Node& n, const std::string& where) {
+    const int count = static_cast<int>(n.in.size());
+    const bool arity_ok = n.op->arity == kVariadic
+                              ? count >= n.op->min_arity
+                              : count == n.op->arity || (n.op->min_arity && count >= n.op->min_arity && count <= n.op->arity);
+    if (!arity_ok) return add("arity", where, fmt::format("{} operands", count));
+    Types in;
+    for (Value v : n.in) in.push_back(g_.type(v));
+    if (count && !n.op->dtypes.has(in[0].dtype))
+      return add("dtype", where, fmt::format("{} is not among {}", in[0].dtype, n.op->dtypes.to_string()));
+    try {
+      Types inferred = n.op->infer(InferArgs{*n.op, n.attrs, in});
+      for (size_t i = 0; i < std::max(inferred.size(), n.out.size()); ++i)
+        if (inferred.size() != n.out.size() || !(inferred[i] == n.out[i]))
+          return add("result-type", where,
+                     fmt::format("result {} is declared as {}, inferred is {}", i,
+                                 i < n.out.size() ? n.out[i].to_string() : "missing",
+                                 i < inferred.size() ? inferred[i].to_string() : "missing"));
+    } catch (const Error& e) {
+      add("attributes", where, e.message());
+    }
+  }
+
+  void check_bodies(const Node& n, const std::string& where) {
+    for (const FieldInfo& f : n.attrs.fields()) {
+      if (*f.member_type != typeid(Body)) continue;
+      const Graph& body = **static_cast<const Body*>(f.member(const_cast<void*>(n.attrs.data())));
+      if (depth_ >= Lexer::kMaxDepth) return add("body", where, "nested too deeply");
+      if (!body.updates.empty()) add("body", where, "a body cannot have updates");
+      for (const Node& inner : body.nodes)
+        if (inner.op == &op::param) add("body", where, "a body cannot have parameters; pass them as operands");
+      for (Violation& v : Verifier(body, depth_ + 1).run())
+        add(v.rule, fmt::format("{} {}: {}", where, f.name, v.where), v.message);
+    }
+  }
+
+  void check_leaf(const Node& n, const std::string& where) {
+    if (n.op != &op::input && n.op != &op::param) return;
+    if (!names_.insert(n.get<LeafAttrs>().name).second)
+      add("leaf-name", where, fmt::format("the name \"{}\" is used twice", n.get<LeafAttrs>().name));
+  }
+
+  void check_updates() {
+    std::set<std::string> written;
+    for (const Update& u : g_.updates) {
+      const Value leaf = g_.find_leaf(u.param);
+      const std::string where = fmt::format("update \"{}\"", u.param);
+      if (!leaf.valid() || g_.node(leaf).op != &op::param) add("update-target", where, "there is no such parameter");
+      else if (!in_range(u.value, g_.size())) add("output-value", where, fmt::format("{} does not exist", u.value));
+      else if (!(g_.type(u.value) == g_.type(leaf)))
+        add("update-target", where, fmt::format("{} written with {}", g_.type(leaf), g_.type(u.value)));
+      else if (!written.insert(u.param).second) add("update-target", where, "written twice");
+    }
+  }
+
+  const Graph& g_;
+  int depth_;
+  std::vector<Violation> found_;
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+std::span<const VerifyRule> verify_rules() { return kRules; }
+
+std::vector<Violation> violations(const Graph& g) { return Verifier(g, 0).run(); }
+
+void verify(const Graph& g, std::string_view stage) {
+  const auto found = violations(g);
+  if (found.empty()) return;
+  const Violation& v = found[0];
+  if (stage.empty()) throw Error(ErrorKind::user, v.rule, v.message).at(v.where);
+  throw Error(ErrorKind::internal, v.rule, fmt::format("after {}: {}", stage, v.message)).at(v.where);
+}
+
+}  // namespace rlx

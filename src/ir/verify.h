@@ -1,0 +1,24 @@
+// The verifier: a table of rules with ids. verify(g) raises the first violation; violations(g) lists them all.
+#pragma once
+
+#include "rlx/ir/graph.h"
+
+namespace rlx {
+
+struct Violation {
+  std::string rule;  // stable id, e.g. "operand-order"
+  std::string where;
+  std::string message;
+};
+
+// Rule ids with one line each.
+struct VerifyRule {
+  std::string_view id;
+  std::string_view text;
+};
+std::span<const VerifyRule> verify_rules();
+
+std::vector<Violation> violations(const Graph& g);
+void verify(const Graph& g, std::string_view stage = {});  // Error(internal) after a pass, Error(user) when stage is empty
+
+}  // namespace rlx
