@@ -1,0 +1,81 @@
+# The front door. `make` lists what there is; every target first installs what is missing (scripts/setup.sh).
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+RUN ?= train --demo
+DEMO := build/release/rlx $(RUN)
+SOURCES = $(shell git ls-files '*.h' '*.cc')
+
+.PHONY: help setup build run test test-long bench docs install clean \
+  check check-setup check-format check-lint check-warnings check-asan check-tsan
+
+help:
+	@echo "make run         build and run: $(DEMO)   (another command: make run RUN='ops')"
+	@echo "make test        build and run the fast suite"
+	@echo "make test-long   build and run everything, the slow tests too"
+	@echo "make bench       build and run the benchmarks"
+	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
+	@echo "make docs        write the op reference to build/docs"
+	@echo "make install     install library, headers and tool under PREFIX (now $(PREFIX))"
+	@echo "make clean       remove build/"
+
+setup:
+	@scripts/setup.sh
+
+# build/<preset>/CMakeCache.txt exists once the preset is configured; ninja reconfigures by itself after that.
+build/%/CMakeCache.txt: CMakePresets.json | setup
+	@cmake --preset $* --log-level=WARNING
+	@touch $@
+
+build: build/release/CMakeCache.txt
+	@cmake --build build/release -j$(JOBS)
+
+run: build
+	$(DEMO)
+
+test: build
+	@ctest --preset release -j$(JOBS)
+
+test-long: build
+	@ctest --preset long -j$(JOBS)
+
+bench: build
+	@cmake --build build/release -j$(JOBS) --target benches
+	@set -e; for program in $$(find build/release/bench -maxdepth 1 -type f -executable | sort); do \
+	  echo "== $$program"; $$program; done
+
+check: check-format check-lint check-warnings check-asan check-tsan
+
+check-setup:
+	@scripts/setup.sh check
+
+check-format: | check-setup
+	@clang-format-19 --dry-run -Werror $(SOURCES)
+	@echo "format: fine"
+
+# File length, then clang-tidy over all sources of src/.
+check-lint: build/dev/CMakeCache.txt | check-setup
+	@wc -l $(SOURCES) | awk '$$2 != "total" && $$1 > 800 { print $$2 ": " $$1 " lines, the limit is 800"; bad = 1 } END { exit bad }'
+	@run-clang-tidy-19 -quiet -j $(JOBS) -p build/dev "$(CURDIR)/src/" 2>/dev/null
+	@echo "lint: fine"
+
+check-warnings: build/dev/CMakeCache.txt
+	@cmake --build build/dev -j$(JOBS)
+
+check-asan: build/asan/CMakeCache.txt
+	@cmake --build build/asan -j$(JOBS)
+	@ctest --preset asan -j$(JOBS)
+
+# Tests that run several threads, compiled with the serial parallel_for.
+check-tsan: build/tsan/CMakeCache.txt
+	@cmake --build build/tsan -j$(JOBS) --target thread_tests
+	@ctest --preset tsan -j$(JOBS) --no-tests=error
+
+docs: build
+	@mkdir -p build/docs
+	build/release/rlx ops --reference > build/docs/ops.md
+
+install: build
+	@cmake --install build/release --prefix $(PREFIX)
+
+clean:
+	rm -rf build

@@ -1,0 +1,33 @@
+# How everything is compiled: language, warnings, sanitizers, ccache.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # librlx.a also goes into Python modules
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+# Designated initialisers leave members at their defaults on purpose.
+add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)
+if(RLX_WERROR)
+  add_compile_options(-Werror)
+endif()
+# Messages and binaries name files from the project's root, wherever it lies.
+add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
+add_link_options(LINKER:--as-needed)
+
+if(RLX_SANITIZE)
+  add_compile_options(-fsanitize=${RLX_SANITIZE} -fno-omit-frame-pointer)
+  if(RLX_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+  add_link_options(-fsanitize=${RLX_SANITIZE})
+endif()
+
+find_program(RLX_CCACHE ccache)
+if(RLX_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # The sloppiness is what ccache asks for to cache files that use a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${RLX_CCACHE})
+endif()

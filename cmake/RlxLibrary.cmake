@@ -1,0 +1,90 @@
+# A folder of src/ as a target.
+#
+#   rlx_library(ops DEPS ir)
+#
+# makes the static library rlx_ops (rlx_backend_cpu for backend/cpu) from all sources in the folder. Its headers are
+# included as "rlx/ops/name.h": the target's one include directory is a root in the build tree with a link
+# rlx/ops -> src/ops, so only the headers of declared dependencies resolve. A folder without sources gives a target
+# with headers and dependencies only.
+find_package(nlohmann_json CONFIG REQUIRED)
+set(RLX_FOLDERS "")            # all folders, in the order of the table
+set(RLX_INSTALLED_FOLDERS "")  # those whose objects go into librlx.a
+set(RLX_PUBLIC_FOLDERS "")     # those whose headers are installed
+
+function(rlx_target_name folder result)
+  string(REPLACE "/" "_" name rlx_${folder})
+  set(${result} ${name} PARENT_SCOPE)
+endfunction()
+
+# What all targets with sources share.
+function(rlx_target_defaults target)
+  if(RLX_PCH)
+    target_precompile_headers(${target} REUSE_FROM rlx_precompiled)
+  endif()
+endfunction()
+
+if(RLX_PCH)
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # for ccache
+  file(WRITE ${PROJECT_BINARY_DIR}/precompiled.cc "")
+  add_library(rlx_precompiled OBJECT ${PROJECT_BINARY_DIR}/precompiled.cc)
+  target_link_libraries(rlx_precompiled PRIVATE fmt::fmt Threads::Threads)
+  target_precompile_headers(rlx_precompiled PRIVATE
+    <algorithm> <array> <cmath> <cstdint> <cstring> <functional> <map> <memory> <numeric> <optional> <span> <string>
+    <string_view> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
+endif()
+
+function(rlx_library folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "PRIVATE_HEADERS;NOT_INSTALLED" "" "DEPS")
+  rlx_target_name(${folder} target)
+  set(source_dir ${PROJECT_SOURCE_DIR}/src/${folder})
+  set(root ${PROJECT_BINARY_DIR}/roots/${target})
+  get_filename_component(parent ${root}/rlx/${folder} DIRECTORY)
+  file(MAKE_DIRECTORY ${parent})
+  file(CREATE_LINK ${source_dir} ${root}/rlx/${folder} SYMBOLIC)
+
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${source_dir}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/cli/main\\.cc$")
+  set(scope INTERFACE)
+  if(sources)
+    set(scope PUBLIC)
+    add_library(${target} STATIC ${sources})
+    rlx_target_defaults(${target})
+  else()
+    add_library(${target} INTERFACE)
+  endif()
+  target_include_directories(${target} ${scope} ${root})
+  foreach(dep ${arg_DEPS})
+    rlx_target_name(${dep} dep_target)
+    target_link_libraries(${target} ${scope} ${dep_target})
+  endforeach()
+
+  set(RLX_FOLDERS ${RLX_FOLDERS} ${folder} PARENT_SCOPE)
+  if(NOT arg_NOT_INSTALLED)
+    set(RLX_INSTALLED_FOLDERS ${RLX_INSTALLED_FOLDERS} ${folder} PARENT_SCOPE)
+  endif()
+  if(NOT arg_PRIVATE_HEADERS)
+    set(RLX_PUBLIC_FOLDERS ${RLX_PUBLIC_FOLDERS} ${folder} PARENT_SCOPE)
+  endif()
+endfunction()
+
+# rlx_link(folder PUBLIC|PRIVATE|INTERFACE library...): what a folder links besides its DEPS.
+function(rlx_link folder scope)
+  rlx_target_name(${folder} target)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL INTERFACE_LIBRARY)
+    if(scope STREQUAL PRIVATE)
+      return()  # nothing to compile
+    endif()
+    set(scope INTERFACE)
+  endif()
+  target_link_libraries(${target} ${scope} ${ARGN})
+endfunction()
+
+# rlx_define(folder NAME...): macros that only the folder's own sources see.
+function(rlx_define folder)
+  rlx_target_name(${folder} target)
+  get_target_property(type ${target} TYPE)
+  if(NOT type STREQUAL INTERFACE_LIBRARY)
+    target_compile_definitions(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
