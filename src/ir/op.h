@@ -130,7 +130,10 @@ struct OpDef {
   EvalRule eval = nullptr;
   DecomposeRule decompose = nullptr;
   JvpRule jvp = nullptr;
-  VjpRule vjp = nullptr;
+  VjpRule vjp = nullptr;  // may return {} to decline: the decomposition is used
+  // Emits the op again with extra results that vjp wants to read (a trajectory, say); reverse mode uses this node in place
+  // of the plain one and passes all its results as VjpArgs::out.
+  DecomposeRule with_residuals = nullptr;
   DerivativeRule derivative = nullptr;
   VmapRule vmap = nullptr;
   ScalarRule scalar = nullptr;

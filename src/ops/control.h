@@ -1,0 +1,37 @@
+// Control flow: ops with body graphs. Bodies are closed: what they need comes in as operands.
+#pragma once
+
+#include "rlx/ir/op.h"
+
+namespace rlx {
+
+// Operands: carries, stacked inputs ([length, *] each), constants. Body inputs: carries, one slice of each stacked input,
+// constants. Body outputs: next carries, then one slice of each stacked output. Results: final carries, stacked outputs
+// ([length, *]). With reverse the steps run from the last slice to the first (slices keep their places).
+struct ScanAttrs {
+  Body body;
+  Dim length = 0;
+  int64_t num_carries = 0, num_xs = 0;
+  bool reverse = false;
+  static constexpr auto fields() {
+    return std::tuple{field("body", &ScanAttrs::body), field("length", &ScanAttrs::length),
+                      field("num_carries", &ScanAttrs::num_carries), field("num_xs", &ScanAttrs::num_xs),
+                      field("reverse", &ScanAttrs::reverse)};
+  }
+};
+// Operands: predicate (bool, rank 0), arguments of both bodies. Only the chosen body runs.
+struct CondAttrs {
+  Body then_body, else_body;
+  static constexpr auto fields() {
+    return std::tuple{field("then_body", &CondAttrs::then_body), field("else_body", &CondAttrs::else_body)};
+  }
+};
+
+namespace op {
+extern const Op<ScanAttrs> scan;
+extern const Op<CondAttrs> cond;
+}  // namespace op
+
+extern const Family kControl;
+
+}  // namespace rlx

@@ -1,0 +1,371 @@
+// Unary functions, casts and selection. Binary arithmetic and comparison are in arithmetic.cc.
+#include "rlx/ops/elementwise.h"
+
+#include <cmath>
+
+#include "rlx/ops/rules.h"
+
+namespace rlx {
+namespace {
+
+using Args = const JvpArgs&;
+using In = std::span<const Scalar>;
+
+// An entry of the kind y = f(x), same dtype.
+constexpr OpDef unary(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval, ScalarRule scalar,
+                      DerivativeRule derivative, std::string_view reference = {}) {
+  OpDef d{.name = name, .doc = doc, .reference = reference, .kind = Kind::elementwise, .arity = 1, .dtypes = dtypes};
+  d.infer = infer_same;
+  d.eval = eval;
+  d.scalar = scalar;
+  d.derivative = derivative;
+  return d;
+}
+
+constexpr OpDef step(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval, ScalarRule scalar) {
+  OpDef d = unary(name, doc, dtypes, eval, scalar, nullptr);
+  d.not_differentiable = "piecewise constant: its derivative is zero almost everywhere";
+  return d;
+}
+
+Types infer_predicate(const InferArgs& a) { return {{DType::Bool, a.in[0].shape}}; }
+
+constexpr OpDef predicate(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval, ScalarRule scalar) {
+  OpDef d = unary(name, doc, dtypes, eval, scalar, nullptr);
+  d.infer = infer_predicate;
+  d.not_differentiable = "the result is bool";
+  return d;
+}
+
+// x, y as expressions inside a derivative rule.
+Expr X(Builder& b, Args a) { return {b, a.in[0]}; }
+Expr Y(Builder& b, Args a) { return {b, a.out[0]}; }
+
+int64_t wrap_neg(int64_t x) { return static_cast<int64_t>(0 - static_cast<uint64_t>(x)); }
+int64_t wrap_mul(int64_t x, int64_t y) { return static_cast<int64_t>(static_cast<uint64_t>(x) * static_cast<uint64_t>(y)); }
+
+// tan(3 pi / 8) splits the range; a rational approximation of degree 5/5 does the rest (Cephes' coefficients).
+Scalar atan_scalar(Scalar x0) {
+  constexpr double p[] = {-8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1,
+                          -1.228866684490136173410e2, -6.485021904942025371773e1};
+  constexpr double q[] = {2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2,
+                          4.853903996359136964868e2, 1.945506571482613964425e2};
+  Scalar a = abs(x0);
+  Scalar big = a > 2.41421356237309504880, middle = a > 0.66;
+  Scalar x = select(big, -1.0 / a, select(middle, (a - 1.0) / (a + 1.0), a));
+  Scalar base = select(big, scalar_like(a, M_PI_2), select(middle, scalar_like(a, M_PI_4), 0.0));
+  Scalar z = x * x, top = scalar_like(x, p[0]), bottom = z + q[0];
+  for (int i = 1; i < 5; ++i) top = top * z + p[i];
+  for (int i = 1; i < 5; ++i) bottom = bottom * z + q[i];
+  Scalar r = base + (x + x * (z * top / bottom));
+  return select(x0 < 0.0, -r, select(x0 == 0.0, x0, r));
+}
+
+Scalar log1p_scalar(Scalar x) {
+  Scalar u = 1.0 + x;
+  Scalar r = log(u) * (x / (u - 1.0));
+  return select(u == 1.0, x, select(u == INFINITY, u, r));
+}
+
+Scalar expm1_scalar(Scalar x) {
+  Scalar u = exp(x), d = u - 1.0;
+  Scalar r = d * (x / log(u));
+  return select(u == 1.0, x, select(d == -1.0, d, select(u == INFINITY, u, r)));
+}
+
+}  // namespace
+
+namespace op {
+
+constinit const Op<> neg = unary(
+    "neg", "-x; integers wrap.", kNumbers,
+    pointwise<1, [](auto x) {
+      if constexpr (IntNumber<decltype(x)>) return wrap_neg(x);
+      else return -x;
+    }>,
+    [](const Node&, In x) { return -x[0]; }, [](Builder& b, Args, int, Value t) -> Value { return -Expr(b, t); },
+    "Activation(Neg)");
+
+constinit const Op<> abs = unary(
+    "abs", "|x|; the derivative at 0 is 0.", kReals,
+    pointwise<1, [](RealNumber auto x) {
+      if constexpr (IntNumber<decltype(x)>) return x < 0 ? wrap_neg(x) : x;
+      else return std::fabs(x);
+    }>,
+    [](const Node&, In x) { return rlx::abs(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sign(X(b, a)); }, "Activation(Abs)");
+
+constinit const Op<> sign = step(
+    "sign", "-1, 0 or 1; NaN stays NaN, -0 stays -0.", kReals,
+    pointwise<1, [](RealNumber auto x) {
+      if constexpr (IntNumber<decltype(x)>) return int64_t{(x > 0) - (x < 0)};
+      else return 0 < x ? 1.0 : x < 0 ? -1.0 : x;
+    }>,
+    [](const Node&, In x) { return rlx::select(x[0] > 0, 1.0, rlx::select(x[0] < 0, -1.0, x[0])); });
+
+constinit const Op<> exp = unary(
+    "exp", "e to the power x.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::exp(x); }>,
+    [](const Node&, In x) { return rlx::exp(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * Y(b, a); }, "Activation(Exp)");
+
+constinit const Op<> log = unary(
+    "log", "Natural logarithm; NaN for x < 0, -inf at 0.", kInexact,
+    pointwise<1, [](InexactNumber auto x) { return std::log(x); }>, [](const Node&, In x) { return rlx::log(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / X(b, a); }, "Activation(Log)");
+
+constinit const Op<> log1p = unary(
+    "log1p", "log(1 + x), accurate near 0.", kFloats, pointwise<1, [](FloatNumber auto x) { return std::log1p(x); }>,
+    [](const Node&, In x) { return log1p_scalar(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / (X(b, a) + 1.0); });
+
+constinit const Op<> expm1 = unary(
+    "expm1", "exp(x) - 1, accurate near 0.", kFloats, pointwise<1, [](FloatNumber auto x) { return std::expm1(x); }>,
+    [](const Node&, In x) { return expm1_scalar(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (Y(b, a) + 1.0); });
+
+constinit const Op<> sqrt = unary(
+    "sqrt", "Square root; NaN for x < 0.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::sqrt(x); }>,
+    [](const Node&, In x) { return rlx::sqrt(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * 0.5 / Y(b, a); }, "Activation(Sqrt)");
+
+constinit const Op<> rsqrt = unary(
+    "rsqrt", "1 / sqrt(x).", kFloats, pointwise<1, [](FloatNumber auto x) { return 1.0 / std::sqrt(x); }>,
+    [](const Node&, In x) { return 1.0 / rlx::sqrt(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * -0.5 * Y(b, a) / X(b, a); },
+    "Activation(Rsqrt)");
+
+constinit const Op<> square = unary(
+    "square", "x * x.", kNumbers,
+    pointwise<1, [](auto x) {
+      if constexpr (IntNumber<decltype(x)>) return wrap_mul(x, x);
+      else return x * x;
+    }>,
+    [](const Node&, In x) { return x[0] * x[0]; },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (X(b, a) * 2.0); });
+
+constinit const Op<> reciprocal = unary(
+    "reciprocal", "1 / x.", kInexact, pointwise<1, [](InexactNumber auto x) { return decltype(x)(1.0) / x; }>,
+    [](const Node&, In x) { return 1.0 / x[0]; },
+    [](Builder& b, Args a, int, Value t) -> Value { return -(Expr(b, t) * (Y(b, a) * Y(b, a))); });
+
+constinit const Op<> sin = unary(
+    "sin", "Sine of x in radians.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::sin(x); }>,
+    [](const Node&, In x) { return rlx::sin(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::cos(X(b, a)); }, "Activation(Sin)");
+
+constinit const Op<> cos = unary(
+    "cos", "Cosine of x in radians.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::cos(x); }>,
+    [](const Node&, In x) { return rlx::cos(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return -(Expr(b, t) * op::sin(X(b, a))); }, "Activation(Cos)");
+
+constinit const Op<> tan = unary(
+    "tan", "Tangent of x in radians.", kFloats, pointwise<1, [](FloatNumber auto x) { return std::tan(x); }>,
+    [](const Node&, In x) { return rlx::sin(x[0]) / rlx::cos(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (Y(b, a) * Y(b, a) + 1.0); }, "Activation(Tan)");
+
+constinit const Op<> atan = unary(
+    "atan", "Inverse tangent, in (-pi/2, pi/2).", kFloats, pointwise<1, [](FloatNumber auto x) { return std::atan(x); }>,
+    [](const Node&, In x) { return atan_scalar(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / (X(b, a) * X(b, a) + 1.0); }, "Activation(Atan)");
+
+constinit const Op<> tanh = unary(
+    "tanh", "Hyperbolic tangent.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::tanh(x); }>,
+    [](const Node&, In x) { return rlx::tanh(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (1.0 - Y(b, a) * Y(b, a)); }, "Activation(Tanh)");
+
+constinit const Op<> sigmoid = unary(
+    "sigmoid", "1 / (1 + exp(-x)).", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return 1.0 / (1.0 + std::exp(-x)); }>,
+    [](const Node&, In x) { return 1.0 / (1.0 + rlx::exp(-x[0])); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (Y(b, a) * (1.0 - Y(b, a))); },
+    "Activation(Sigmoid)");
+
+constinit const Op<> relu = unary(
+    "relu", "max(x, 0); NaN stays NaN; the derivative at 0 is 0.", kReals,
+    pointwise<1, [](RealNumber auto x) { return 0 < x || x != x ? x : decltype(x)(0); }>,
+    [](const Node&, In x) { return rlx::maximum(x[0], 0.0); },
+    [](Builder& b, Args a, int, Value t) -> Value {
+      Expr e(b, t);
+      return op::select(b, op::gt(X(b, a), X(b, a).like(0)), e, e.like(0));
+    },
+    "Activation(Relu)");
+
+constinit const Op<> erf = unary(
+    "erf", "Error function.", kFloats, pointwise<1, [](FloatNumber auto x) { return std::erf(x); }>,
+    [](const Node&, In x) { return rlx::erf(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value {
+      return Expr(b, t) * (op::exp(-(X(b, a) * X(b, a))) * M_2_SQRTPI);
+    });
+
+constinit const Op<> softplus = unary(
+    "softplus", "log(1 + exp(x)), without overflow.", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return x != x ? x : std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }>,
+    [](const Node&, In x) { return rlx::maximum(x[0], 0.0) + log1p_scalar(rlx::exp(-rlx::abs(x[0]))); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sigmoid(X(b, a)); });
+
+constinit const Op<> floor = step("floor", "Largest integer not above x.", kFloats,
+                                  pointwise<1, [](FloatNumber auto x) { return std::floor(x); }>,
+                                  [](const Node&, In x) { return rlx::floor(x[0]); });
+constinit const Op<> ceil = step("ceil", "Smallest integer not below x.", kFloats,
+                                 pointwise<1, [](FloatNumber auto x) { return std::ceil(x); }>,
+                                 [](const Node&, In x) { return rlx::ceil(x[0]); });
+constinit const Op<> trunc = step("trunc", "x without its fraction.", kFloats,
+                                  pointwise<1, [](FloatNumber auto x) { return std::trunc(x); }>,
+                                  [](const Node&, In x) { return rlx::trunc(x[0]); });
+
+constinit const Op<> round = unary(
+    "round", "Nearest integer, halves to even. Derivative: straight through (1).", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>, [](const Node&, In x) { return rlx::rint(x[0]); },
+    [](Builder&, Args, int, Value t) { return t; }, "Activation(Round)");
+
+constinit const Op<> logical_not = predicate("logical_not", "Whether x is false.", kBools,
+                                             pointwise<1, [](IntNumber auto x) { return x == 0; }>,
+                                             [](const Node&, In x) { return !x[0]; });
+constinit const Op<> is_nan = predicate("is_nan", "Whether x is NaN.", kFloats,
+                                        pointwise<1, [](FloatNumber auto x) { return std::isnan(x); }>,
+                                        [](const Node&, In x) { return x[0] != x[0]; });
+constinit const Op<> is_inf = predicate("is_inf", "Whether x is an infinity.", kFloats,
+                                        pointwise<1, [](FloatNumber auto x) { return std::isinf(x); }>,
+                                        [](const Node&, In x) { return rlx::abs(x[0]) == INFINITY; });
+constinit const Op<> is_finite = predicate("is_finite", "Whether x is neither NaN nor an infinity.", kFloats,
+                                           pointwise<1, [](FloatNumber auto x) { return std::isfinite(x); }>,
+                                           [](const Node&, In x) { return rlx::abs(x[0]) < INFINITY; });
+
+constinit const Op<> stop_gradient = [] {
+  OpDef d = unary("stop_gradient", "x; derivatives do not pass.", kAllDTypes, pointwise<1, [](auto x) { return x; }>,
+                  [](const Node&, In x) { return x[0]; }, nullptr);
+  d.not_differentiable = "declared: its purpose is to stop derivatives";
+  return d;
+}();
+
+// conj, real and imag are linear over the reals, not over the complex numbers; cotangents follow PyTorch's convention.
+constinit const Op<> conj = [] {
+  OpDef d = unary("conj", "Complex conjugate; x itself for real x.", kInexact,
+                  pointwise<1, [](InexactNumber auto x) {
+                    if constexpr (FloatNumber<decltype(x)>) return x;
+                    else return std::conj(x);
+                  }>,
+                  [](const Node&, In x) { return x[0]; }, nullptr, "Conjugate");
+  d.jvp = [](Builder& b, const JvpArgs& a) { return single(op::conj(b, a.tangents[0])); };
+  d.vjp = [](Builder& b, const VjpArgs& a) { return single(op::conj(b, a.cotangents[0])); };
+  return d;
+}();
+
+namespace {
+Types infer_part(const InferArgs& a) { return {{DType::F32, a.in[0].shape}}; }
+// real(z) has the cotangent g + 0i; imag(z) = real(-i z) has i g.
+Values part_vjp(Builder& b, const VjpArgs& a, Complex factor) {
+  Value g = cast_to(b, a.cotangents[0], DType::C64);
+  return {op::mul(b, g, b.constant(DType::C64, factor))};
+}
+}  // namespace
+
+constinit const Op<> real = [] {
+  OpDef d = unary("real", "Real part of a complex tensor.", kComplex,
+                  pointwise<1, [](auto x) {
+                    if constexpr (std::is_same_v<decltype(x), Complex>) return x.real();
+                    else return x;
+                  }>,
+                  nullptr, nullptr);
+  d.infer = infer_part;
+  d.jvp = [](Builder& b, const JvpArgs& a) { return single(op::real(b, a.tangents[0])); };
+  d.vjp = [](Builder& b, const VjpArgs& a) { return part_vjp(b, a, 1.0); };
+  return d;
+}();
+
+constinit const Op<> imag = [] {
+  OpDef d = unary("imag", "Imaginary part of a complex tensor.", kComplex,
+                  pointwise<1, [](auto x) {
+                    if constexpr (std::is_same_v<decltype(x), Complex>) return x.imag();
+                    else return x;
+                  }>,
+                  nullptr, nullptr);
+  d.infer = infer_part;
+  d.jvp = [](Builder& b, const JvpArgs& a) { return single(op::imag(b, a.tangents[0])); };
+  d.vjp = [](Builder& b, const VjpArgs& a) { return part_vjp(b, a, Complex(0, 1)); };
+  return d;
+}();
+
+// Real to complex takes the real part of the cotangent back; through integers nothing flows.
+constinit const Op<CastAttrs> cast = OpDef{
+    .name = "cast",
+    .doc = "x converted to another dtype. Float to int truncates toward zero and saturates, NaN gives 0; int to int wraps; "
+           "anything to bool is x != 0; to f16 and bf16 rounds to nearest even; complex to real drops the imaginary part.",
+    .reference = "Cast",
+    .kind = Kind::elementwise,
+    .infer = [](const InferArgs& a) -> Types { return {{a.get<CastAttrs>().to, a.in[0].shape}}; },
+    .eval = [](const EvalArgs& e) -> Tensors { return {cast_tensor(e.in[0], e.get<CastAttrs>().to)}; },
+    .jvp = [](Builder& b, const JvpArgs& a) -> Values {
+      const DType to = a.node.get<CastAttrs>().to;
+      return {is_differentiable(to) && is_differentiable(b.type(a.in[0]).dtype) ? cast_to(b, a.tangents[0], to) : kNone};
+    },
+    .vjp = [](Builder& b, const VjpArgs& a) -> Values {
+      const DType from = b.type(a.in[0]).dtype;
+      return {is_differentiable(from) && is_differentiable(a.node.type().dtype) ? cast_to(b, a.cotangents[0], from) : kNone};
+    },
+    .scalar = [](const Node& n, In x) { return rlx::cast(x[0], n.get<CastAttrs>().to); },
+};
+
+constinit const Op<> select = OpDef{
+    .name = "select",
+    .doc = "a where the condition (bool) is true, else b; all three broadcast.",
+    .reference = "Where",
+    .kind = Kind::elementwise,
+    .arity = 3,
+    .dtypes = kBools,
+    .infer = [](const InferArgs& a) -> Types {
+      if (a.in[1].dtype != a.in[2].dtype) bad_operands(a, "dtype-mixed", "a and b must have one dtype");
+      auto ab = broadcast_shapes(a.in[1].shape, a.in[2].shape);
+      auto all = ab ? broadcast_shapes(a.in[0].shape, *ab) : ab;
+      if (!all) bad_operands(a, "broadcast", "the shapes do not broadcast");
+      return {{a.in[1].dtype, *all}};
+    },
+    .eval = [](const EvalArgs& e) -> Tensors {
+      Tensor out = e.make();
+      const size_t bytes = static_cast<size_t>(size_of(out.dtype()));
+      Ints strides[3];
+      for (int k = 0; k < 3; ++k) strides[k] = broadcast_strides(e.in[static_cast<size_t>(k)].sizes(), out.sizes());
+      int64_t position = 0;
+      for_each_index(out.sizes(), [&](const Ints& index) {
+        int64_t at[3] = {};
+        for (size_t axis = 0; axis < index.size(); ++axis)
+          for (int k = 0; k < 3; ++k) at[k] += index[axis] * strides[k][axis];
+        const int pick = e.in[0].get_int(at[0]) ? 1 : 2;
+        std::memcpy(out.mutable_raw() + static_cast<size_t>(position++) * bytes,
+                    e.in[static_cast<size_t>(pick)].raw() + static_cast<size_t>(at[pick]) * bytes, bytes);
+      });
+      return {out};
+    },
+    .derivative = [](Builder& b, Args a, int i, Value t) -> Value {
+      if (i == 0) return kNone;
+      const Value zero = b.constant_like(t, 0);
+      return i == 1 ? op::select(b, a.in[0], t, zero) : op::select(b, a.in[0], zero, t);
+    },
+    .scalar = [](const Node&, In x) { return rlx::select(x[0], x[1], x[2]); },
+};
+
+constinit const Op<> clamp = OpDef{
+    .name = "clamp",
+    .doc = "min(max(x, lo), hi).",
+    .arity = 3,
+    .dtypes = kReals,
+    .infer = infer_broadcast,
+    .decompose = [](Builder& b, const Node&, Operands in) -> Values {
+      return {op::minimum(b, op::maximum(b, in[0], in[1]), in[2])};
+    },
+};
+
+}  // namespace op
+
+namespace {
+constexpr const OpDef* kOps[] = {
+    &op::neg,   &op::abs,   &op::sign,        &op::exp,    &op::log,    &op::log1p,    &op::expm1,         &op::sqrt,
+    &op::rsqrt, &op::square, &op::reciprocal, &op::sin,    &op::cos,    &op::tan,      &op::atan,          &op::tanh,
+    &op::sigmoid, &op::relu, &op::erf,        &op::softplus, &op::floor, &op::ceil,    &op::trunc,         &op::round,
+    &op::logical_not, &op::is_nan, &op::is_inf, &op::is_finite, &op::stop_gradient, &op::conj, &op::real,  &op::imag,
+    &op::cast,  &op::select, &op::clamp,
+};
+}  // namespace
+constinit const Family kElementwise{"elementwise", kOps};
+
+}  // namespace rlx

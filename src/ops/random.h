@@ -1,0 +1,26 @@
+// Randomness: pure functions of a key (u32[2]) by Philox4x32-10. Element i of random_bits is word i % 4 of block i / 4.
+#pragma once
+
+#include "rlx/ir/op.h"
+
+namespace rlx {
+
+struct BitsAttrs {
+  Shape shape;
+  static constexpr auto fields() { return std::tuple{field("shape", &BitsAttrs::shape)}; }
+};
+struct RandomAttrs {
+  DType dtype = DType::F32;
+  Shape shape;
+  static constexpr auto fields() { return std::tuple{field("dtype", &RandomAttrs::dtype), field("shape", &RandomAttrs::shape)}; }
+};
+
+namespace op {
+extern const Op<BitsAttrs> random_bits;      // u32; primitive
+extern const Op<RandomAttrs> random_uniform;  // [0, 1): (bits >> 8) * 2^-24
+extern const Op<RandomAttrs> random_normal;   // Box-Muller of bits[2i], bits[2i+1]
+}  // namespace op
+
+extern const Family kRandom;
+
+}  // namespace rlx

@@ -1,0 +1,40 @@
+// Reductions, running sums and argmax.
+#pragma once
+
+#include "rlx/ir/op.h"
+
+namespace rlx {
+
+struct ReduceAttrs {  // empty axes: nothing is reduced
+  Ints axes;
+  bool keepdims = false;
+  static constexpr auto fields() {
+    return std::tuple{field("axes", &ReduceAttrs::axes), field("keepdims", &ReduceAttrs::keepdims)};
+  }
+};
+struct CumsumAttrs {
+  int64_t axis = -1;
+  bool exclusive = false, reverse = false;
+  static constexpr auto fields() {
+    return std::tuple{field("axis", &CumsumAttrs::axis), field("exclusive", &CumsumAttrs::exclusive),
+                      field("reverse", &CumsumAttrs::reverse)};
+  }
+};
+struct ArgmaxAttrs {
+  int64_t axis = -1;
+  bool keepdims = false;
+  static constexpr auto fields() {
+    return std::tuple{field("axis", &ArgmaxAttrs::axis), field("keepdims", &ArgmaxAttrs::keepdims)};
+  }
+};
+
+namespace op {
+extern const Op<ReduceAttrs> reduce_sum, reduce_max, reduce_min, reduce_prod;  // primitives
+extern const Op<ReduceAttrs> reduce_mean;                                      // composite: sum / count
+extern const Op<CumsumAttrs> cumsum;
+extern const Op<ArgmaxAttrs> argmax;  // i64; first of equals; NaN is largest
+}  // namespace op
+
+extern const Family kReduce;
+
+}  // namespace rlx

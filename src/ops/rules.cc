@@ -1,0 +1,150 @@
+#include "rlx/ops/rules.h"
+
+#include <numeric>
+
+#include "rlx/ops/elementwise.h"
+#include "rlx/ops/movement.h"
+#include "rlx/ops/reduce.h"
+
+namespace rlx {
+
+Values single(Value v) { return {v}; }
+
+Value broadcast_to(Builder& b, Value x, const Shape& shape) {
+  return b.shape(x) == shape ? x : op::broadcast(b, x, {shape});
+}
+
+Value reshape_to(Builder& b, Value x, const Shape& shape) {
+  return b.shape(x) == shape ? x : op::reshape(b, x, {shape});
+}
+
+Value cast_to(Builder& b, Value x, DType dtype) { return b.type(x).dtype == dtype ? x : op::cast(b, x, {dtype}); }
+
+Value sum_axes(Builder& b, Value x, Ints axes, bool keepdims) {
+  return axes.empty() ? x : op::reduce_sum(b, x, {std::move(axes), keepdims});
+}
+
+Value unbroadcast(Builder& b, Value g, const Shape& shape) {
+  const Shape from = b.shape(g);
+  if (from == shape) return g;
+  const size_t extra = from.size() - shape.size();
+  Ints axes;
+  for (size_t i = 0; i < from.size(); ++i)
+    if (i < extra || (shape[i - extra] == Dim(1) && !(from[i] == Dim(1)))) axes.push_back(static_cast<int64_t>(i));
+  return reshape_to(b, sum_axes(b, g, axes), shape);
+}
+
+Value expand_reduced(Builder& b, Value reduced, const Shape& shape, const Ints& axes, bool keepdims) {
+  if (!keepdims) {
+    Shape kept = shape;
+    for (int64_t a : axes) kept[static_cast<size_t>(a)] = 1;
+    reduced = reshape_to(b, reduced, kept);
+  }
+  return broadcast_to(b, reduced, shape);
+}
+
+Value add_maybe(Builder& b, Value a, Value c) {
+  if (!a.valid()) return c;
+  return c.valid() ? op::add(b, a, c) : a;
+}
+
+Value conj_if_complex(Builder& b, Value x) { return is_complex(b.type(x).dtype) ? op::conj(b, x) : x; }
+
+Value matrix_transpose(Builder& b, Value x) {
+  Ints perm(static_cast<size_t>(b.type(x).rank()));
+  std::iota(perm.begin(), perm.end(), 0);
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return op::transpose(b, x, {perm});
+}
+
+Value batch_operand(Builder& b, Value x, const Dim& size) {
+  Shape shape = b.shape(x);
+  shape.insert(shape.begin(), size);
+  return op::broadcast(b, x, {shape});
+}
+
+Dim count_of(const Shape& shape, const Ints& axes) {
+  Dim n(1);
+  for (int64_t a : axes) n = n * shape[static_cast<size_t>(a)];
+  return n;
+}
+
+// ---- inference ---------------------------------------------------------------------------------------------------
+
+void bad_operands(const InferArgs& a, std::string_view code, const std::string& why) {
+  fail(ErrorKind::user, code, "{}: {} (operands: {})", a.op.name, why, fmt::join(a.in, ", "));
+}
+
+void require_same_dtype(const InferArgs& a) {
+  for (const Type& t : a.in)
+    if (t.dtype != a.in[0].dtype)
+      bad_operands(a, "dtype-mixed",
+                   fmt::format("operands must have one dtype; cast to {} first", promote(a.in[0].dtype, t.dtype)));
+}
+
+Types infer_same(const InferArgs& a) { return {a.in[0]}; }
+
+Types infer_broadcast(const InferArgs& a) {
+  require_same_dtype(a);
+  Shape shape = a.in[0].shape;
+  for (const Type& t : a.in.subspan(1)) {
+    auto both = broadcast_shapes(shape, t.shape);
+    if (!both) bad_operands(a, "broadcast", "the shapes do not broadcast");
+    shape = *both;
+  }
+  return {{a.in[0].dtype, shape}};
+}
+
+Types infer_compare(const InferArgs& a) {
+  Types t = infer_broadcast(a);
+  t[0].dtype = DType::Bool;
+  return t;
+}
+
+Ints broadcast_strides(const Ints& sizes, const Ints& result) {
+  Ints own = row_major_strides(sizes), out(result.size(), 0);
+  const size_t extra = result.size() - sizes.size();
+  for (size_t i = 0; i < sizes.size(); ++i) out[i + extra] = sizes[i] == 1 ? 0 : own[i];
+  return out;
+}
+
+// ---- elementwise ops under the transforms ------------------------------------------------------------------------
+
+Values jvp_elementwise(Builder& b, const JvpArgs& a) {
+  Value sum = kNone;
+  for (size_t i = 0; i < a.tangents.size(); ++i) {
+    if (!a.tangents[i].valid()) continue;
+    Value term = a.node.op->derivative(b, a, static_cast<int>(i), a.tangents[i]);
+    if (term.valid()) sum = add_maybe(b, sum, term);
+  }
+  return {sum.valid() ? broadcast_to(b, sum, a.node.type().shape) : kNone};
+}
+
+Values vjp_elementwise(Builder& b, const VjpArgs& a) {
+  const Value ct = conj_if_complex(b, a.cotangents[0]);
+  Values out(a.in.size(), kNone);
+  for (size_t i = 0; i < a.in.size(); ++i) {
+    if (!a.wanted[i]) continue;
+    const JvpArgs args{a.node, a.in, a.out, {}};
+    Value g = a.node.op->derivative(b, args, static_cast<int>(i), ct);
+    if (g.valid()) out[i] = unbroadcast(b, conj_if_complex(b, g), b.shape(a.in[i]));
+  }
+  return out;
+}
+
+Values vmap_elementwise(Builder& b, const VmapArgs& a) {
+  const int64_t rank = a.node.type().rank();
+  Values in;
+  for (size_t i = 0; i < a.in.size(); ++i) {
+    Value v = a.in[i];
+    if (const int64_t own = b.type(v).rank() - 1; a.batched[i] && own < rank) {
+      Shape shape = b.shape(v);
+      shape.insert(shape.begin() + 1, static_cast<size_t>(rank - own), Dim(1));
+      v = op::reshape(b, v, {shape});
+    }
+    in.push_back(v);
+  }
+  return b.clone(a.node, in);
+}
+
+}  // namespace rlx

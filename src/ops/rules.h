@@ -1,0 +1,112 @@
+// Rules shared by families: the kinds of ops and what follows from a kind.
+#pragma once
+
+#include "rlx/ops/expr.h"
+
+namespace rlx {
+
+// ---- helpers on graphs -------------------------------------------------------------------------------------------
+
+Value broadcast_to(Builder& b, Value x, const Shape& shape);  // x itself when the shape is already that
+Value reshape_to(Builder& b, Value x, const Shape& shape);
+Value cast_to(Builder& b, Value x, DType dtype);
+Value sum_axes(Builder& b, Value x, Ints axes, bool keepdims = false);
+// Brings a gradient back to the shape an operand had before broadcasting: one sum over all broadcast axes.
+Value unbroadcast(Builder& b, Value gradient, const Shape& shape);
+// Inserts the reduced axes again (size 1) and broadcasts to `shape`: the inverse of a reduction.
+Value expand_reduced(Builder& b, Value reduced, const Shape& shape, const Ints& axes, bool keepdims);
+// a + b where either may be kNone.
+Value add_maybe(Builder& b, Value a, Value c);
+Value conj_if_complex(Builder& b, Value x);
+// Swaps the last two axes.
+Value matrix_transpose(Builder& b, Value x);
+// Puts the batch axis of an unbatched operand in front: [*] -> [size, *].
+Value batch_operand(Builder& b, Value x, const Dim& size);
+// The product of dims over `axes`.
+Dim count_of(const Shape& shape, const Ints& axes);
+// A rank-0 value with the number of elements over axes, of dtype (static shapes only at run; symbolic dims raise).
+Values single(Value v);
+
+// Applies the op's rules; used by transforms and by composite rules that delegate.
+Values jvp_elementwise(Builder& b, const JvpArgs& a);
+Values vjp_elementwise(Builder& b, const VjpArgs& a);
+Values vmap_elementwise(Builder& b, const VmapArgs& a);
+
+// ---- inference ---------------------------------------------------------------------------------------------------
+
+Types infer_same(const InferArgs& a);       // result 0 has the type of operand 0
+Types infer_broadcast(const InferArgs& a);  // NumPy broadcast of all operands, equal dtypes
+Types infer_compare(const InferArgs& a);    // the same, bool
+[[noreturn]] void bad_operands(const InferArgs& a, std::string_view code, const std::string& why);
+void require_same_dtype(const InferArgs& a);
+
+// ---- reference values ----------------------------------------------------------------------------------------------
+
+// Strides of an operand as seen from a broadcast result (0 along broadcast axes), in elements.
+Ints broadcast_strides(const Ints& sizes, const Ints& result);
+
+namespace detail {
+inline void put(Tensor& t, int64_t i, double v) { t.set_float(i, v); }
+inline void put(Tensor& t, int64_t i, int64_t v) { t.set_int(i, v); }
+inline void put(Tensor& t, int64_t i, bool v) { t.set_int(i, v); }
+inline void put(Tensor& t, int64_t i, Complex v) { t.set_complex(i, v); }
+template <class T>
+T fetch(const Tensor& t, int64_t i) {
+  if constexpr (std::is_same_v<T, double>) return t.get_float(i);
+  else if constexpr (std::is_same_v<T, int64_t>) return t.get_int(i);
+  else return t.get_complex(i);
+}
+
+template <class T, auto F, size_t... I>
+Tensor map_pointwise(const EvalArgs& e, std::index_sequence<I...>) {
+  Tensor out = e.make();
+  if constexpr (std::is_invocable_v<decltype(F), decltype((void)I, T())...>) {
+    const Ints strides[] = {broadcast_strides(e.in[I].sizes(), out.sizes())...};
+    int64_t position = 0;
+    for_each_index(out.sizes(), [&](const Ints& index) {
+      int64_t at[sizeof...(I)] = {};
+      for (size_t axis = 0; axis < index.size(); ++axis)
+        for (size_t k = 0; k < sizeof...(I); ++k) at[k] += index[axis] * strides[k][axis];
+      put(out, position++, F(fetch<T>(e.in[I], at[I])...));
+    });
+  } else {
+    check(false, "{}: no value for {}", e.node.op->name, e.in[0].dtype());
+  }
+  return out;
+}
+}  // namespace detail
+
+// Evaluates elementwise with F, a captureless lambda over double (floats), int64_t (integers, bool) or Complex. A lambda that
+// does not take one of these says so by its constraint; the op's dtypes keep such operands away.
+template <int N, auto F>
+Tensors pointwise(const EvalArgs& e) {
+  const DType d = e.in[0].dtype();
+  auto indices = std::make_index_sequence<N>{};
+  if (is_float(d)) return {detail::map_pointwise<double, F>(e, indices)};
+  if (is_complex(d)) return {detail::map_pointwise<Complex, F>(e, indices)};
+  return {detail::map_pointwise<int64_t, F>(e, indices)};
+}
+
+template <class T>
+concept FloatNumber = std::is_same_v<T, double>;
+template <class T>
+concept RealNumber = FloatNumber<T> || std::is_same_v<T, int64_t>;
+template <class T>
+concept InexactNumber = FloatNumber<T> || std::is_same_v<T, Complex>;
+template <class T>
+concept IntNumber = std::is_same_v<T, int64_t>;
+
+// ---- attributes ------------------------------------------------------------------------------------------------------
+
+template <class A>
+void normalise_axis_of(void* attrs, std::string_view op, std::span<const Type> in) {
+  auto& axis = static_cast<A*>(attrs)->axis;
+  axis = normalise_axis(axis, in[0].rank(), op);
+}
+template <class A>
+void normalise_axes_of(void* attrs, std::string_view op, std::span<const Type> in) {
+  auto& axes = static_cast<A*>(attrs)->axes;
+  axes = normalise_axes(axes, in[0].rank(), op);
+}
+
+}  // namespace rlx
