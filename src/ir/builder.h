@@ -20,9 +20,8 @@ class Builder {
   Value input(std::string name, Type type);
   Value param(std::string name, Type type);
   Value constant(Tensor value);
-  Value constant(DType dtype, Complex value, const Shape& shape = {});  // a scalar broadcast to shape
-  Value constant_like(Value x, Complex value) { return constant(type(x).dtype, value); }  // rank 0, x's dtype
-  Value zeros_like(Value x);
+  Value constant(DType dtype, Complex value) { return constant(Tensor::scalar(dtype, value)); }  // rank 0
+  Value constant_like(Value x, Complex value) { return constant(type(x).dtype, value); }       // rank 0, x's dtype
 
   // Appends a node; returns its results.
   Values emit(const OpDef& op, Attrs attrs, Operands in);

@@ -10,6 +10,10 @@ namespace rlx {
 
 Values single(Value v) { return {v}; }
 
+Value full(Builder& b, const Type& type, Complex value) {
+  return broadcast_to(b, b.constant(type.dtype, value), type.shape);
+}
+
 Value broadcast_to(Builder& b, Value x, const Shape& shape) {
   return b.shape(x) == shape ? x : op::broadcast(b, x, {shape});
 }

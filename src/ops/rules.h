@@ -7,6 +7,7 @@ namespace rlx {
 
 // ---- helpers on graphs -------------------------------------------------------------------------------------------
 
+Value full(Builder& b, const Type& type, Complex value);  // a scalar constant broadcast to the type
 Value broadcast_to(Builder& b, Value x, const Shape& shape);  // x itself when the shape is already that
 Value reshape_to(Builder& b, Value x, const Shape& shape);
 Value cast_to(Builder& b, Value x, DType dtype);
@@ -24,7 +25,6 @@ Value matrix_transpose(Builder& b, Value x);
 Value batch_operand(Builder& b, Value x, const Dim& size);
 // The product of dims over `axes`.
 Dim count_of(const Shape& shape, const Ints& axes);
-// A rank-0 value with the number of elements over axes, of dtype (static shapes only at run; symbolic dims raise).
 Values single(Value v);
 
 // Applies the op's rules; used by transforms and by composite rules that delegate.
