@@ -62,6 +62,9 @@ struct EvalArgs {
   }
 };
 
+// The transforms of body graphs, for the rules of control flow; supplied by whoever runs the rule (ops/control_hooks.h).
+struct BodyTransforms;
+
 // What derivative rules see: the original node (attributes, types), and values in the graph being built. A kNone tangent or
 // cotangent is a zero; a rule may return kNone for zero.
 struct JvpArgs {
@@ -69,6 +72,7 @@ struct JvpArgs {
   Operands in;        // primal operands
   Operands out;       // primal results
   Operands tangents;  // one per operand
+  const BodyTransforms* bodies = nullptr;
 };
 struct VjpArgs {
   const Node& node;
@@ -76,6 +80,7 @@ struct VjpArgs {
   Operands out;
   Operands cotangents;       // one per result
   std::vector<bool> wanted;  // one per operand: somebody needs its gradient
+  const BodyTransforms* bodies = nullptr;
 };
 // Batched operands carry the batch axis first. The rule returns every result batched, axis first.
 struct VmapArgs {
@@ -83,6 +88,7 @@ struct VmapArgs {
   Operands in;
   std::vector<bool> batched;
   Dim size;
+  const BodyTransforms* bodies = nullptr;
 };
 
 using InferRule = Types (*)(const InferArgs&);
