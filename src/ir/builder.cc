@@ -204,7 +204,7 @@ Graph bind(const Graph& g, const DimBinding& binding) {
       g, [&](const Node& n) { return bind_attrs(n.attrs, binding); }, [](int32_t) { return true; });
 }
 
-Graph drop_dead(const Graph& g) {
+Graph drop_dead(const Graph& g, bool keep_params) {
   std::vector<bool> live(g.nodes.size(), false);
   for (Value v : g.outputs) live[static_cast<size_t>(v.node)] = true;
   for (const Update& u : g.updates) {
@@ -212,7 +212,7 @@ Graph drop_dead(const Graph& g) {
     if (Value leaf = g.find_leaf(u.param); leaf.valid()) live[static_cast<size_t>(leaf.node)] = true;
   }
   for (size_t i = g.nodes.size(); i-- > 0;) {
-    if (g.nodes[i].op == &op::input) live[i] = true;
+    if (g.nodes[i].op == &op::input || (keep_params && g.nodes[i].op == &op::param)) live[i] = true;
     if (!live[i]) continue;
     for (Value v : g.nodes[i].in) live[static_cast<size_t>(v.node)] = true;
   }

@@ -69,7 +69,7 @@ extern const Op<ConstantAttrs> constant;
 
 // Substitutes sizes for symbols in all types and attributes, bodies included, and infers everything anew.
 Graph bind(const Graph& g, const DimBinding& binding);
-// Removes what no output or update needs; `input` leaves stay in the signature.
-Graph drop_dead(const Graph& g);
+// Removes what no output or update needs; `input` leaves stay in the signature, and `param` leaves too when asked.
+Graph drop_dead(const Graph& g, bool keep_params = false);
 
 }  // namespace rlx

@@ -1,0 +1,168 @@
+#include "rlx/ops/evaluate.h"
+
+#include <algorithm>
+
+namespace rlx {
+
+namespace {
+
+bool is_leaf(const Node& n) { return n.op == &op::input || n.op == &op::param; }
+
+std::vector<int32_t> leaf_nodes(const Graph& g) {
+  std::vector<int32_t> out;
+  for (int32_t i = 0; i < g.size(); ++i)
+    if (is_leaf(g.nodes[static_cast<size_t>(i)])) out.push_back(i);
+  return out;
+}
+
+const LeafAttrs& leaf(const Graph& g, int32_t node) { return g.nodes[static_cast<size_t>(node)].get<LeafAttrs>(); }
+
+// The last node that reads each node; outputs and updates count as a reader behind the end.
+std::vector<int32_t> last_readers(const Graph& g) {
+  std::vector<int32_t> last(g.nodes.size());
+  for (int32_t i = 0; i < g.size(); ++i) {
+    last[static_cast<size_t>(i)] = i;
+    for (Value v : g.nodes[static_cast<size_t>(i)].in) last[static_cast<size_t>(v.node)] = i;
+  }
+  for (Value v : g.outputs) last[static_cast<size_t>(v.node)] = g.size();
+  for (const Update& u : g.updates) last[static_cast<size_t>(u.value.node)] = g.size();
+  return last;
+}
+
+struct Run {
+  std::vector<Tensors> values;  // per node; emptied after the last read
+  const Tensor& at(Value v) const { return values[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+};
+
+Run run_nodes(const Graph& g, std::span<const Tensor> leaves) {
+  const std::vector<int32_t> last = last_readers(g);
+  Run run{std::vector<Tensors>(g.nodes.size())};
+  size_t next = 0;
+  for (int32_t i = 0; i < g.size(); ++i) {
+    const Node& n = g.nodes[static_cast<size_t>(i)];
+    Tensors& out = run.values[static_cast<size_t>(i)];
+    if (is_leaf(n)) {
+      out = {leaves[next++]};
+      continue;
+    }
+    Tensors in;
+    for (Value v : n.in) in.push_back(run.at(v));
+    try {
+      out = evaluate_node(n, in);
+    } catch (const Error& e) {
+      throw e.where().empty() ? e.at(fmt::format("%{} {}", i, n.op->name)) : e;
+    }
+    for (Value v : n.in)
+      if (last[static_cast<size_t>(v.node)] == i) run.values[static_cast<size_t>(v.node)].clear();
+  }
+  return run;
+}
+
+// g with its symbols bound to the sizes of the leaves; g itself when it has none.
+class BoundGraph {
+ public:
+  BoundGraph(const Graph& g, std::span<const Tensor> leaves) : graph_(&g) {
+    const DimBinding binding = match_symbols(g, leaves);
+    if (!binding.empty()) graph_ = &bound_.emplace(bind(g, binding));
+  }
+  BoundGraph(const BoundGraph&) = delete;
+  const Graph& operator*() const { return *graph_; }
+
+ private:
+  std::optional<Graph> bound_;
+  const Graph* graph_;
+};
+
+Values scratch_inputs(Builder& b, std::span<const Type> in) {
+  Values values;
+  for (size_t i = 0; i < in.size(); ++i) values.push_back(b.input(std::to_string(i), in[i]));
+  return values;
+}
+
+}  // namespace
+
+DimBinding match_symbols(const Graph& g, std::span<const Tensor> leaves) {
+  const std::vector<int32_t> nodes = leaf_nodes(g);
+  user_check(nodes.size() == leaves.size(), "leaf-missing", "graph \"{}\" has {} leaves, {} tensors are given", g.name,
+             nodes.size(), leaves.size());
+  DimBinding binding;
+  for (size_t k = 0; k < nodes.size(); ++k) {
+    const Shape& declared = leaf(g, nodes[k]).shape;
+    const Ints& sizes = leaves[k].sizes();
+    for (size_t d = 0; d < std::min(declared.size(), sizes.size()); ++d) {
+      std::vector<std::string> names;
+      declared[d].collect_symbols(names);
+      if (names.size() == 1 && declared[d] == Dim::symbol(names[0])) binding.emplace(names[0], sizes[d]);
+    }
+  }
+  for (size_t k = 0; k < nodes.size(); ++k) {
+    const LeafAttrs& attrs = leaf(g, nodes[k]);
+    user_check(Type{attrs.dtype, attrs.shape.bind(binding)} == leaves[k].type(), "leaf-type",
+               "\"{}\" is declared as {}, given is {}", attrs.name, Type{attrs.dtype, attrs.shape}, leaves[k].type());
+  }
+  return binding;
+}
+
+Graph isolate(const Node& n, std::span<const Type> in) {
+  Builder b(std::string(n.op->name));
+  for (Value v : b.emit(*n.op, n.attrs, scratch_inputs(b, in))) b.output(v);
+  return std::move(b.mutable_graph());
+}
+
+Graph decomposed(const Node& n, std::span<const Type> in) {
+  check(n.op->decompose, "{} has no decomposition", n.op->name);
+  Builder b(std::string(n.op->name));
+  b.set_origin(n.origin);
+  for (Value v : n.op->decompose(b, n, scratch_inputs(b, in))) b.output(v);
+  return std::move(b.mutable_graph());
+}
+
+Tensors evaluate_node(const Node& n, std::span<const Tensor> in) {
+  Tensors out;
+  if (n.op->eval) {
+    auto body = [](const Graph& g, std::span<const Tensor> leaves) { return evaluate(g, leaves); };
+    out = n.op->eval(EvalArgs{n, in, body});
+  } else if (n.op->decompose) {
+    Types types;
+    for (const Tensor& t : in) types.push_back(t.type());
+    out = evaluate(decomposed(n, types), in);
+  } else {
+    fail(ErrorKind::internal, "no-rule", "{} states neither eval nor decompose", n.op->name);
+  }
+  check(out.size() == n.out.size(), "{}: evaluated to {} results, inferred are {}", n.op->name, out.size(), n.out.size());
+  for (size_t i = 0; i < out.size(); ++i)
+    check(out[i].type() == n.out[i], "{}: result {} evaluated to {}, inferred is {}", n.op->name, i, out[i].type(),
+          n.out[i]);
+  return out;
+}
+
+Tensors evaluate(const Graph& unbound, std::span<const Tensor> leaves) {
+  const BoundGraph bound(unbound, leaves);
+  const Graph& g = *bound;
+  const Run run = run_nodes(g, leaves);
+  Tensors out;
+  for (Value v : g.outputs) out.push_back(run.at(v));
+  return out;
+}
+
+Evaluated evaluate(const Graph& unbound, const NamedTensors& named) {
+  Tensors leaves;
+  for (int32_t node : leaf_nodes(unbound)) {
+    const auto it = named.find(leaf(unbound, node).name);
+    user_check(it != named.end(), "leaf-missing", "graph \"{}\": \"{}\" is not given", unbound.name,
+               leaf(unbound, node).name);
+    leaves.push_back(it->second);
+  }
+  for (const auto& [name, tensor] : named)
+    user_check(unbound.find_leaf(name).valid(), "leaf-unknown", "graph \"{}\" has no input or parameter \"{}\"",
+               unbound.name, name);
+  const BoundGraph bound(unbound, leaves);
+  const Graph& g = *bound;
+  const Run run = run_nodes(g, leaves);
+  Evaluated out;
+  for (Value v : g.outputs) out.outputs.push_back(run.at(v));
+  for (const Update& u : g.updates) out.updates[u.param] = run.at(u.value);
+  return out;
+}
+
+}  // namespace rlx
