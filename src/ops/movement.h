@@ -1,4 +1,10 @@
-// Data movement: elements are moved, never changed; every dtype.
+// Data movement: elements are moved, never changed; every dtype (scatter_add, which sums: every number).
+//
+//   Value row = op::slice(b, x, {.start = {i, 0}, .limit = {i + 1, 64}});
+//   Value y = op::gather(b, table, ids, {.axis = 0});                    // embedding lookup
+//
+// Indices are of any integer dtype, or f32/f64 that are truncated; one outside the axis raises Error(user, "index-range")
+// when the program runs. Sizes that depend on symbols are checked when the symbols are bound.
 #pragma once
 
 #include "rlx/ir/op.h"
@@ -13,9 +19,8 @@ struct TransposeAttrs {
   Ints perm;
   static constexpr auto fields() { return std::tuple{field("perm", &TransposeAttrs::perm)}; }
 };
-struct SliceAttrs {  // result[i] = x[start + i * stride], below limit; empty limit and stride mean "to the end" and 1
-  Ints start;
-  Shape limit;
+struct SliceAttrs {  // result[i] = x[start + i * stride], below limit; empty lists mean 0, "to the end" and 1
+  Shape start, limit;
   Ints stride;
   static constexpr auto fields() {
     return std::tuple{field("start", &SliceAttrs::start), field("limit", &SliceAttrs::limit),
@@ -26,11 +31,11 @@ struct AxisAttrs {  // concat, gather
   int64_t axis = 0;
   static constexpr auto fields() { return std::tuple{field("axis", &AxisAttrs::axis)}; }
 };
-struct PadAttrs {  // negative amounts crop
-  Ints low, high;
+struct PadAttrs {  // result[i] = x[i - low] or the value; negative amounts crop; empty lists mean 0
+  Shape low, high;
   static constexpr auto fields() { return std::tuple{field("low", &PadAttrs::low), field("high", &PadAttrs::high)}; }
 };
-struct ScatterAttrs {
+struct ScatterAttrs {  // of the result: its axis and that axis' size
   int64_t axis = 0;
   Dim size = 0;
   static constexpr auto fields() {

@@ -1,5 +1,6 @@
 #include "rlx/ops/rules.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "rlx/ops/elementwise.h"
@@ -62,9 +63,32 @@ Value matrix_transpose(Builder& b, Value x) {
 }
 
 Value batch_operand(Builder& b, Value x, const Dim& size) {
+  return op::broadcast(b, x, {prepend(size, b.shape(x))});
+}
+
+Value align_batched(Builder& b, Value x, int64_t rank) {
   Shape shape = b.shape(x);
-  shape.insert(shape.begin(), size);
-  return op::broadcast(b, x, {shape});
+  const int64_t missing = rank - (shape.rank() - 1);
+  if (missing <= 0) return x;
+  shape.insert(shape.begin() + 1, static_cast<size_t>(missing), Dim(1));
+  return op::reshape(b, x, {shape});
+}
+
+Value transpose_to(Builder& b, Value x, const Ints& perm) {
+  return std::is_sorted(perm.begin(), perm.end()) ? x : op::transpose(b, x, {perm});
+}
+
+Value swap_blocks(Builder& b, Value x, int64_t at, int64_t first, int64_t second) {
+  Ints perm(static_cast<size_t>(b.type(x).rank()));
+  std::iota(perm.begin(), perm.end(), 0);
+  const auto begin = perm.begin() + at;
+  std::rotate(begin, begin + first, begin + first + second);
+  return transpose_to(b, x, perm);
+}
+
+Value dim_value(Builder& b, const Dim& size, DType dtype) {
+  if (size.is_static()) return b.constant(dtype, static_cast<double>(size.value()));
+  return cast_to(b, op::reduce_sum(b, full(b, {DType::I64, {size}}, 1), {{0}}), dtype);
 }
 
 Dim count_of(const Shape& shape, const Ints& axes) {
@@ -72,6 +96,24 @@ Dim count_of(const Shape& shape, const Ints& axes) {
   for (int64_t a : axes) n = n * shape[static_cast<size_t>(a)];
   return n;
 }
+
+Shape prepend(const Dim& size, const Shape& shape) {
+  Shape out{size};
+  out.insert(out.end(), shape.begin(), shape.end());
+  return out;
+}
+
+bool differ(const Dim& a, const Dim& b) {
+  const auto d = (a - b).static_value();
+  return d && *d != 0;
+}
+
+bool is_negative(const Dim& d) {
+  const auto n = d.static_value();
+  return n && *n < 0;
+}
+
+Dim agreed(const Dim& a, const Dim& b) { return b.is_static() ? b : a; }
 
 // ---- inference ---------------------------------------------------------------------------------------------------
 
@@ -139,16 +181,12 @@ Values vjp_elementwise(Builder& b, const VjpArgs& a) {
 Values vmap_elementwise(Builder& b, const VmapArgs& a) {
   const int64_t rank = a.node.type().rank();
   Values in;
-  for (size_t i = 0; i < a.in.size(); ++i) {
-    Value v = a.in[i];
-    if (const int64_t own = b.type(v).rank() - 1; a.batched[i] && own < rank) {
-      Shape shape = b.shape(v);
-      shape.insert(shape.begin() + 1, static_cast<size_t>(rank - own), Dim(1));
-      v = op::reshape(b, v, {shape});
-    }
-    in.push_back(v);
-  }
+  for (size_t i = 0; i < a.in.size(); ++i) in.push_back(a.batched[i] ? align_batched(b, a.in[i], rank) : a.in[i]);
   return b.clone(a.node, in);
+}
+
+Values jvp_through_itself(Builder& b, const JvpArgs& a) {
+  return a.tangents[0].valid() ? b.clone(a.node, a.tangents.first(1)) : Values{kNone};
 }
 
 }  // namespace rlx

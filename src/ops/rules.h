@@ -23,14 +23,30 @@ Value conj_if_complex(Builder& b, Value x);
 Value matrix_transpose(Builder& b, Value x);
 // Puts the batch axis of an unbatched operand in front: [*] -> [size, *].
 Value batch_operand(Builder& b, Value x, const Dim& size);
+// Inserts size-1 axes behind the batch axis until the rest has `rank` axes, so that x broadcasts right-aligned.
+Value align_batched(Builder& b, Value x, int64_t rank);
+// x with its axes permuted; x itself when the permutation changes nothing.
+Value transpose_to(Builder& b, Value x, const Ints& perm);
+// Swaps two neighbouring blocks of axes: `first` axes from `at` on with the `second` axes behind them.
+Value swap_blocks(Builder& b, Value x, int64_t at, int64_t first, int64_t second);
+// The size of a dim as a rank-0 value: a constant, or for symbols a count that is known when they are bound.
+Value dim_value(Builder& b, const Dim& size, DType dtype);
 // The product of dims over `axes`.
 Dim count_of(const Shape& shape, const Ints& axes);
+Shape prepend(const Dim& size, const Shape& shape);
 Values single(Value v);
+
+// What is certain about dims whatever their symbols stand for; the rest is checked when they are bound.
+bool differ(const Dim& a, const Dim& b);
+bool is_negative(const Dim& d);
+Dim agreed(const Dim& a, const Dim& b);  // of two dims that must be equal: the static one, else a
 
 // Applies the op's rules; used by transforms and by composite rules that delegate.
 Values jvp_elementwise(Builder& b, const JvpArgs& a);
 Values vjp_elementwise(Builder& b, const VjpArgs& a);
 Values vmap_elementwise(Builder& b, const VmapArgs& a);
+// Linear ops of one operand: the same op on the tangent.
+Values jvp_through_itself(Builder& b, const JvpArgs& a);
 
 // ---- inference ---------------------------------------------------------------------------------------------------
 
