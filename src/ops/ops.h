@@ -10,6 +10,7 @@
 #include "rlx/ops/nn.h"
 #include "rlx/ops/random.h"
 #include "rlx/ops/reduce.h"
+#include "rlx/ops/region.h"
 
 namespace rlx {
 

@@ -10,7 +10,7 @@ constexpr Family kLeaves{"leaves", kLeafOps};
 const OpTable& op_table() {
   static const OpTable table = [] {
     OpTable t;
-    for (const Family* f : {&kLeaves, &kElementwise, &kArithmetic, &kMovement, &kReduce, &kLinalg, &kNn, &kRandom, &kControl})
+    for (const Family* f : {&kLeaves, &kElementwise, &kArithmetic, &kMovement, &kReduce, &kLinalg, &kNn, &kRandom, &kControl, &kRegions})
       t.add(*f);
     return t;
   }();

@@ -1,0 +1,379 @@
+#include "rlx/passes/fuse_regions.h"
+
+#include <algorithm>
+#include <set>
+
+#include "rlx/ops/ops.h"
+
+namespace rlx {
+
+namespace {
+
+constexpr size_t kMaxNodes = 96;    // keeps compile time per kernel bounded
+constexpr size_t kMaxOperands = 24;
+constexpr int64_t kSplitElements = 1 << 15;  // a reduction to fewer results than this is split in two steps
+
+// Views: they join a region around a reduction, but never start one.
+bool joins_only(const Node& n) { return n.op == &op::broadcast || n.op == &op::reshape; }
+
+bool is_reduce(const Node& n) { return n.op->kind == Kind::reduction && n.attrs.type() == &kAttrType<ReduceAttrs>; }
+
+Shape row_shape(const Shape& domain, size_t inner, bool keepdims) {
+  Shape s(domain.begin(), domain.end() - static_cast<int64_t>(inner));
+  if (keepdims) s.insert(s.end(), inner, Dim(1));
+  return s;
+}
+
+bool is_suffix(const Ints& axes, int64_t rank) {
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != rank - static_cast<int64_t>(axes.size()) + static_cast<int64_t>(i)) return false;
+  return !axes.empty();
+}
+
+struct Group {
+  Shape domain;
+  size_t inner = 0;     // row region: trailing axes that are reduced
+  bool column = false;  // column region, complete once made
+  Ints axes;
+  std::vector<int32_t> nodes;  // ascending
+  bool merged = false;         // absorbed by another group
+};
+
+class Grower {
+ public:
+  Grower(const Graph& g, FusionReport* report) : g_(g), uses_(g), report_(report), group_(g.nodes.size(), -1) {}
+
+  Graph run() {
+    for (int32_t i = 0; i < g_.size(); ++i) fusible_.push_back(static_cast<bool>(fusible(at(i), g_)));
+    for (int32_t i = g_.size(); i-- > 0;) start_column(i);
+    for (int32_t i = 0; i < g_.size(); ++i)
+      if (fusible_[static_cast<size_t>(i)] && group_of(i) < 0) place(i);
+    return build();
+  }
+
+ private:
+  const Node& at(int32_t i) const { return g_.nodes[static_cast<size_t>(i)]; }
+  int group_of(int32_t node) const { return group_[static_cast<size_t>(node)]; }
+
+  void refuse(int32_t producer, int32_t consumer, std::string why) {
+    if (!report_) return;
+    auto name = [&](int32_t i) { return fmt::format("%{} {}", i, at(i).op->name); };
+    report_->refusals.push_back({name(producer), name(consumer), std::move(why)});
+  }
+
+  // A reduction over axes that are not the last ones takes the elementwise nodes that nobody else reads as its prologue.
+  void start_column(int32_t i) {
+    const Node& n = at(i);
+    if (!fusible_[static_cast<size_t>(i)] || !is_reduce(n)) return;
+    const Type& operand = g_.type(n.in[0]);
+    const Ints& axes = n.get<ReduceAttrs>().axes;
+    if (is_suffix(axes, operand.rank())) return;
+    const int id = new_group(operand.shape, i);
+    groups_[static_cast<size_t>(id)].column = true;
+    groups_[static_cast<size_t>(id)].axes = axes;
+    std::vector<int32_t> work{n.in[0].node};
+    while (!work.empty()) {
+      const int32_t p = work.back();
+      work.pop_back();
+      Group& group = groups_[static_cast<size_t>(id)];
+      if (group_of(p) >= 0 || !fusible_[static_cast<size_t>(p)] || joins_only(at(p)) || is_reduce(at(p)) || uses_.is_output(p)) continue;
+      if (!(at(p).type().shape == group.domain) || group.nodes.size() >= kMaxNodes) continue;
+      const auto users = uses_.users(p);
+      if (!std::all_of(users.begin(), users.end(), [&](int32_t u) { return group_of(u) == id; })) {
+        refuse(p, i, "its result is read elsewhere too");
+        continue;
+      }
+      add(id, p);
+      for (Value v : at(p).in) work.push_back(v.node);
+    }
+  }
+
+  int new_group(const Shape& domain, int32_t node) {
+    groups_.push_back({domain, 0, false, {}, {}, false});
+    add(static_cast<int>(groups_.size()) - 1, node);
+    return static_cast<int>(groups_.size()) - 1;
+  }
+
+  void add(int id, int32_t node) {
+    group_[static_cast<size_t>(node)] = id;
+    auto& nodes = groups_[static_cast<size_t>(id)].nodes;
+    nodes.insert(std::upper_bound(nodes.begin(), nodes.end(), node), node);
+  }
+
+  // Finds the groups of n's operands that n may join, merges them, and adds n; else starts a new group.
+  void place(int32_t i) {
+    const Node& n = at(i);
+    int home = -1;
+    for (Value v : n.in) {
+      const int id = group_of(v.node);
+      if (id < 0 || id == home) continue;
+      if (home < 0) {
+        if (Decision fits = can_join(id, i)) home = id;
+        else refuse(v.node, i, fits.why());
+      } else if (Decision fits = can_merge(home, id, i)) {
+        merge(home, id);
+      } else {
+        refuse(v.node, i, fits.why());
+      }
+    }
+    if (home < 0 && joins_only(n)) return;
+    if (home < 0) home = new_group(is_reduce(n) ? g_.type(n.in[0]).shape : n.type().shape, i);
+    else add(home, i);
+    if (is_reduce(n)) {
+      Group& group = groups_[static_cast<size_t>(home)];
+      group.inner = n.get<ReduceAttrs>().axes.size();
+      group.axes = n.get<ReduceAttrs>().axes;
+    }
+  }
+
+  bool is_row_value(const Group& group, const Shape& shape) const {
+    return group.inner && (shape == row_shape(group.domain, group.inner, false) || shape == row_shape(group.domain, group.inner, true));
+  }
+
+  Decision can_join(int id, int32_t i) {
+    const Group& group = groups_[static_cast<size_t>(id)];
+    const Node& n = at(i);
+    if (group.column) return Decision::no("the producer is a column reduction, which ends its region");
+    if (group.nodes.size() >= kMaxNodes) return Decision::no("the region has {} nodes already", group.nodes.size());
+    if (operands_with(group, i) > kMaxOperands) return Decision::no("the region would read more than {} tensors", kMaxOperands);
+    if (is_reduce(n)) {
+      if (!(g_.type(n.in[0]).shape == group.domain)) return Decision::no("it reduces another shape than the region's domain");
+      const size_t inner = n.get<ReduceAttrs>().axes.size();
+      if (group.inner && group.inner != inner) return Decision::no("the region reduces other axes");
+      if (!group.inner) {
+        // The region's rows become the unit of work: too few of them would idle the machine.
+        const Dim rows = row_shape(group.domain, inner, false).elements(), all = group.domain.elements();
+        if (rows.is_static() && all.is_static() && rows.value() < 8 && all.value() > kSplitElements)
+          return Decision::no("{} rows are too few to share out", rows);
+      }
+    } else if (n.op == &op::reshape) {
+      if (!is_row_value(group, g_.type(n.in[0]).shape) || !is_row_value(group, n.type().shape))
+        return Decision::no("a reshape inside a region may only add or drop the reduced axes");
+    } else if (n.op == &op::broadcast) {
+      if (!is_row_value(group, g_.type(n.in[0]).shape) || !(n.type().shape == group.domain))
+        return Decision::no("a broadcast inside a region must spread a value per row over the row");
+    } else if (!(n.type().shape == group.domain) && !is_row_value(group, n.type().shape)) {
+      return Decision::no("the result {} is not of the region's domain {}", n.type().shape, group.domain);
+    } else if (!(n.type().shape == group.domain)) {
+      for (Value v : n.in)  // a row value is computed once per row from row values only
+        if (group_of(v.node) == id && g_.type(v).shape == group.domain && !is_row_value(group, group.domain))
+          return Decision::no("a value per row cannot read a value per element");
+    }
+    if (makes_cycle({id}, i)) return Decision::no("a node between them must run outside the region");
+    return Decision::yes();
+  }
+
+  Decision can_merge(int a, int b, int32_t i) {
+    const Group &x = groups_[static_cast<size_t>(a)], &y = groups_[static_cast<size_t>(b)];
+    if (y.column) return Decision::no("the producer is a column reduction, which ends its region");
+    if (!(x.domain == y.domain)) return Decision::no("the domains {} and {} differ", x.domain, y.domain);
+    if (x.inner && y.inner && x.inner != y.inner) return Decision::no("the regions reduce other axes");
+    if (x.nodes.size() + y.nodes.size() >= kMaxNodes) return Decision::no("the region would have too many nodes");
+    if (operands_with(x, i) + y.nodes.size() > kMaxOperands && operands_with(x, i) + operands_with(y, i) > kMaxOperands)
+      return Decision::no("the region would read more than {} tensors", kMaxOperands);
+    if (makes_cycle({a, b}, i)) return Decision::no("a node between them must run outside the region");
+    return Decision::yes();
+  }
+
+  void merge(int into, int from) {
+    Group &x = groups_[static_cast<size_t>(into)], &y = groups_[static_cast<size_t>(from)];
+    for (int32_t node : y.nodes) group_[static_cast<size_t>(node)] = into;
+    x.nodes.insert(x.nodes.end(), y.nodes.begin(), y.nodes.end());
+    std::sort(x.nodes.begin(), x.nodes.end());
+    if (y.inner) x.inner = y.inner, x.axes = y.axes;
+    y.merged = true;
+    y.nodes.clear();
+  }
+
+  size_t operands_with(const Group& group, int32_t extra) const {
+    std::set<Value> in;
+    auto collect = [&](int32_t i) {
+      for (Value v : at(i).in)
+        if (!std::binary_search(group.nodes.begin(), group.nodes.end(), v.node)) in.insert(v);
+    };
+    for (int32_t i : group.nodes) collect(i);
+    collect(extra);
+    return in.size();
+  }
+
+  // Whether a path leaves the set (the groups and node n) and comes back. Groups run as a whole, so a path through one
+  // member goes on from all members. Only nodes before n matter: what comes later has no group yet.
+  bool makes_cycle(std::initializer_list<int> ids, int32_t n) {
+    std::vector<char> seen(static_cast<size_t>(n) + 1, 0);
+    std::vector<int32_t> work;
+    auto in_set = [&](int32_t i) {
+      return i == n || std::find(ids.begin(), ids.end(), group_of(i)) != ids.end();
+    };
+    auto visit_users = [&](int32_t i) {
+      for (int32_t u : uses_.users(i))
+        if (u <= n && !seen[static_cast<size_t>(u)]) {
+          seen[static_cast<size_t>(u)] = 1;
+          work.push_back(u);
+        }
+    };
+    for (int id : ids)
+      for (int32_t i : groups_[static_cast<size_t>(id)].nodes)
+        for (int32_t u : uses_.users(i))
+          if (u <= n && !in_set(u) && !seen[static_cast<size_t>(u)]) {
+            seen[static_cast<size_t>(u)] = 1;
+            work.push_back(u);
+          }
+    while (!work.empty()) {
+      const int32_t i = work.back();
+      work.pop_back();
+      if (in_set(i)) return true;
+      if (const int id = group_of(i); id >= 0) {
+        for (int32_t member : groups_[static_cast<size_t>(id)].nodes) visit_users(member);
+      } else {
+        visit_users(i);
+      }
+    }
+    return false;
+  }
+
+  // ---- building the fused graph ------------------------------------------------------------------------------------
+
+  // Scalar constants and iota cost nothing: each region that reads one has its own.
+  static bool travels(const Node& n) { return n.op == &op::iota || (n.op == &op::constant && n.type().shape.empty()); }
+
+  struct Unit {  // a group or a single node
+    std::vector<int32_t> nodes;
+    int group = -1;
+  };
+
+  Graph build() {
+    std::vector<Unit> units;
+    std::vector<int32_t> unit_of(g_.nodes.size());
+    for (size_t id = 0; id < groups_.size(); ++id)
+      if (!groups_[id].merged) units.push_back({groups_[id].nodes, static_cast<int>(id)});
+    for (int32_t i = 0; i < g_.size(); ++i)
+      if (group_of(i) < 0) units.push_back({{i}, -1});
+    for (size_t u = 0; u < units.size(); ++u)
+      for (int32_t i : units[u].nodes) unit_of[static_cast<size_t>(i)] = static_cast<int32_t>(u);
+
+    Builder b(g_.name);
+    std::vector<Values> map(g_.nodes.size());
+    for (int32_t u : ordered(units, unit_of)) emit(b, units[static_cast<size_t>(u)], map);
+    Graph out = std::move(b.mutable_graph());
+    auto mapped = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+    for (Value v : g_.outputs) out.outputs.push_back(mapped(v));
+    for (const Update& x : g_.updates) out.updates.push_back({x.param, mapped(x.value)});
+    count(units);
+    return out;
+  }
+
+  // Units in topological order; among those that are ready, the one whose last node came first.
+  std::vector<int32_t> ordered(const std::vector<Unit>& units, const std::vector<int32_t>& unit_of) const {
+    std::vector<std::set<int32_t>> needs(units.size());
+    std::vector<std::vector<int32_t>> feeds(units.size());
+    for (size_t u = 0; u < units.size(); ++u)
+      for (int32_t i : units[u].nodes)
+        for (Value v : at(i).in)
+          if (const int32_t p = unit_of[static_cast<size_t>(v.node)]; p != static_cast<int32_t>(u))
+            if (needs[u].insert(p).second) feeds[static_cast<size_t>(p)].push_back(static_cast<int32_t>(u));
+    std::set<std::pair<int32_t, int32_t>> ready;  // last node, unit
+    for (size_t u = 0; u < units.size(); ++u)
+      if (needs[u].empty()) ready.insert({units[u].nodes.back(), static_cast<int32_t>(u)});
+    std::vector<int32_t> order;
+    while (!ready.empty()) {
+      const int32_t u = ready.begin()->second;
+      ready.erase(ready.begin());
+      order.push_back(u);
+      for (int32_t f : feeds[static_cast<size_t>(u)]) {
+        needs[static_cast<size_t>(f)].erase(u);
+        if (needs[static_cast<size_t>(f)].empty()) ready.insert({units[static_cast<size_t>(f)].nodes.back(), f});
+      }
+    }
+    check(order.size() == units.size(), "fuse_regions made a cycle");
+    return order;
+  }
+
+  void emit(Builder& b, const Unit& unit, std::vector<Values>& map) const {
+    auto mapped = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+    if (unit.group < 0) {
+      const Node& n = at(unit.nodes[0]);
+      if (n.op == &op::iota) {  // dead unless somebody outside regions reads it
+        Builder body("region");
+        body.output(body.clone(n, {})[0]);
+        map[static_cast<size_t>(unit.nodes[0])] = b.emit(
+            op::region.def, RegionAttrs{Body(std::move(body.mutable_graph())), RegionKind::elementwise, n.type().shape, {}}, {});
+        return;
+      }
+      Values in;
+      for (Value v : n.in) in.push_back(mapped(v));
+      b.set_origin({});
+      map[static_cast<size_t>(unit.nodes[0])] = b.clone(n, in);
+      return;
+    }
+    const Group& group = groups_[static_cast<size_t>(unit.group)];
+    Builder body("region");
+    std::map<Value, Value> inner;
+    Values operands, results;
+    std::vector<int32_t> result_nodes;
+    for (int32_t i : unit.nodes) {
+      const Node& n = at(i);
+      Values in;
+      for (Value v : n.in) {
+        auto [it, fresh] = inner.try_emplace(v, kNone);
+        if (fresh) {
+          if (const Node& p = g_.node(v); travels(p)) {
+            it->second = body.clone(p, {})[0];
+          } else {
+            it->second = body.input(fmt::format("x{}", operands.size()), g_.type(v));
+            operands.push_back(mapped(v));
+          }
+        }
+        in.push_back(it->second);
+      }
+      body.set_origin({});
+      inner[{i, 0}] = body.clone(n, in)[0];
+      const auto users = uses_.users(i);
+      if (uses_.is_output(i) || std::any_of(users.begin(), users.end(), [&](int32_t u) { return group_of(u) != unit.group; })) {
+        result_nodes.push_back(i);
+        results.push_back(inner[{i, 0}]);
+      }
+    }
+    for (Value v : results) body.output(v);
+    const RegionKind kind = group.column ? RegionKind::column : group.inner ? RegionKind::row : RegionKind::elementwise;
+    b.set_origin({at(unit.nodes.back()).origin.label, "fuse_regions"});
+    Values out = b.emit(op::region.def, RegionAttrs{Body(std::move(body.mutable_graph())), kind, group.domain, group.axes}, operands);
+    for (size_t k = 0; k < result_nodes.size(); ++k) map[static_cast<size_t>(result_nodes[k])] = {out[k]};
+  }
+
+  void count(const std::vector<Unit>& units) const {
+    if (!report_) return;
+    for (const Unit& u : units)
+      if (u.group >= 0) report_->nodes_before += static_cast<int>(u.nodes.size()), ++report_->regions;
+  }
+
+  const Graph& g_;
+  Uses uses_;
+  FusionReport* report_;
+  std::vector<int> group_;
+  std::vector<bool> fusible_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace
+
+Decision fusible(const Node& n, const Graph& g) {
+  auto real = [](const Type& t) { return !is_complex(t.dtype); };
+  for (Value v : n.in)
+    if (!real(g.type(v))) return Decision::no("complex values are not generated");
+  if (!n.op || n.out.size() != 1 || !real(n.type())) return Decision::no("complex values are not generated");
+  if (n.op->kind == Kind::elementwise)
+    return n.op->scalar ? Decision::yes() : Decision::no("{} has no scalar form", n.op->name);
+  if (joins_only(n)) return Decision::yes();
+  if (is_reduce(n) && n.op != &op::reduce_mean) return Decision::yes();
+  return Decision::no("{} has a kernel of its own", n.op->name);
+}
+
+Graph fuse_regions(const Graph& g, FusionReport* report) { return drop_dead(Grower(g, report).run()); }
+
+std::string FusionReport::to_string() const {
+  std::string out = fmt::format("fusion: {} nodes in {} kernels\n", nodes_before, regions);
+  for (const Refusal& r : refusals) out += fmt::format("  {} -> {}: {}\n", r.producer, r.consumer, r.why);
+  return out;
+}
+
+}  // namespace rlx

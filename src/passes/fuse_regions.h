@@ -1,0 +1,33 @@
+// The region grower: groups nodes that run as one kernel (see ops/region.h).
+//
+//   FusionReport report;
+//   Graph fused = fuse_regions(g, &report);
+//   report.to_string();     // what fused, and why the rest did not
+//
+// Every elementwise op, iota and reduction ends up in a region, alone if need be, so that code generation has one path.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rlx/base/decision.h"
+#include "rlx/ir/graph.h"
+
+namespace rlx {
+
+struct FusionReport {
+  struct Refusal {
+    std::string producer, consumer, why;
+  };
+  int nodes_before = 0;   // nodes that would each be a kernel
+  int regions = 0;        // kernels after fusion
+  std::vector<Refusal> refusals;
+  std::string to_string() const;
+};
+
+// Whether a node may be part of a region at all.
+Decision fusible(const Node& n, const Graph& g);
+
+Graph fuse_regions(const Graph& g, FusionReport* report = nullptr);
+
+}  // namespace rlx
