@@ -1,0 +1,117 @@
+#include "rlx/transform/forward.h"
+
+#include <algorithm>
+
+#include "rlx/ops/rules.h"
+#include "rlx/transform/reverse.h"
+#include "rlx/transform/walk.h"
+
+namespace rlx {
+
+namespace {
+
+Values forward_range(Builder& b, Range range, Operands outputs, Operands wrt, Operands tangents);
+
+// A linear op moves tangents as it moves values.
+Values through_itself(Builder& b, const JvpArgs& a) {
+  Values in;
+  for (size_t i = 0; i < a.tangents.size(); ++i)
+    in.push_back(a.tangents[i].valid() ? a.tangents[i] : zeros(b, b.type(a.in[i])));
+  return b.emit(*a.node.op, a.node.attrs, in);
+}
+
+Values through_decomposition(Builder& b, const JvpArgs& a) {
+  const int32_t begin = b.graph().size();
+  const Values outputs = a.node.op->decompose(b, a.node, a.in);
+  return forward_range(b, {begin, b.graph().size()}, outputs, a.in, a.tangents);
+}
+
+Values apply_jvp(Builder& b, const JvpArgs& a) {
+  const OpDef& op = *a.node.op;
+  if (op.jvp)
+    if (Values t = op.jvp(b, a); !t.empty()) return t;
+  if (op.derivative) return jvp_elementwise(b, a);
+  if (op.linear) return through_itself(b, a);
+  if (op.decompose) return through_decomposition(b, a);
+  no_rule("jvp", a.node);
+}
+
+// One walk from the first node to the last.
+class ForwardWalk {
+ public:
+  explicit ForwardWalk(Builder& b) : b_(b), origin_(b, "jvp") {}
+
+  void seed(Value v, Value tangent) {
+    if (v.valid() && tangent.valid()) tangents_[v] = tangent;
+  }
+  Value tangent(Value v) const { return find(tangents_, v); }
+
+  void visit(int32_t i) {
+    const Node n = b_.graph().nodes[static_cast<size_t>(i)];  // a copy: rules append to the graph
+    Values in, out;
+    for (Value v : n.in) in.push_back(tangent(v));
+    if (blocks(n) || std::none_of(in.begin(), in.end(), [](Value v) { return v.valid(); })) return;
+    for (size_t k = 0; k < n.out.size(); ++k) out.push_back({i, static_cast<int32_t>(k)});
+    if (std::none_of(n.out.begin(), n.out.end(), [](const Type& t) { return is_differentiable(t.dtype); })) return;
+    origin_.of(n);
+    const Values found = apply_jvp(b_, JvpArgs{n, n.in, out, in, &kBodies});
+    check(found.size() == out.size(), "{}: the forward rule gave {} tangents for {} results", n.op->name, found.size(),
+          out.size());
+    for (size_t k = 0; k < found.size(); ++k) {
+      if (!found[k].valid() || !is_differentiable(n.out[k].dtype)) continue;
+      check(b_.type(found[k]) == n.out[k], "{}: the tangent of result {} is {}, the result is {}", n.op->name, k,
+            b_.type(found[k]), n.out[k]);
+      seed(out[k], found[k]);
+    }
+  }
+
+ private:
+  Builder& b_;
+  ValueMap tangents_;
+  OriginScope origin_;
+};
+
+Values forward_range(Builder& b, Range range, Operands outputs, Operands wrt, Operands tangents) {
+  check(wrt.size() == tangents.size(), "forward: {} values, {} tangents", wrt.size(), tangents.size());
+  const std::vector<bool> needed = needed_nodes(b.graph(), outputs, range.begin, range.end);
+  ForwardWalk walk(b);
+  for (size_t i = 0; i < wrt.size(); ++i) walk.seed(wrt[i], tangents[i]);
+  for (int32_t i = range.begin; i < range.end; ++i)
+    if (needed[static_cast<size_t>(i - range.begin)]) walk.visit(i);
+  Values found;
+  for (Value v : outputs) found.push_back(v.valid() ? walk.tangent(v) : kNone);
+  return found;
+}
+
+}  // namespace
+
+Values forward(Builder& b, Operands outputs, Operands wrt, Operands tangents) {
+  for (size_t i = 0; i < std::min(wrt.size(), tangents.size()); ++i)
+    if (tangents[i].valid())
+      user_check(b.type(tangents[i]) == b.type(wrt[i]), "tangent-type", "jvp: the tangent of {} is {}, it is {}",
+                 describe(b.graph(), wrt[i]), b.type(tangents[i]), b.type(wrt[i]));
+  return forward_range(b, range_between(b.graph(), wrt, outputs), outputs, wrt, tangents);
+}
+
+Graph jvp(const Graph& g, const std::vector<std::string>& names) {
+  const Values wrt = find_leaves(g, names, "jvp");
+  check_differentiable(g, wrt, "jvp");
+  Builder b = builder_of(g, "_jvp");
+  Values tangents;
+  for (size_t i = 0; i < wrt.size(); ++i)
+    tangents.push_back(b.input(free_name(b.graph(), "tangent_" + names[i]), g.type(wrt[i])));
+  const Values found = forward(b, g.outputs, wrt, tangents);
+  OriginScope origin(b, "jvp");
+  for (Value v : g.outputs) b.output(v);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Type& type = g.type(g.outputs[i]);
+    if (is_differentiable(type.dtype)) b.output(found[i].valid() ? found[i] : zeros(b, type));
+  }
+  return drop_dead(b.finish(), true);
+}
+
+Graph hvp(const Graph& g, const std::vector<std::string>& wrt) {
+  return jvp(value_and_grad(g, wrt, {.zero_missing = true}), wrt);
+}
+
+}  // namespace rlx

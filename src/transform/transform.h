@@ -1,0 +1,6 @@
+// The transforms: graphs in, new graphs out; any nesting of them is valid.
+#pragma once
+
+#include "rlx/transform/forward.h"
+#include "rlx/transform/reverse.h"
+#include "rlx/transform/vmap.h"

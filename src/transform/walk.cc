@@ -1,0 +1,87 @@
+#include "rlx/transform/walk.h"
+
+#include <algorithm>
+
+#include "rlx/ops/rules.h"
+
+namespace rlx {
+
+Builder builder_of(const Graph& g, std::string_view ending) {
+  Builder b;
+  b.mutable_graph() = g;
+  b.mutable_graph().name += ending;
+  b.mutable_graph().outputs.clear();
+  return b;
+}
+
+Values find_leaves(const Graph& g, const std::vector<std::string>& names, std::string_view transform) {
+  Values out;
+  for (const std::string& name : names) {
+    out.push_back(g.find_leaf(name));
+    user_check(out.back().valid(), "no-leaf", "{}: graph \"{}\" has no input or parameter \"{}\"", transform, g.name, name);
+  }
+  return out;
+}
+
+std::string free_name(const Graph& g, const std::string& name) {
+  std::string out = name;
+  for (int i = 1; g.find_leaf(out).valid(); ++i) out = fmt::format("{}_{}", name, i);
+  return out;
+}
+
+void check_differentiable(const Graph& g, Operands wrt, std::string_view transform) {
+  for (Value v : wrt)
+    user_check(is_differentiable(g.type(v).dtype), "wrt-dtype", "{}: {} is {}; only floats and complex have derivatives",
+               transform, describe(g, v), g.type(v));
+}
+
+std::string describe(const Graph& g, Value v) {
+  const Node& n = g.node(v);
+  if (n.op == &op::input || n.op == &op::param) return fmt::format("{} \"{}\"", n.op->name, n.get<LeafAttrs>().name);
+  return fmt::format("{} {}", v, n.op->name);
+}
+
+void no_rule(std::string_view transform, const Node& n) {
+  fail(ErrorKind::unsupported, "no-rule", "{}: {} states no rule and no decomposition (result: {})", transform, n.op->name,
+       fmt::join(n.out, ", "));
+}
+
+bool blocks(const Node& n) { return !n.op->not_differentiable.empty(); }
+
+ValueSet active_values(const Graph& g, Operands wrt, int32_t begin, int32_t end) {
+  ValueSet active(wrt.begin(), wrt.end());
+  active.erase(kNone);
+  for (int32_t i = begin; i < end; ++i) {
+    const Node& n = g.nodes[static_cast<size_t>(i)];
+    if (blocks(n) || std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); })) continue;
+    for (size_t k = 0; k < n.out.size(); ++k)
+      if (is_differentiable(n.out[k].dtype)) active.insert({i, static_cast<int32_t>(k)});
+  }
+  return active;
+}
+
+std::vector<bool> needed_nodes(const Graph& g, Operands outputs, int32_t begin, int32_t end) {
+  std::vector<bool> needed(static_cast<size_t>(std::max(0, end - begin)), false);
+  auto mark = [&](Value v) {
+    if (v.node >= begin && v.node < end) needed[static_cast<size_t>(v.node - begin)] = true;
+  };
+  for (Value v : outputs) mark(v);
+  for (int32_t i = end; i-- > begin;)
+    if (needed[static_cast<size_t>(i - begin)])
+      for (Value v : g.nodes[static_cast<size_t>(i)].in) mark(v);
+  return needed;
+}
+
+Value zeros(Builder& b, const Type& type) { return full(b, type, 0); }
+
+Range range_between(const Graph& g, Operands from, Operands to) {
+  Range r{g.size(), 0};
+  for (Value v : from)
+    if (v.valid()) r.begin = std::min(r.begin, v.node);
+  for (Value v : to)
+    if (v.valid()) r.end = std::max(r.end, v.node + 1);
+  r.begin = std::min(r.begin, r.end);
+  return r;
+}
+
+}  // namespace rlx
