@@ -21,12 +21,13 @@ help:
 setup:
 	@scripts/setup.sh
 
-# build/<preset>/CMakeCache.txt exists once the preset is configured; ninja reconfigures by itself after that.
-build/%/CMakeCache.txt: CMakePresets.json | setup
-	@cmake --preset $* --log-level=WARNING
+# build/<preset>/configured stands for the configured preset; ninja reconfigures by itself after that.
+build/%/configured: CMakePresets.json | setup
+	@cmake --preset $* --log-level=WARNING >/dev/null
 	@touch $@
+.PRECIOUS: build/%/configured
 
-build: build/release/CMakeCache.txt
+build: build/release/configured
 	@cmake --build build/release -j$(JOBS)
 
 run: build
@@ -53,20 +54,20 @@ check-format: | check-setup
 	@echo "format: fine"
 
 # File length, then clang-tidy over all sources of src/.
-check-lint: build/dev/CMakeCache.txt | check-setup
+check-lint: build/dev/configured | check-setup
 	@wc -l $(SOURCES) | awk '$$2 != "total" && $$1 > 800 { print $$2 ": " $$1 " lines, the limit is 800"; bad = 1 } END { exit bad }'
 	@run-clang-tidy-19 -quiet -j $(JOBS) -p build/dev "$(CURDIR)/src/" 2>/dev/null
 	@echo "lint: fine"
 
-check-warnings: build/dev/CMakeCache.txt
+check-warnings: build/dev/configured
 	@cmake --build build/dev -j$(JOBS)
 
-check-asan: build/asan/CMakeCache.txt
+check-asan: build/asan/configured
 	@cmake --build build/asan -j$(JOBS)
 	@ctest --preset asan -j$(JOBS)
 
 # Tests that run several threads, compiled with the serial parallel_for.
-check-tsan: build/tsan/CMakeCache.txt
+check-tsan: build/tsan/configured
 	@cmake --build build/tsan -j$(JOBS) --target thread_tests
 	@ctest --preset tsan -j$(JOBS) --no-tests=error
 

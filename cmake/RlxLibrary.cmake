@@ -88,3 +88,12 @@ function(rlx_define folder)
     target_compile_definitions(${target} PRIVATE ${ARGN})
   endif()
 endfunction()
+
+# rlx_instruction_set(suffix flag...): compiles src/backend/cpu/**/*_<suffix>.cc with the flags, on x86-64.
+function(rlx_instruction_set suffix)
+  file(GLOB_RECURSE instruction_set_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*_${suffix}.cc)
+  if(instruction_set_sources AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    set_source_files_properties(${instruction_set_sources} PROPERTIES
+      COMPILE_OPTIONS "${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()
