@@ -1,0 +1,218 @@
+// The register-blocked matrix product that matmul and attention are built from.
+//
+// B comes in panels of kPanel columns (k rows of kPanel elements each, b_row apart); A is read one
+// element at a time with any two strides; a block of C of up to kRows x kPanel stays in registers
+// over the whole sum.
+//
+// Included only by files compiled for one instruction set (simd.h says why).
+#pragma once
+
+#include "rlx/backend/cpu/kernels/simd.h"
+
+namespace rlx::cpu {
+
+// Rows of a register block: as many as leave room for a row of B and one element of A.
+template <int W>
+inline constexpr int kRows = W == 64   ? 14
+                             : W == 32 ? 6
+                                       : 4;
+// Vectors in a row of a register block.
+inline constexpr int kPanelVectors = 2;
+template <class T, int W>
+inline constexpr int kPanel = kPanelVectors* kLanes<T, W>;
+
+// What to do with the C that is already there.
+enum class Into : uint8_t { Overwrite, Add };
+
+template <class T>
+struct MicroArgs {
+  int64_t k;
+  const T* a;
+  int64_t a_row, a_col;
+  const T* b;
+  int64_t b_row;
+  T* c;
+  int64_t c_row;
+};
+
+// C[R x kPanel] (+)= A[R x k] B[k x kPanel]
+template <class T, int W, int R, Into into>
+[[gnu::noinline]] void micro(const MicroArgs<T>& args) {
+  constexpr int L = kLanes<T, W>;
+  constexpr int V = kPanelVectors;
+  Vec<T, W> sum[R][V];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < V; ++j) sum[i][j] = Vec<T, W>{};
+  }
+  const T* a = args.a;
+  const T* b = args.b;
+  const int64_t a_row = args.a_row, a_col = args.a_col, b_row = args.b_row;
+  for (int64_t p = 0; p < args.k; ++p) {
+    Vec<T, W> row[V];
+#pragma GCC unroll 2
+    for (int j = 0; j < V; ++j) row[j] = load<T, W>(b + j * L);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      const T x = a[i * a_row];
+#pragma GCC unroll 2
+      for (int j = 0; j < V; ++j) sum[i][j] += x * row[j];
+    }
+    a += a_col;
+    b += b_row;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < V; ++j) {
+      T* c = args.c + i * args.c_row + j * L;
+      store<T, W>(c, into == Into::Add ? load<T, W>(c) + sum[i][j] : sum[i][j]);
+    }
+  }
+}
+
+template <class T>
+using MicroFn = void (*)(const MicroArgs<T>&);
+
+template <class T, int W, Into into>
+struct MicroTable {
+  MicroFn<T> fn[kRows<W> + 1] = {};  // by number of rows
+  template <int R>
+  constexpr void fill() {
+    if constexpr (R > 0) {
+      fn[R] = &micro<T, W, R, into>;
+      fill<R - 1>();
+    }
+  }
+  constexpr MicroTable() { fill<kRows<W>>(); }
+};
+template <class T, int W, Into into>
+inline constexpr MicroTable<T, W, into> kMicro{};
+
+// Cuts m rows into blocks of at most kRows whose sizes differ by one at most.
+template <int W>
+struct RowBlocks {
+  int64_t count, size, larger;  // the first `larger` blocks have size + 1 rows
+  [[gnu::always_inline]] explicit RowBlocks(int64_t m)
+      : count((m + kRows<W> - 1) / kRows<W>),
+        size(count ? m / count : 0),
+        larger(count ? m % count : 0) {}
+  [[gnu::always_inline]] int64_t begin(int64_t i) const {
+    return i * size + (i < larger ? i : larger);
+  }
+};
+
+// C[m x n] (+)= A[m x k] B. B is packed: panel j starts at b + j * panel_stride and is [k x
+// kPanel], padded with anything in the columns past n. Only columns below n of C are written.
+template <class T>
+struct GemmArgs {
+  int64_t m, n, k;
+  const T* a;
+  int64_t a_row, a_col;
+  const T* b;
+  int64_t panel_stride;
+  T* c;
+  int64_t c_row;
+};
+
+template <class T, int W, Into into>
+void gemm_panels(const GemmArgs<T>& g) {
+  constexpr int P = kPanel<T, W>;
+  const RowBlocks<W> blocks(g.m);
+  for (int64_t block = 0; block < blocks.count; ++block) {
+    const int64_t i = blocks.begin(block);
+    const int64_t rows = blocks.begin(block + 1) - i;
+    MicroArgs<T> args{g.k, g.a + i * g.a_row, g.a_row, g.a_col, g.b, P, g.c + i * g.c_row, g.c_row};
+    int64_t j = 0;
+    for (; j + P <= g.n; j += P) {
+      kMicro<T, W, into>.fn[rows](args);
+      args.b += g.panel_stride;
+      args.c += P;
+    }
+    if (j < g.n) {  // the last columns go through a buffer of a whole panel's width
+      alignas(64) T edge[kRows<W> * P];
+      T* const c = args.c;
+      args.c = edge;
+      args.c_row = P;
+      kMicro<T, W, Into::Overwrite>.fn[rows](args);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t q = 0; q < g.n - j; ++q) {
+          const T old = into == Into::Add ? c[r * g.c_row + q] : T{};
+          c[r * g.c_row + q] = into == Into::Add ? old + edge[r * P + q] : edge[r * P + q];
+        }
+      }
+    }
+  }
+}
+
+// Packs rows [begin, end) of B into one whole panel; B's rows are contiguous. Fetches the lines
+// that the next call for this panel will want: they are too far apart for the machine to guess.
+template <class S, int W>
+[[gnu::always_inline]] inline void pack_rows(int64_t begin, int64_t end, int64_t ahead,
+                                             const S* source, int64_t b_row, Compute<S>* out) {
+  using T = Compute<S>;
+  constexpr int L = kLanes<T, W>;
+  for (int64_t p = begin; p < end; ++p) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kPanelVectors; ++v) {
+      const S* const from = source + p * b_row + v * L;
+      __builtin_prefetch(from + ahead * b_row);
+      store<T, W>(out + p * kPanel<T, W> + v * L, load_as<S, W>(from));
+    }
+  }
+}
+
+// The same when B's columns are contiguous; rows in multiples of kLanes, returns the first row not
+// done.
+template <class S, int W>
+[[gnu::always_inline]] inline int64_t pack_columns(int64_t k, const S* source, int64_t b_col,
+                                                   Compute<S>* out) {
+  using T = Compute<S>;
+  constexpr int L = kLanes<T, W>;
+  int64_t p = 0;
+  for (; p + L <= k; p += L) {
+    for (int v = 0; v < kPanelVectors; ++v) {
+      Vec<T, W> rows[L];
+#pragma GCC unroll 16
+      for (int i = 0; i < L; ++i) rows[i] = load_as<S, W>(source + p + (v * L + i) * b_col);
+      transpose<T, W>(rows);
+#pragma GCC unroll 16
+      for (int i = 0; i < L; ++i) store<T, W>(out + (p + i) * kPanel<T, W> + v * L, rows[i]);
+    }
+  }
+  return p;
+}
+
+// Packs B[k x n] (elements of storage S, strides b_row and b_col) into panels; columns past n are
+// zero.
+template <class S, int W>
+void pack_panels(int64_t k, int64_t n, const S* b, int64_t b_row, int64_t b_col, Compute<S>* out,
+                 int64_t panel_stride) {
+  using T = Compute<S>;
+  constexpr int P = kPanel<T, W>;
+  constexpr int64_t kStrip = 8;  // rows read across all panels before the next rows
+  const int64_t whole = n / P * P;
+  if (b_col == 1) {
+    for (int64_t p = 0; p < k; p += kStrip) {
+      const int64_t end = p + kStrip < k ? p + kStrip : k;
+      const int64_t ahead = end + kStrip <= k ? kStrip : 0;
+      for (int64_t j = 0; j < whole; j += P) {
+        pack_rows<S, W>(p, end, ahead, b + j, b_row, out + j / P * panel_stride);
+      }
+    }
+  }
+  for (int64_t j = b_col == 1 ? whole : 0; j < n; j += P) {
+    const int64_t columns = n - j < P ? n - j : P;
+    const S* const source = b + j * b_col;
+    T* const to = out + j / P * panel_stride;
+    int64_t p = columns == P && b_row == 1 ? pack_columns<S, W>(k, source, b_col, to) : 0;
+    for (; p < k; ++p) {
+      for (int64_t q = 0; q < P; ++q) {
+        to[p * P + q] = q < columns ? Element<S>::get(source[p * b_row + q * b_col]) : T{};
+      }
+    }
+  }
+}
+
+}  // namespace rlx::cpu
