@@ -1,6 +1,6 @@
 #include "rlx/ir/builder.h"
 
-#include <algorithm>
+#include <set>
 
 #include "rlx/ir/verify.h"
 
@@ -161,13 +161,12 @@ Graph Builder::finish() {
 
 namespace {
 
-// Rebuilds g node by node; `attrs` may replace attributes, `keep` may drop nodes.
-Graph rebuild(const Graph& g, FunctionRef<Attrs(const Node&)> attrs, FunctionRef<bool(int32_t)> keep) {
+// Rebuilds g node by node with other attributes.
+Graph rebuild(const Graph& g, FunctionRef<Attrs(const Node&)> attrs) {
   Builder b(g.name);
   std::vector<Values> map(g.nodes.size());
   auto at = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
   for (int32_t i = 0; i < g.size(); ++i) {
-    if (!keep(i)) continue;
     const Node& n = g.nodes[static_cast<size_t>(i)];
     Values in;
     for (Value v : n.in) in.push_back(at(v));
@@ -200,25 +199,35 @@ Attrs bind_attrs(const Attrs& attrs, const DimBinding& binding) {
 Graph bind(const Graph& g, const DimBinding& binding) {
   for (const auto& [symbol, size] : binding)
     user_check(size >= 0, "bind-size", "bind: symbol ?{} cannot be {}", symbol, size);
-  return rebuild(
-      g, [&](const Node& n) { return bind_attrs(n.attrs, binding); }, [](int32_t) { return true; });
+  return rebuild(g, [&](const Node& n) { return bind_attrs(n.attrs, binding); });
 }
 
-Graph drop_dead(const Graph& g, bool keep_params) {
+Graph drop_dead(const Graph& g) {
   std::vector<bool> live(g.nodes.size(), false);
+  std::set<std::string_view> written;
   for (Value v : g.outputs) live[static_cast<size_t>(v.node)] = true;
   for (const Update& u : g.updates) {
     live[static_cast<size_t>(u.value.node)] = true;
-    if (Value leaf = g.find_leaf(u.param); leaf.valid()) live[static_cast<size_t>(leaf.node)] = true;
+    written.insert(u.param);
   }
   for (size_t i = g.nodes.size(); i-- > 0;) {
-    if (g.nodes[i].op == &op::input || (keep_params && g.nodes[i].op == &op::param)) live[i] = true;
+    const Node& n = g.nodes[i];
+    if (n.op == &op::input || (n.op == &op::param && written.contains(n.get<LeafAttrs>().name))) live[i] = true;
     if (!live[i]) continue;
-    for (Value v : g.nodes[i].in) live[static_cast<size_t>(v.node)] = true;
+    for (Value v : n.in) live[static_cast<size_t>(v.node)] = true;
   }
-  if (std::all_of(live.begin(), live.end(), [](bool b) { return b; })) return g;
-  return rebuild(
-      g, [](const Node& n) { return n.attrs; }, [&](int32_t i) { return live[static_cast<size_t>(i)]; });
+  Graph out{g.name, {}, g.outputs, g.updates};
+  std::vector<int32_t> map(g.nodes.size());
+  auto move = [&](Value& v) { v.node = map[static_cast<size_t>(v.node)]; };
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    if (!live[i]) continue;
+    map[i] = out.size();
+    out.nodes.push_back(g.nodes[i]);
+    for (Value& v : out.nodes.back().in) move(v);
+  }
+  for (Value& v : out.outputs) move(v);
+  for (Update& u : out.updates) move(u.value);
+  return out;
 }
 
 void OpTable::add(const OpDef& op, std::string_view family) {

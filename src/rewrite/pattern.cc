@@ -1,0 +1,106 @@
+#include "rlx/rewrite/pattern.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace rlx {
+
+std::optional<Complex> splat_value(const Graph& g, Value v) {
+  while (g.node(v).op == &op::broadcast || g.node(v).op == &op::reshape) v = g.node(v).in[0];
+  if (g.node(v).op != &op::constant) return std::nullopt;
+  const Tensor& t = g.node(v).get<ConstantAttrs>().value;
+  const auto bytes = static_cast<size_t>(size_of(t.dtype()));
+  if (t.elements() == 0 || std::memcmp(t.raw(), t.raw() + bytes, t.bytes() - bytes) != 0) return std::nullopt;
+  return t.get_complex(0);
+}
+
+namespace {
+bool positive_zero(double v) { return v == 0 && !std::signbit(v); }
+bool negative_zero(double v) { return v == 0 && std::signbit(v); }
+}  // namespace
+
+Pattern pat(OpRef op) {
+  Pattern p(Pattern::Form::node);
+  p.ops = {op.op};
+  return p;
+}
+
+Pattern pat(OpRef op, std::vector<Pattern> operands) { return pat({op}, std::move(operands)); }
+
+Pattern pat(std::initializer_list<OpRef> ops, std::vector<Pattern> operands) {
+  Pattern p(Pattern::Form::node);
+  for (const OpRef& o : ops) p.ops.push_back(o.op);
+  p.operands = std::move(operands);
+  return p;
+}
+
+Pattern pat(Kind kind) {
+  Pattern p(Pattern::Form::node);
+  p.kind = kind;
+  return p;
+}
+
+Pattern splat(Pattern::SplatTest test) {
+  Pattern p(Pattern::Form::splat);
+  p.test = test;
+  return p;
+}
+
+bool is_add_neutral(DType t, Complex v) {
+  if (is_int(t)) return v == Complex(0);
+  return negative_zero(v.real()) && (!is_complex(t) || negative_zero(v.imag()));
+}
+
+bool is_sub_neutral(DType t, Complex v) {
+  if (is_int(t)) return v == Complex(0);
+  return positive_zero(v.real()) && (!is_complex(t) || positive_zero(v.imag()));
+}
+
+bool matches_op(const Pattern& p, const OpDef& op) {
+  if (p.form != Pattern::Form::node) return false;
+  if (p.ops.empty()) return op.kind == p.kind;
+  for (const OpDef* candidate : p.ops)
+    if (candidate == &op) return true;
+  return false;
+}
+
+bool Match::bind(int var, Value v) {
+  if (var < 0) return true;
+  Value& slot = values_[static_cast<size_t>(var)];
+  if (slot.valid()) return slot == v;
+  slot = v;
+  return true;
+}
+
+// Recursion follows the pattern, which is small, not the graph.
+bool Match::match_value(const Pattern& p, Value v) {
+  if (p.form == Pattern::Form::splat) {
+    const std::optional<Complex> value = splat_value(graph_, v);
+    if (!value || !p.test(graph_.type(v).dtype, *value)) return false;
+  } else if (p.form == Pattern::Form::node) {
+    if (v.index != 0 || !matches_op(p, *graph_.node(v).op) || !match_operands(p, graph_.node(v))) return false;
+  }
+  return bind(p.var, v);
+}
+
+bool Match::match_operands(const Pattern& p, const Node& n) {
+  if (!p.operands) return true;
+  const std::vector<Pattern>& want = *p.operands;
+  if (want.size() != n.in.size()) return false;
+  const auto saved = values_;
+  bool all = true;
+  for (size_t i = 0; all && i < want.size(); ++i) all = match_value(want[i], n.in[i]);
+  if (all) return true;
+  values_ = saved;
+  if (!n.op->commutative || want.size() != 2) return false;
+  if (match_value(want[0], n.in[1]) && match_value(want[1], n.in[0])) return true;
+  values_ = saved;
+  return false;
+}
+
+bool Match::run(const Pattern& p) {
+  values_.fill(kNone);
+  return matches_op(p, *root_.op) && match_operands(p, root_);
+}
+
+}  // namespace rlx

@@ -1,0 +1,154 @@
+#include "rlx/rewrite/rewrite.h"
+
+#include "rlx/ops/rules.h"
+
+namespace rlx {
+
+RuleSet operator+(RuleSet a, const RuleSet& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Rebuild::Rebuild(const Graph& g, std::string pass) : g_(g), b_(g.name), pass_(std::move(pass)), map_(g.nodes.size()) {
+  b_.mutable_graph().nodes.reserve(g.nodes.size());
+}
+
+Values Rebuild::operands(const Node& n) const {
+  Values in;
+  in.reserve(n.in.size());
+  for (Value v : n.in) in.push_back(at(v));
+  return in;
+}
+
+Node Rebuild::remapped(int32_t i) const {
+  Node n = g_.nodes[static_cast<size_t>(i)];
+  for (Value& v : n.in) v = at(v);
+  return n;
+}
+
+void Rebuild::push(int32_t i, Node n) {
+  Graph& out = b_.mutable_graph();
+  Values& results = map_[static_cast<size_t>(i)];
+  for (size_t k = 0; k < n.out.size(); ++k) results.push_back({out.size(), static_cast<int32_t>(k)});
+  out.nodes.push_back(std::move(n));
+}
+
+void Rebuild::replace(int32_t i, Values values) {
+  const Node& n = g_.nodes[static_cast<size_t>(i)];
+  check(values.size() == n.out.size(), "{}: {} results replaced by {}", n.op->name, n.out.size(), values.size());
+  for (size_t k = 0; k < values.size(); ++k)
+    check(b_.type(values[k]) == n.out[k], "{}: result {} of {} replaced by {}", n.op->name, k, n.out[k],
+          b_.type(values[k]));
+  map_[static_cast<size_t>(i)] = std::move(values);
+}
+
+Graph Rebuild::finish() {
+  Graph out = std::move(b_.mutable_graph());
+  for (Value v : g_.outputs) out.outputs.push_back(at(v));
+  for (const Update& u : g_.updates) out.updates.push_back({u.param, at(u.value)});
+  return drop_dead(out);
+}
+
+namespace {
+
+// Rules by the op of their root, in the order of the set.
+class RuleIndex {
+ public:
+  explicit RuleIndex(const RuleSet& rules) : rules_(rules) {}
+
+  std::span<const Rule* const> of(const OpDef& op) {
+    auto [it, fresh] = by_op_.try_emplace(&op);
+    if (fresh)
+      for (const Rule& r : rules_)
+        if (matches_op(r.pattern, op)) it->second.push_back(&r);
+    return it->second;
+  }
+
+ private:
+  const RuleSet& rules_;
+  std::unordered_map<const OpDef*, std::vector<const Rule*>> by_op_;
+};
+
+// One walk over the graph. Operands are rewritten before their users, so chains settle in one walk.
+class Sweep {
+ public:
+  Sweep(const Graph& g, RuleIndex& rules, const RewriteOptions& options)
+      : g_(g), rules_(rules), options_(options), r_(g, options.pass), old_uses_(g.nodes.size(), 0) {
+    for (const Node& n : g.nodes)
+      for (Value v : n.in) ++old_uses_[static_cast<size_t>(v.node)];
+    for (Value v : g.outputs) ++old_uses_[static_cast<size_t>(v.node)];
+    for (const Update& u : g.updates) ++old_uses_[static_cast<size_t>(u.value.node)];
+  }
+
+  // Fills `fired` with the rules that applied.
+  Graph run(std::map<std::string, int, std::less<>>& fired) {
+    for (int32_t i = 0; i < g_.size(); ++i) {
+      Node n = r_.remapped(i);
+      if (const Rule* rule = apply(i, n)) {
+        ++fired[std::string(rule->name)];
+        continue;
+      }
+      r_.push(i, std::move(n));
+      uses_.push_back(old_uses_[static_cast<size_t>(i)]);
+    }
+    return r_.finish();
+  }
+
+ private:
+  const Rule* apply(int32_t i, const Node& n) {
+    for (const Rule* rule : rules_.of(*n.op)) {
+      Match m(r_.builder().graph(), n, options_.fast_math, uses_);
+      if (!m.run(rule->pattern) || (rule->condition && !rule->condition(m))) continue;
+      r_.stamp(n);
+      replace(i, n, *rule, rule->replace(r_.builder(), m));
+      return rule;
+    }
+    return nullptr;
+  }
+
+  void replace(int32_t i, const Node& n, const Rule& rule, Values values) {
+    Builder& b = r_.builder();
+    check(values.size() == n.out.size(), "rule {}: {} results for {}", rule.name, values.size(), n.out.size());
+    for (size_t k = 0; k < values.size(); ++k) {
+      const Type& have = b.type(values[k]);
+      const Type& want = n.out[k];
+      check(have.dtype == want.dtype && broadcast_shapes(have.shape, want.shape) == want.shape,
+            "rule {}: {} {} replaced by {}", rule.name, n.op->name, want, have);
+      values[k] = broadcast_to(b, values[k], want.shape);
+    }
+    uses_.resize(b.graph().nodes.size(), 1);
+    for (Value v : values) uses_[static_cast<size_t>(v.node)] += old_uses_[static_cast<size_t>(i)] - 1;
+    r_.replace(i, std::move(values));
+  }
+
+  const Graph& g_;
+  RuleIndex& rules_;
+  const RewriteOptions& options_;
+  Rebuild r_;
+  std::vector<int> old_uses_, uses_;  // readers of each node of the old graph, and of the new one as expected
+};
+
+}  // namespace
+
+Graph rewrite(const Graph& g, const RuleSet& rules, const RewriteOptions& options, RewriteStats* stats) {
+  RuleIndex index(rules);
+  Graph now;
+  const Graph* from = &g;
+  for (int sweep = 0;; ++sweep) {
+    std::map<std::string, int, std::less<>> fired;
+    Graph next = Sweep(*from, index, options).run(fired);
+    if (stats) ++stats->sweeps;
+    if (stats)
+      for (const auto& [rule, count] : fired) stats->hits[rule] += count;
+    if (fired.empty()) return next;
+    if (sweep + 1 >= options.max_sweeps) {
+      std::string names;
+      for (const auto& [rule, count] : fired) names += (names.empty() ? "" : ", ") + rule;
+      check(false, "{}: does not settle after {} sweeps; still firing: {}", options.pass, options.max_sweeps, names);
+    }
+    now = std::move(next);
+    from = &now;
+  }
+}
+
+}  // namespace rlx
