@@ -116,15 +116,13 @@ class ReverseWalk {
     for (Value v : b_.graph().nodes[static_cast<size_t>(i)].in) wanted.push_back(active_.contains(v));
     if (blocks(b_.graph().nodes[static_cast<size_t>(i)]) || std::find(wanted.begin(), wanted.end(), true) == wanted.end())
       return;
-    if (b_.graph().nodes[static_cast<size_t>(i)].op->with_residuals) save_residuals(b_, i);
-
     const Node n = b_.graph().nodes[static_cast<size_t>(i)];  // a copy: rules append to the graph
+    if (n.op->with_residuals) save_residuals(b_, i);
     origin_.of(n);
     Values out, cotangents;
-    for (size_t k = 0; k < n.out.size(); ++k) {
+    for (size_t k = 0; k < b_.graph().nodes[static_cast<size_t>(i)].out.size(); ++k)
       out.push_back({i, static_cast<int32_t>(k)});
-      cotangents.push_back(find(cotangents_, out.back()));
-    }
+    for (size_t k = 0; k < n.out.size(); ++k) cotangents.push_back(find(cotangents_, out[k]));
     const Values found = apply_vjp(b_, VjpArgs{n, n.in, out, cotangents, wanted, &kBodies});
     check(found.size() == n.in.size(), "{}: the reverse rule gave {} cotangents for {} operands", n.op->name, found.size(),
           n.in.size());

@@ -1,0 +1,222 @@
+// The sample table (tests/samples.txt): rows of text that say how to try an op. Every test that walks all ops walks these.
+//
+//   for (const Sample& s : samples()) if (auto c = make_case(s, DType::F64)) use(c->graph, c->operands);
+#pragma once
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "rlx/ops/evaluate.h"
+#include "rlx/ops/ops.h"
+
+namespace rlx::testing {
+
+struct OperandSpec {
+  std::string dtype;  // a name, or "T"
+  Ints sizes;
+  std::string kind;
+  int64_t limit = 0;  // index<limit
+};
+
+struct Sample {
+  int line = 0;
+  std::string text;
+  std::string op;
+  std::string attrs;  // "{...}" or empty, with $T
+  std::vector<OperandSpec> operands;
+  bool differences = true, second = true;
+
+  bool swept() const {
+    for (const OperandSpec& o : operands)
+      if (o.dtype == "T") return true;
+    return attrs.find("$T") != std::string::npos;
+  }
+};
+
+// A sample at one dtype: the node as a graph with inputs "0", "1".., and values for them.
+struct Case {
+  const Sample* sample;
+  DType dtype;
+  Graph graph;
+  Tensors operands;
+  std::vector<size_t> swept;  // the operands of dtype T
+  const Node& node() const { return graph.nodes.back(); }
+};
+
+inline std::string replace_all(std::string text, const std::string& from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+  return text;
+}
+
+// The length of the bracketed text at the start, strings respected.
+inline size_t bracketed(const std::string& text) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') quoted = !quoted;
+    if (quoted) continue;
+    depth += text[i] == '{';
+    depth -= text[i] == '}';
+    if (depth == 0) return i + 1;
+  }
+  return text.size();
+}
+
+inline OperandSpec read_operand(Lexer& lex) {
+  OperandSpec o;
+  o.dtype = std::string(lex.word());
+  Reader r{lex, nullptr, nullptr};
+  Codec<Ints>::read(r, o.sizes);
+  lex = r.lex;
+  if (lex.accept(":")) o.kind = std::string(lex.word());
+  if (o.kind == "index") {
+    lex.expect("<");
+    o.limit = lex.integer();
+  }
+  return o;
+}
+
+inline Sample read_sample(const std::string& text, int line) {
+  Sample s{.line = line, .text = text};
+  const size_t name = text.find_first_of(" \n");
+  s.op = text.substr(0, name);
+  std::string rest = name == std::string::npos ? "" : text.substr(name + 1);
+  if (!rest.empty() && rest[0] == '{') {
+    s.attrs = rest.substr(0, bracketed(rest));
+    rest = rest.substr(s.attrs.size());
+  }
+  Lexer lex(rest);
+  while (!lex.done()) {
+    if (lex.accept("!")) {
+      const std::string option(lex.word());
+      lex.expect("=");
+      lex.expect("off");
+      if (option == "differences") s.differences = false;
+      else if (option == "second") s.second = false;
+      else lex.error("unknown option " + option);
+    } else {
+      s.operands.push_back(read_operand(lex));
+    }
+  }
+  return s;
+}
+
+inline const std::vector<Sample>& samples() {
+  static const std::vector<Sample> all = [] {
+    std::ifstream file(RLX_SOURCE_DIR "/tests/samples.txt");
+    check(file.good(), "tests/samples.txt is missing");
+    std::vector<std::pair<std::string, int>> rows;
+    int number = 0;
+    for (std::string line; std::getline(file, line);) {
+      ++number;
+      if (line.empty() || line[0] == '#') continue;
+      if (line[0] == ' ') rows.back().first += "\n" + line;
+      else rows.emplace_back(line, number);
+    }
+    std::vector<Sample> out;
+    for (const auto& [text, at] : rows) out.push_back(read_sample(text, at));
+    return out;
+  }();
+  return all;
+}
+
+inline Attrs read_attrs(const OpDef& op, const std::string& text) {
+  std::shared_ptr<void> data = op.attr_type->make();
+  Reader r{Lexer(text), nullptr, &op_table()};
+  if (!text.empty()) {
+    r.lex.expect("{");
+    do {
+      const std::string_view name = r.lex.word();
+      const FieldInfo* match = nullptr;
+      for (const FieldInfo& f : op.attr_type->fields())
+        if (f.name == name) match = &f;
+      if (!match) r.lex.error(fmt::format("{} has no attribute {}", op.name, name));
+      r.lex.expect("=");
+      match->read(r, data.get());
+    } while (r.lex.accept(","));
+    r.lex.expect("}");
+  }
+  return Attrs(op.attr_type, std::move(data));
+}
+
+// One number of the wanted kind.
+inline double draw(const OperandSpec& o, std::mt19937_64& rng) {
+  std::uniform_real_distribution<double> unit(0, 1);
+  const double u = unit(rng), sign = unit(rng) < 0.5 ? -1 : 1;
+  if (o.kind == "positive") return 0.3 + 1.7 * u;
+  if (o.kind == "unit") return sign * (0.05 + 0.85 * u);
+  if (o.kind == "fraction") return std::floor(unit(rng) * 5) - 2 + (u < 0.5 ? 0.1 + 0.6 * u : 0.3 + 0.6 * u);
+  return sign * (0.25 + 1.5 * u);
+}
+
+inline int64_t draw_int(const OperandSpec& o, DType d, std::mt19937_64& rng) {
+  if (o.kind == "index") return static_cast<int64_t>(rng() % static_cast<uint64_t>(o.limit));
+  if (o.kind == "key") return static_cast<int64_t>(rng() & 0xffffffffu);
+  if (is_bool(d)) return static_cast<int64_t>(rng() & 1);
+  const auto v = static_cast<int64_t>(rng() % 5);
+  return o.kind == "positive" ? v + 1 : info(d).is_signed ? v - 2 : v;
+}
+
+inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  Tensor t(d, o.sizes);
+  std::vector<double> ladder(static_cast<size_t>(t.elements()));
+  for (size_t i = 0; i < ladder.size(); ++i)
+    ladder[i] = 0.25 * (static_cast<double>(i) - static_cast<double>(ladder.size()) / 2) + 0.03;
+  std::shuffle(ladder.begin(), ladder.end(), rng);
+  for (int64_t i = 0; i < t.elements(); ++i) {
+    if (o.kind == "index" || o.kind == "key" || !is_differentiable(d)) {
+      const int64_t v = o.kind == "distinct" ? std::llround(ladder[static_cast<size_t>(i)] * 4 + (info(d).is_signed ? 0 : 9))
+                                             : draw_int(o, d, rng);
+      if (is_float(d)) t.set_float(i, static_cast<double>(v));
+      else t.set_int(i, v);
+    } else if (is_complex(d)) {
+      const double re = draw(o, rng);
+      t.set_complex(i, {re, draw(o, rng)});
+    } else {
+      t.set_float(i, o.kind == "distinct" ? ladder[static_cast<size_t>(i)] : draw(o, rng));
+    }
+  }
+  return t;
+}
+
+inline DType dtype_at(const OperandSpec& o, DType swept) {
+  if (o.dtype == "T") return swept;
+  const auto d = parse_dtype(o.dtype);
+  check(d.has_value(), "samples: unknown dtype {}", o.dtype);
+  return *d;
+}
+
+inline Tensors make_operands(const Sample& s, DType d, uint64_t salt = 0) {
+  Tensors out;
+  for (size_t i = 0; i < s.operands.size(); ++i)
+    out.push_back(make_operand(s.operands[i], dtype_at(s.operands[i], d), mix(mix(hash_text(s.text), i), salt)));
+  return out;
+}
+
+// nullopt when the op does not take this dtype there.
+inline std::optional<Case> make_case(const Sample& s, DType d) {
+  const OpDef* op = op_table().find(s.op);
+  check(op != nullptr, "samples.txt:{}: unknown op {}", s.line, s.op);
+  Case c{&s, d, {}, make_operands(s, d), {}};
+  Builder b("sample");
+  Values in;
+  for (size_t i = 0; i < c.operands.size(); ++i) {
+    in.push_back(b.input(std::to_string(i), c.operands[i].type()));
+    if (s.operands[i].dtype == "T") c.swept.push_back(i);
+  }
+  const bool leads = !s.operands.empty() && s.operands[0].dtype == "T";
+  if (leads && !op->dtypes.has(d)) return std::nullopt;
+  try {
+    for (Value v : b.emit(*op, read_attrs(*op, replace_all(s.attrs, "$T", to_string(d))), in)) b.output(v);
+  } catch (const Error& e) {
+    if (leads && s.attrs.find("graph") == std::string::npos) throw;  // the op says it takes d
+    if (e.code().find("dtype") == std::string::npos && e.kind() != ErrorKind::data) throw;
+    return std::nullopt;
+  }
+  c.graph = b.finish();
+  return c;
+}
+
+}  // namespace rlx::testing
