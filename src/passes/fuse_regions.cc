@@ -130,6 +130,21 @@ class Grower {
     return group.inner && (shape == row_shape(group.domain, group.inner, false) || shape == row_shape(group.domain, group.inner, true));
   }
 
+  // Elementwise operands align at the right, so inside a row region a value per row must keep the reduced axes (size 1) where a
+  // value per element reads it; [R] against [R, R] would mean a value per column.
+  Decision aligned(int id, size_t inner, int32_t i) const {
+    const Group& group = groups_[static_cast<size_t>(id)];
+    const Node& n = at(i);
+    if (n.op == &op::reshape || is_reduce(n) || !(n.type().shape == group.domain)) return Decision::yes();
+    for (Value v : n.in) {
+      const Shape& s = g_.type(v).shape;
+      if (group_of(v.node) != id || s == group.domain || s.empty()) continue;
+      if (!inner || !(s == row_shape(group.domain, inner, true)))
+        return Decision::no("the value per row {} does not line up with the rows of {}", s, group.domain);
+    }
+    return Decision::yes();
+  }
+
   Decision can_join(int id, int32_t i) {
     const Group& group = groups_[static_cast<size_t>(id)];
     const Node& n = at(i);
@@ -159,6 +174,7 @@ class Grower {
         if (group_of(v.node) == id && g_.type(v).shape == group.domain && !is_row_value(group, group.domain))
           return Decision::no("a value per row cannot read a value per element");
     }
+    if (Decision lines_up = aligned(id, group.inner, i); !lines_up) return lines_up;
     if (makes_cycle({id}, i)) return Decision::no("a node between them must run outside the region");
     return Decision::yes();
   }
@@ -171,6 +187,7 @@ class Grower {
     if (x.nodes.size() + y.nodes.size() >= kMaxNodes) return Decision::no("the region would have too many nodes");
     if (operands_with(x, i) + y.nodes.size() > kMaxOperands && operands_with(x, i) + operands_with(y, i) > kMaxOperands)
       return Decision::no("the region would read more than {} tensors", kMaxOperands);
+    if (Decision lines_up = aligned(b, y.inner, i); !lines_up) return lines_up;
     if (makes_cycle({a, b}, i)) return Decision::no("a node between them must run outside the region");
     return Decision::yes();
   }

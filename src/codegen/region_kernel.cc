@@ -1,0 +1,487 @@
+#include "rlx/codegen/region_kernel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "rlx/codegen/region_access.h"
+#include "rlx/codegen/scalar_emitter.h"
+#include "rlx/ops/ops.h"
+
+namespace rlx::codegen {
+
+namespace {
+
+using GraphValue = rlx::Value;
+
+constexpr int64_t kTile = 4096;        // elements of a block when the domain is one run
+constexpr int64_t kColumnTile = 32;    // columns of a block of a column region
+constexpr int64_t kChunk = 64;         // rows whose sum is formed before it joins the total
+constexpr int kStageCost = 4;          // values cheaper than this are recomputed
+constexpr int64_t kStageElements = 8192;
+
+bool is_reduce(const Node& n) { return n.op->kind == Kind::reduction; }
+
+struct Reduction {
+  Combine combine;
+  double identity;  // for floats
+};
+Reduction reduction_of(const Node& n) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  if (n.op == &op::reduce_sum) return {Combine::Add, 0};
+  if (n.op == &op::reduce_prod) return {Combine::Mul, 1};
+  if (n.op == &op::reduce_max) return {Combine::Max, -inf};
+  check(n.op == &op::reduce_min, "no reduction for {}", n.op->name);
+  return {Combine::Min, inf};
+}
+
+class Lowering {
+ public:
+  Lowering(const Node& region, std::span<const View> in, std::span<const View> out)
+      : attrs_(region.get<RegionAttrs>()),
+        body_(*attrs_.body),
+        domain_(attrs_.domain.sizes()),
+        in_(in),
+        out_(out),
+        b_(kernel_name()),
+        emitter_(b_) {}
+
+  RegionKernel run() {
+    for (const View& v : in_) buffers_.push_back(b_.input(v.dtype));
+    for (const View& v : out_) buffers_.push_back(b_.output(v.dtype));
+    size_t next = 0;
+    for (GraphValue v : body_.inputs()) input_index_[v.node] = next++;
+    result_.elements = product(domain_);
+    for (const Node& n : body_.nodes)
+      if (n.op->kind != Kind::leaf) result_.flops += static_cast<double>(result_.elements);
+    switch (attrs_.kind) {
+      case RegionKind::elementwise: elementwise(); break;
+      case RegionKind::row: row(); break;
+      case RegionKind::column: column(); break;
+    }
+    share_rules();
+    result_.kernel = b_.finish();
+    return std::move(result_);
+  }
+
+ private:
+  std::string kernel_name() const {
+    std::string name(enum_names(attrs_.kind)[static_cast<size_t>(attrs_.kind)]);
+    int shown = 0;
+    for (const Node& n : body_.nodes)
+      if (n.op->kind != Kind::leaf && shown++ < 4) name += "_" + std::string(n.op->name);
+    return name;
+  }
+
+  const Node& node(GraphValue v) const { return body_.node(v); }
+  Shape row_shape(bool keepdims) const {
+    Shape s = Shape::of(domain_);
+    s.resize(domain_.size() - attrs_.axes.size());
+    if (keepdims) s.insert(s.end(), attrs_.axes.size(), Dim(1));
+    return s;
+  }
+  bool is_row_value(GraphValue v) const {
+    if (attrs_.kind != RegionKind::row) return false;
+    const Node& n = node(v);
+    if (n.op->kind == Kind::leaf || n.op == &op::iota) return false;
+    if (is_reduce(n)) return true;
+    return !(body_.type(v).shape == attrs_.domain);
+  }
+
+  // ---- accesses: strides of operands and results over the domain ------------------------------------------------------
+
+  // Right-aligned to the domain; with `outer`, to the domain without the reduced axes (a value per row without kept axes).
+  Ints domain_strides(const Ints& dims, const Ints& strides, bool outer) const {
+    Ints s(domain_.size(), 0);
+    const size_t rank = outer ? domain_.size() - attrs_.axes.size() : domain_.size();
+    for (size_t d = 0; d < dims.size(); ++d)
+      if (dims[d] != 1) s[rank - dims.size() + d] = strides[d];
+    return s;
+  }
+  Ints view_strides(const View& v, bool outer) const { return domain_strides(v.dims, v.strides, outer); }
+  Ints iota_strides(const Node& n, bool outer) const {
+    const auto& a = n.get<IotaAttrs>();
+    Ints strides(a.shape.size(), 0);
+    strides[static_cast<size_t>(a.axis)] = 1;
+    return domain_strides(a.shape.sizes(), strides, outer);
+  }
+  // Results of a row region that are values per row, and of a column region, have the strides of what is kept.
+  Ints result_strides(size_t k) const {
+    const View& v = out_[k];
+    if (attrs_.kind == RegionKind::column) {
+      Ints s(domain_.size(), 0);
+      const bool keepdims = v.dims.size() == domain_.size();
+      size_t d = 0;
+      for (size_t axis = 0; axis < domain_.size(); ++axis) {
+        const bool reduced = std::find(attrs_.axes.begin(), attrs_.axes.end(), static_cast<int64_t>(axis)) != attrs_.axes.end();
+        if (!reduced) s[axis] = v.strides[d];
+        if (!reduced || keepdims) ++d;
+      }
+      return s;
+    }
+    const GraphValue value = body_.outputs[k];
+    const bool outer = is_row_value(value) && v.dims.size() != domain_.size();
+    return view_strides(v, outer);
+  }
+
+  // Every stride vector that loads and stores will use; loop dims may only be merged when all of them allow it.
+  std::vector<Ints> all_strides() const {
+    std::vector<Ints> all;
+    for (size_t i = 0; i < body_.nodes.size(); ++i) {
+      const Node& n = body_.nodes[i];
+      const bool input = n.op == &op::input;
+      if (!input && n.op != &op::iota) continue;
+      const GraphValue v{static_cast<int32_t>(i), 0};
+      for (bool outer : {false, true}) {
+        if (!used_as(v, outer)) continue;
+        all.push_back(input ? view_strides(in_[input_index_.at(v.node)], outer) : iota_strides(n, outer));
+      }
+    }
+    for (size_t k = 0; k < out_.size(); ++k) all.push_back(result_strides(k));
+    return all;
+  }
+
+  // Whether leaf v is read by values per row without kept axes (outer) or by anything else (not outer).
+  bool used_as(GraphValue v, bool outer) const {
+    for (size_t i = 0; i < body_.nodes.size(); ++i) {
+      const Node& n = body_.nodes[i];
+      if (std::find(n.in.begin(), n.in.end(), v) == n.in.end()) continue;
+      if (reads_outer({static_cast<int32_t>(i), 0}) == outer) return true;
+    }
+    return false;
+  }
+  bool reads_outer(GraphValue consumer) const {
+    return is_row_value(consumer) && !is_reduce(node(consumer)) &&
+           body_.type(consumer).rank() != static_cast<int64_t>(domain_.size());
+  }
+
+  // ---- values ----------------------------------------------------------------------------------------------------------
+
+  // The value of v where the loops stand; memo_ holds what this scope has computed already.
+  Value value(GraphValue v, bool outer = false) {
+    const auto key = std::pair(v, outer);
+    if (auto it = row_memo_.find(key); it != row_memo_.end()) return it->second;
+    if (auto it = memo_.find(key); it != memo_.end()) return it->second;
+    const Value result = compute(v, outer);
+    (in_row_scope_ ? row_memo_ : memo_)[key] = result;
+    return result;
+  }
+
+  Value compute(GraphValue v, bool outer) {
+    const Node& n = node(v);
+    if (n.op == &op::input) {
+      const size_t k = input_index_.at(v.node);
+      return b_.load(buffers_[k], loops_.address(view_strides(in_[k], outer)));
+    }
+    if (n.op == &op::constant) return emitter_.constant_of(n.get<ConstantAttrs>().value);
+    if (n.op == &op::iota) {
+      const Value index = loops_.linear(b_, iota_strides(n, outer));
+      return b_.cast(index, n.type().dtype);
+    }
+    if (auto it = staged_.find(v); it != staged_.end() && it->second.pass < pass_)
+      return b_.load(it->second.buffer, {{1, loops_.inner()}});
+    if (n.op == &op::broadcast || n.op == &op::reshape) return value(n.in[0], outer_of(v, n.in[0]));
+    std::vector<Value> in;
+    for (GraphValue operand : n.in) in.push_back(value(operand, outer_of(v, operand)));
+    return emitter_.node(n, body_, in);
+  }
+  bool outer_of(GraphValue consumer, GraphValue operand) const {
+    const Node& p = node(operand);
+    return (p.op == &op::input || p.op == &op::iota) && reads_outer(consumer);
+  }
+
+  Value identity(const Node& n) {
+    const Reduction r = reduction_of(n);
+    const DType d = value_dtype(n.type().dtype);
+    if (is_float(d) || std::isfinite(r.identity)) return b_.constant(d, r.identity);
+    return b_.integer(d, integer_limit(d, r.identity > 0));
+  }
+
+  void store(size_t k, Value v) {
+    b_.store(buffers_[in_.size() + k], loops_.address(result_strides(k)), v);
+  }
+
+  // ---- the three kinds ---------------------------------------------------------------------------------------------------
+
+  void elementwise() {
+    loops_ = LoopNest::make(domain_, all_strides(), all_axes());
+    const int64_t inner = loops_.last_size();
+    if (loops_.rank() <= 1) {
+      const Size n = b_.size();
+      result_.sizes.push_back(inner);
+      result_.blocks = ceil_div(inner, kTile);
+      b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
+        b_.loop(LoopKind::Vector, Extent::tail(n, kTile, block), [&](Value i) {
+          loops_.bind_tile(block, kTile, i);
+          store_all();
+        });
+      });
+      if (!domain_.empty() && domain_.back() > 0 && kTile % domain_.back() == 0) result_.rows_per_block = kTile / domain_.back();
+      return;
+    }
+    const int64_t tiles = inner > 2 * kTile ? ceil_div(inner, kTile) : 1;
+    result_.blocks = loops_.outer_size() * tiles;
+    b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
+      if (tiles == 1) {
+        loops_.bind_outer(b_, block);
+        b_.loop(LoopKind::Vector, Extent(inner), [&](Value i) {
+          loops_.bind_inner(i);
+          store_all();
+        });
+      } else {
+        const Value row = b_.div(block, b_.integer(DType::I64, tiles)), tile = b_.rem(block, b_.integer(DType::I64, tiles));
+        loops_.bind_outer(b_, row);
+        b_.loop(LoopKind::Vector, Extent::tail(inner, kTile, tile), [&](Value i) {
+          loops_.bind_inner(b_.add(b_.mul(tile, b_.integer(DType::I64, kTile)), i));
+          store_all();
+        });
+      }
+    });
+    if (tiles == 1 && inner == domain_.back()) result_.rows_per_block = 1;
+  }
+
+  Ints all_axes() const {
+    Ints axes;
+    for (size_t i = 0; i < domain_.size(); ++i) axes.push_back(static_cast<int64_t>(i));
+    return axes;
+  }
+
+  // The number of blocks is a size argument, so that kernels for other sizes of the outermost loop are the same code.
+  int32_t block_argument() {
+    const Size n = b_.size();
+    result_.sizes.push_back(result_.blocks);
+    return n.argument;
+  }
+
+  void store_all() {
+    memo_.clear();
+    std::vector<Value> values;
+    for (GraphValue v : body_.outputs) values.push_back(value(v));
+    for (size_t k = 0; k < values.size(); ++k) store(k, values[k]);
+  }
+
+  // Row regions.
+  int level(GraphValue v) {
+    if (auto it = levels_.find(v); it != levels_.end()) return it->second;
+    const Node& n = node(v);
+    int l = 0;
+    for (GraphValue operand : n.in) l = std::max(l, level(operand));
+    if (is_reduce(n)) ++l;
+    return levels_[v] = l;
+  }
+
+  // What recomputing v in another pass costs, in simple operations; loads and values per row are free.
+  int cost(GraphValue v) {
+    const Node& n = node(v);
+    if (n.op->kind == Kind::leaf || is_row_value(v)) return 0;
+    if (auto it = costs_.find(v); it != costs_.end()) return it->second;
+    int c = emitter_.cost(n);
+    for (GraphValue operand : n.in) c += cost(operand);
+    return costs_[v] = std::min(c, 1000);
+  }
+
+  // Marks the values that pass p needs from earlier passes and that are worth keeping.
+  void plan_staging(GraphValue v, int pass) {
+    const Node& n = node(v);
+    if (n.op->kind == Kind::leaf || is_row_value(v)) return;
+    if (level(v) < pass && cost(v) >= kStageCost && inner_elements_ <= kStageElements && staged_.size() < 8) {
+      if (!staged_.contains(v))
+        staged_[v] = {level(v), b_.scratch(value_dtype(body_.type(v).dtype), std::max<int64_t>(inner_elements_, 1))};
+      return;
+    }
+    for (GraphValue operand : n.in) plan_staging(operand, pass);
+  }
+
+  void row() {
+    const size_t outer_rank = domain_.size() - attrs_.axes.size();
+    Ints outer_axes, inner_axes;
+    for (size_t i = 0; i < domain_.size(); ++i) (i < outer_rank ? outer_axes : inner_axes).push_back(static_cast<int64_t>(i));
+    loops_ = LoopNest::make(domain_, all_strides(), outer_axes, inner_axes);
+    inner_elements_ = loops_.inner_size();
+    result_.blocks = loops_.outer_size();
+    result_.rows_per_block = 1;
+
+    int passes = 1;
+    std::vector<std::vector<GraphValue>> reduces(1), outputs(1);  // by pass
+    auto at_pass = [&](std::vector<std::vector<GraphValue>>& list, int p) -> std::vector<GraphValue>& {
+      passes = std::max(passes, p + 1);
+      if (static_cast<int>(list.size()) <= p) list.resize(static_cast<size_t>(p) + 1);
+      return list[static_cast<size_t>(p)];
+    };
+    for (int32_t i = 0; i < body_.size(); ++i)
+      if (is_reduce(body_.nodes[static_cast<size_t>(i)])) at_pass(reduces, level({i, 0}) - 1).push_back({i, 0});
+    for (GraphValue v : body_.outputs)
+      if (!is_row_value(v)) at_pass(outputs, level(v)).push_back(v);
+    reduces.resize(static_cast<size_t>(passes));
+    outputs.resize(static_cast<size_t>(passes));
+    for (int p = 1; p < passes; ++p) {
+      for (GraphValue v : reduces[static_cast<size_t>(p)]) plan_staging(node(v).in[0], p);
+      for (GraphValue v : outputs[static_cast<size_t>(p)]) plan_staging(v, p);
+    }
+    last_pass_ = passes - 1;
+    b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
+      loops_.bind_outer(b_, block);
+      for (pass_ = 0; pass_ < passes; ++pass_) row_pass(reduces[static_cast<size_t>(pass_)], outputs[static_cast<size_t>(pass_)]);
+      store_row_values();
+    });
+  }
+
+  void row_pass(const std::vector<GraphValue>& reduces, const std::vector<GraphValue>& outputs) {
+    bool stages = false;
+    for (const auto& [v, stage] : staged_) stages = stages || stage.pass == pass_;
+    if (reduces.empty() && outputs.empty() && !stages) return;
+    // Values per row that this pass reads are computed before its loop, where they belong.
+    in_row_scope_ = true;
+    std::set<GraphValue> done;
+    for (GraphValue v : reduces) row_values_below(node(v).in[0], done);
+    for (GraphValue v : outputs) row_values_below(v, done);
+    std::vector<Value> inits;
+    for (GraphValue v : reduces) inits.push_back(identity(node(v)));
+    in_row_scope_ = false;
+
+    memo_.clear();
+    const Value i = b_.begin_loop(LoopKind::Vector, Extent(inner_elements_));
+    loops_.bind_inner_flat(b_, i);
+    std::vector<Value> carries, values;
+    for (size_t k = 0; k < reduces.size(); ++k) carries.push_back(b_.carry(reduction_of(node(reduces[k])).combine, inits[k]));
+    for (GraphValue v : reduces) values.push_back(value(node(v).in[0]));
+    std::vector<std::pair<size_t, Value>> stores;
+    for (size_t k = 0; k < out_.size(); ++k)
+      if (std::find(outputs.begin(), outputs.end(), body_.outputs[k]) != outputs.end())
+        stores.push_back({k, value(body_.outputs[k])});
+    for (auto& [v, stage] : staged_)
+      if (stage.pass == pass_) b_.store(stage.buffer, {{1, i}}, value(v));
+    for (auto& [k, v] : stores) store(k, v);
+    for (size_t k = 0; k < reduces.size(); ++k) b_.update(carries[k], values[k]);
+    b_.end_loop();
+    loops_.leave_inner();
+    memo_.clear();
+    for (size_t k = 0; k < reduces.size(); ++k)
+      row_memo_[{reduces[k], false}] = emitter_.finish(b_.result(carries[k]), node(reduces[k]).type().dtype);
+  }
+
+  void row_values_below(GraphValue v, std::set<GraphValue>& done) {
+    if (!done.insert(v).second) return;
+    const Node& n = node(v);
+    if (n.op->kind == Kind::leaf) return;
+    if (is_row_value(v)) {
+      value(v);
+      return;
+    }
+    if (auto it = staged_.find(v); it != staged_.end() && it->second.pass < pass_) return;
+    for (GraphValue operand : n.in) row_values_below(operand, done);
+  }
+
+  void store_row_values() {
+    in_row_scope_ = true;
+    std::vector<std::pair<size_t, Value>> stores;
+    for (size_t k = 0; k < out_.size(); ++k)
+      if (is_row_value(body_.outputs[k])) stores.push_back({k, value(body_.outputs[k])});
+    for (auto& [k, v] : stores) store(k, v);
+    in_row_scope_ = false;
+    row_memo_.clear();
+  }
+
+  // Column regions.
+  void column() {
+    Ints kept;
+    for (size_t i = 0; i < domain_.size(); ++i)
+      if (std::find(attrs_.axes.begin(), attrs_.axes.end(), static_cast<int64_t>(i)) == attrs_.axes.end())
+        kept.push_back(static_cast<int64_t>(i));
+    loops_ = LoopNest::make(domain_, all_strides(), kept, attrs_.axes);
+    const int64_t columns = loops_.last_size(), tiles = ceil_div(columns, kColumnTile);
+    result_.blocks = loops_.outer_size() / std::max<int64_t>(columns, 1) * tiles;
+    b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
+      const Value row = b_.div(block, b_.integer(DType::I64, std::max<int64_t>(tiles, 1)));
+      const Value tile = b_.rem(block, b_.integer(DType::I64, std::max<int64_t>(tiles, 1)));
+      loops_.bind_outer_but_last(b_, row);
+      b_.loop(LoopKind::Vector, Extent::tail(columns, kColumnTile, tile), [&](Value i) {
+        loops_.bind_last_tile(tile, kColumnTile, i);
+        std::vector<Value> inits;
+        for (GraphValue v : body_.outputs) inits.push_back(identity(node(v)));
+        const std::vector<Value> totals = column_nest(0, inits);
+        for (size_t k = 0; k < totals.size(); ++k) store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
+      });
+    });
+  }
+
+  // Loops over the reduced dims from `depth` inwards; gives the combined values.
+  std::vector<Value> column_nest(size_t depth, const std::vector<Value>& inits) {
+    const Ints& sizes = loops_.inner_sizes();
+    if (depth == sizes.size()) {
+      memo_.clear();
+      std::vector<Value> values;
+      for (GraphValue v : body_.outputs) values.push_back(value(node(v).in[0]));
+      return values;
+    }
+    if (depth == 0 && sizes[0] > 2 * kChunk) {
+      return column_loop(Extent(ceil_div(sizes[0], kChunk)), inits, [&](Value chunk) {
+        return column_loop(Extent::tail(sizes[0], kChunk, chunk), inits, [&](Value j) {
+          loops_.bind_inner_tile(0, chunk, kChunk, j);
+          return column_nest(1, inits);
+        });
+      });
+    }
+    return column_loop(Extent(sizes[depth]), inits, [&](Value j) {
+      loops_.bind_inner_dim(depth, j);
+      return column_nest(depth + 1, inits);
+    });
+  }
+
+  std::vector<Value> column_loop(const Extent& extent, const std::vector<Value>& inits,
+                                 FunctionRef<std::vector<Value>(Value)> body) {
+    const Value j = b_.begin_loop(LoopKind::Serial, extent);
+    std::vector<Value> carries, totals;
+    for (size_t k = 0; k < inits.size(); ++k)
+      carries.push_back(b_.carry(reduction_of(node(body_.outputs[k])).combine, inits[k]));
+    const std::vector<Value> values = body(j);
+    for (size_t k = 0; k < carries.size(); ++k) b_.update(carries[k], values[k]);
+    b_.end_loop();
+    for (Value c : carries) totals.push_back(b_.result(c));
+    return totals;
+  }
+
+  // A result may take an operand's memory when each element is read only by the iteration that writes it, before the write.
+  void share_rules() {
+    result_.may_share.assign(in_.size(), std::vector<bool>(out_.size(), false));
+    if (attrs_.kind == RegionKind::column) return;
+    for (size_t k = 0; k < out_.size(); ++k) {
+      const GraphValue v = body_.outputs[k];
+      if (is_row_value(v) || (attrs_.kind == RegionKind::row && level(v) != last_pass_)) continue;
+      for (size_t i = 0; i < in_.size(); ++i)
+        result_.may_share[i][k] = in_[i].dims == out_[k].dims && in_[i].is_dense() && size_of(in_[i].dtype) == size_of(out_[k].dtype) &&
+                                  !used_as(body_.inputs()[i], true);
+    }
+  }
+
+  struct Stage {
+    int pass = 0;
+    Buffer buffer;
+  };
+
+  const RegionAttrs& attrs_;
+  const Graph& body_;
+  Ints domain_;
+  std::span<const View> in_, out_;
+  KernelBuilder b_;
+  NodeEmitter emitter_;
+  LoopNest loops_;
+  RegionKernel result_;
+  std::vector<Buffer> buffers_;
+  std::map<int32_t, size_t> input_index_;
+  std::map<std::pair<GraphValue, bool>, Value> memo_, row_memo_;
+  std::map<GraphValue, int> levels_, costs_;
+  std::map<GraphValue, Stage> staged_;
+  int pass_ = 0, last_pass_ = 0;
+  int64_t inner_elements_ = 0;
+  bool in_row_scope_ = false;
+};
+
+}  // namespace
+
+RegionKernel lower_region(const Node& region, std::span<const View> in, std::span<const View> out) {
+  return Lowering(region, in, out).run();
+}
+
+}  // namespace rlx::codegen

@@ -1,0 +1,34 @@
+// Walks the scalar forms of ops (ir/scalar.h) into kernel instructions.
+#pragma once
+
+#include "rlx/codegen/kernel_builder.h"
+#include "rlx/ir/graph.h"
+#include "rlx/ir/scalar.h"
+
+namespace rlx::codegen {
+
+class NodeEmitter final : public ScalarEmitter {
+ public:
+  explicit NodeEmitter(KernelBuilder& b) : b_(b) {}
+
+  // The value of one elementwise node; f16 and bf16 results are rounded.
+  Value node(const Node& n, const Graph& g, std::span<const Value> in);
+  Value constant_of(const Tensor& scalar);
+  // Rounds an accumulated value to the precision of its dtype.
+  Value finish(Value v, DType dtype) { return dtype == DType::F16 || dtype == DType::BF16 ? b_.round(v, dtype) : v; }
+  // How much work a node is, in simple operations.
+  static int cost(const Node& n);
+
+  int constant(DType dtype, double value) override;
+  int constant_int(DType dtype, int64_t value) override;
+  int apply(ScalarOp op, DType result, std::span<const Scalar> operands) override;
+
+ private:
+  Value power(Value base, Value exponent, DType dtype);
+  KernelBuilder& b_;
+};
+
+// Lowest or highest value of an integer dtype.
+int64_t integer_limit(DType dtype, bool highest);
+
+}  // namespace rlx::codegen

@@ -1,0 +1,103 @@
+// LIR: kernels in order over planned buffers. What a backend runs.
+//
+// A program is a list of steps; a step runs one kernel on views of buffers. Views are free: transpose, slice, broadcast and
+// reshape only change dims and strides. Buffers lie in the arena (planned by memory_plan.h), or belong to an input, an output, a
+// parameter or a constant.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rlx/ir/graph.h"
+
+namespace rlx {
+
+// A strided window into a buffer; strides and offset count elements.
+struct View {
+  int32_t buffer = -1;
+  DType dtype = DType::F32;
+  Ints dims, strides;
+  int64_t offset = 0;
+
+  int64_t elements() const;
+  bool is_dense() const;  // row-major without gaps (dims of size 1 may have any stride)
+  Type type() const { return {dtype, Shape::of(dims)}; }
+  static View dense(int32_t buffer, const Type& type);
+};
+
+// Views of views; nullopt when only a copy will do.
+std::optional<View> view_reshape(const View& v, const Ints& dims);
+View view_transpose(const View& v, const Ints& perm);
+View view_slice(const View& v, const Ints& start, const Ints& limit, const Ints& stride);
+View view_broadcast(const View& v, const Ints& dims);
+View view_reverse(const View& v, const Ints& axes);
+
+enum class Place : uint8_t { arena, input, output, param, constant };
+
+struct Buffer {
+  Place place = Place::arena;
+  int32_t index = 0;       // which input, output, parameter or constant
+  int64_t bytes = 0;
+  int64_t offset = 0;      // in the arena
+  int32_t first = -1, last = -1;  // steps that write it first and touch it last
+  int32_t shares = -1;     // arena: lives in the memory of this buffer (in-place reuse)
+};
+
+// Where a step's kernel finds its memory at run time: pointers to the first element of each view.
+struct StepMemory {
+  void* const* operands;  // inputs, then results
+  std::byte* scratch;     // of this worker
+  uint32_t* flag;         // set when an index is out of range
+};
+
+// A kernel made for one step: shapes, strides and constants are fixed. Runs blocks [begin, end) of its work; what a block is
+// never depends on the number of threads. Thread-safe; allocates nothing.
+class StepKernel {
+ public:
+  virtual ~StepKernel() = default;
+  virtual std::string name() const = 0;
+  virtual int64_t blocks() const = 0;
+  virtual size_t scratch_bytes() const { return 0; }  // per worker
+  virtual void run(const StepMemory& memory, int64_t begin, int64_t end) const = 0;
+  // May result `out` lie in the memory of operand `in` (same view)?
+  virtual bool may_share(int in, int out) const {
+    (void)in, (void)out;
+    return false;
+  }
+  // Rough cost in elements; small steps run on the calling thread.
+  virtual int64_t work() const { return 1 << 20; }
+  // Floating-point operations, for reports.
+  virtual double flops() const { return 0; }
+  // When block b computes exactly the rows [b * n, (b + 1) * n) of its results and reads its row operands only there: n. Else 0.
+  virtual int64_t rows_per_block() const { return 0; }
+};
+
+struct Program;
+
+struct Step {
+  std::string label;      // what it computes: op names, provenance
+  std::vector<View> in, out;
+  std::shared_ptr<const StepKernel> kernel;  // nullptr for control flow
+  // Control flow: which, and the nested programs. Operands are bound to the inputs of the body.
+  enum class Control : uint8_t { none, scan, cond } control = Control::none;
+  std::vector<std::shared_ptr<const Program>> bodies;
+  int64_t length = 0, carries = 0, xs = 0;
+  int32_t workspace = -1;  // buffer for the bodies' arenas, then two copies of each carry
+  bool reverse = false;
+};
+
+struct Program {
+  Graph graph;  // what was lowered (after all passes)
+  std::vector<Step> steps;
+  std::vector<Buffer> buffers;
+  std::vector<View> outputs;            // one per graph output
+  std::vector<Tensor> constants;
+  std::vector<int32_t> input_buffers, param_buffers;  // by order of leaves
+  std::vector<bool> param_updated;
+  int64_t arena_bytes = 0, scratch_bytes = 0, unshared_bytes = 0;
+};
+
+std::string to_string(const Program& p);
+
+}  // namespace rlx

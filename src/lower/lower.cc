@@ -1,0 +1,300 @@
+#include "rlx/lower/lower.h"
+
+#include <algorithm>
+
+#include "rlx/ops/ops.h"
+
+namespace rlx {
+
+namespace {
+
+class Lowering {
+ public:
+  Lowering(const Graph& g, Target& target) : g_(g), target_(target), views_(g.nodes.size()) { p_.graph = g; }
+
+  Program run() {
+    for (int32_t i = 0; i < g_.size(); ++i) node(i);
+    place_outputs();
+    place_updates();
+    for (const Step& s : p_.steps)
+      if (s.kernel) p_.scratch_bytes = std::max(p_.scratch_bytes, align_up(static_cast<int64_t>(s.kernel->scratch_bytes()), 64));
+    for (const Step& s : p_.steps)
+      for (const auto& body : s.bodies) p_.scratch_bytes = std::max(p_.scratch_bytes, body->scratch_bytes);
+    plan_memory(p_);
+    return std::move(p_);
+  }
+
+ private:
+  View view(Value v) const { return views_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+
+  int32_t new_buffer(Place place, int32_t index, int64_t bytes) {
+    p_.buffers.push_back({place, index, bytes, 0, -1, -1, -1});
+    return static_cast<int32_t>(p_.buffers.size()) - 1;
+  }
+  View new_view(const Type& t) { return View::dense(new_buffer(Place::arena, 0, t.bytes()), t); }
+
+  void copy(const View& from, const View& to, std::string label) {
+    Step s;
+    s.label = std::move(label);
+    s.in = {from};
+    s.out = {to};
+    s.kernel = target_.make_copy(from, to);
+    p_.steps.push_back(std::move(s));
+  }
+  View make_dense(const View& v, const std::string& why) {
+    View to = new_view(v.type());
+    copy(v, to, "copy: " + why);
+    return to;
+  }
+
+  void node(int32_t i) {
+    const Node& n = g_.nodes[static_cast<size_t>(i)];
+    auto& out = views_[static_cast<size_t>(i)];
+    if (n.op->kind == Kind::leaf) out = {leaf(n)};
+    else if (n.op->kind == Kind::movement && move(n, i)) return;
+    else if (n.op->kind == Kind::control) control(n, i);
+    else compute(n, i);
+  }
+
+  View leaf(const Node& n) {
+    const Type& t = n.type();
+    if (n.op == &op::constant) {
+      p_.constants.push_back(n.get<ConstantAttrs>().value);
+      return View::dense(new_buffer(Place::constant, static_cast<int32_t>(p_.constants.size()) - 1, t.bytes()), t);
+    }
+    auto& list = n.op == &op::input ? p_.input_buffers : p_.param_buffers;
+    const Place place = n.op == &op::input ? Place::input : Place::param;
+    const int32_t buffer = new_buffer(place, static_cast<int32_t>(list.size()), t.bytes());
+    list.push_back(buffer);
+    if (place == Place::param) p_.param_updated.push_back(false);
+    return View::dense(buffer, t);
+  }
+
+  // Ops that only change the view, and those that are strided copies. False: the op has a kernel of its own.
+  bool move(const Node& n, int32_t i) {
+    auto& out = views_[static_cast<size_t>(i)];
+    const std::string label = fmt::format("%{} {}", i, n.op->name);
+    if (n.op == &op::reshape) {
+      const View from = view(n.in[0]);
+      auto v = view_reshape(from, n.type().shape.sizes());
+      if (!v) v = view_reshape(make_dense(from, label), n.type().shape.sizes());
+      out = {*v};
+    } else if (n.op == &op::transpose) {
+      out = {view_transpose(view(n.in[0]), n.get<TransposeAttrs>().perm)};
+    } else if (n.op == &op::slice) {
+      const auto& a = n.get<SliceAttrs>();
+      out = {view_slice(view(n.in[0]), a.start, a.limit.sizes(), a.stride)};
+    } else if (n.op == &op::broadcast) {
+      out = {view_broadcast(view(n.in[0]), n.type().shape.sizes())};
+    } else if (n.op == &op::reverse) {
+      out = {view_reverse(view(n.in[0]), n.get<ReverseAttrs>().axes)};
+    } else if (n.op == &op::concat) {
+      out = {new_view(n.type())};
+      concat(n, out[0], label);
+    } else if (n.op == &op::pad) {
+      out = {new_view(n.type())};
+      pad(n, out[0], label);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  void concat(const Node& n, const View& whole, const std::string& label) {
+    const int64_t axis = n.get<AxisAttrs>().axis;
+    int64_t at = 0;
+    for (Value v : n.in) {
+      const View from = view(v);
+      Ints start(from.dims.size(), 0), limit = whole.dims;
+      start[static_cast<size_t>(axis)] = at;
+      at += from.dims[static_cast<size_t>(axis)];
+      limit[static_cast<size_t>(axis)] = at;
+      if (from.elements()) copy(from, view_slice(whole, start, limit, {}), label);
+    }
+  }
+
+  // Fills with the value, then writes what remains of x after negative padding has cropped it.
+  void pad(const Node& n, const View& whole, const std::string& label) {
+    const auto& a = n.get<PadAttrs>();
+    View x = view(n.in[0]);
+    copy(view_broadcast(view(n.in[1]), whole.dims), whole, label + ": fill");
+    Ints x_start, x_limit, start, limit;
+    for (size_t d = 0; d < x.dims.size(); ++d) {
+      const int64_t low = a.low[d], high = a.high[d];
+      x_start.push_back(std::max<int64_t>(0, -low));
+      x_limit.push_back(std::max(x_start[d], x.dims[d] - std::max<int64_t>(0, -high)));
+      start.push_back(std::max<int64_t>(0, low));
+      limit.push_back(start[d] + x_limit[d] - x_start[d]);
+    }
+    x = view_slice(x, x_start, x_limit, {});
+    if (x.elements()) copy(x, view_slice(whole, start, limit, {}), label);
+  }
+
+  View operand(const Node& n, size_t k, const std::string& label) {
+    const View v = view(n.in[k]);
+    if (v.is_dense()) return v;
+    if (target_.takes_view(n, k, v)) return v;
+    return make_dense(v, label);
+  }
+
+  void compute(const Node& n, int32_t i) {
+    Step s;
+    s.label = fmt::format("%{} {}", i, n.op->name);
+    if (!n.origin.label.empty()) s.label += " @ " + n.origin.label;
+    for (size_t k = 0; k < n.in.size(); ++k) s.in.push_back(operand(n, k, s.label));
+    for (const Type& t : n.out) s.out.push_back(new_view(t));
+    s.kernel = target_.make(n, s.in, s.out);
+    views_[static_cast<size_t>(i)] = s.out;
+    p_.steps.push_back(std::move(s));
+  }
+
+  void control(const Node& n, int32_t i) {
+    Step s;
+    s.label = fmt::format("%{} {}", i, n.op->name);
+    for (size_t k = 0; k < n.in.size(); ++k) {
+      const View v = view(n.in[k]);
+      s.in.push_back(v.is_dense() ? v : make_dense(v, s.label));
+    }
+    for (const Type& t : n.out) s.out.push_back(new_view(t));
+    auto body = [&](const Body& b) { s.bodies.push_back(std::make_shared<const Program>(lower(*b, target_))); };
+    if (n.op == &op::scan) {
+      const auto& a = n.get<ScanAttrs>();
+      s.control = Step::Control::scan;
+      s.length = a.length.value();
+      s.carries = a.num_carries;
+      s.xs = a.num_xs;
+      s.reverse = a.reverse;
+      body(a.body);
+    } else {
+      s.control = Step::Control::cond;
+      body(n.get<CondAttrs>().then_body);
+      body(n.get<CondAttrs>().else_body);
+    }
+    s.workspace = workspace(s);
+    views_[static_cast<size_t>(i)] = s.out;
+    p_.steps.push_back(std::move(s));
+  }
+
+  // Memory of the bodies: their arenas (one at a time runs), and a second copy of each carry.
+  int32_t workspace(const Step& s) {
+    int64_t bytes = 0;
+    for (const auto& body : s.bodies) bytes = std::max(bytes, body->arena_bytes);
+    bytes = align_up(bytes, 64);
+    for (int64_t c = 0; c < s.carries; ++c) bytes += 2 * align_up(s.out[static_cast<size_t>(c)].type().bytes(), 64);
+    return new_buffer(Place::arena, 0, bytes);
+  }
+
+  bool is_whole(const View& v) const {
+    return v.offset == 0 && v.is_dense() && v.type().bytes() == p_.buffers[static_cast<size_t>(v.buffer)].bytes;
+  }
+
+  // An output is written where the caller wants it when its producer can write there; else it is copied at the end.
+  void place_outputs() {
+    for (size_t k = 0; k < g_.outputs.size(); ++k) {
+      const View v = view(g_.outputs[k]);
+      Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
+      if (b.place == Place::arena && is_whole(v) && !is_update(g_.outputs[k])) {
+        b.place = Place::output;
+        b.index = static_cast<int32_t>(k);
+        p_.outputs.push_back(v);
+        continue;
+      }
+      const int32_t buffer = new_buffer(Place::output, static_cast<int32_t>(k), v.type().bytes());
+      p_.outputs.push_back(View::dense(buffer, v.type()));
+      copy(v, p_.outputs.back(), fmt::format("copy: output {}", k));
+    }
+  }
+
+  bool is_update(Value v) const {
+    return std::any_of(g_.updates.begin(), g_.updates.end(), [&](const Update& u) { return view(u.value).buffer == view(v).buffer; });
+  }
+
+  // The step that writes buffer b, when exactly one does.
+  int32_t writer(int32_t b) const {
+    int32_t found = -1;
+    for (size_t s = 0; s < p_.steps.size(); ++s)
+      for (const View& v : p_.steps[s].out)
+        if (v.buffer == b) {
+          if (found >= 0) return -1;
+          found = static_cast<int32_t>(s);
+        }
+    return found;
+  }
+
+  // An update is written in place when its producer runs after, or together with, the last reader of the old value.
+  Decision in_place(const View& value, int32_t param) const {
+    const Buffer& b = p_.buffers[static_cast<size_t>(value.buffer)];
+    if (b.place != Place::arena || !is_whole(value)) return Decision::no("the new value is a view or is returned too");
+    const int32_t s = writer(value.buffer);
+    if (s < 0) return Decision::no("the new value is written by several steps");
+    const Step& step = p_.steps[static_cast<size_t>(s)];
+    for (size_t t = static_cast<size_t>(s) + 1; t < p_.steps.size(); ++t)
+      for (const View& v : p_.steps[t].in)
+        if (v.buffer == param) return Decision::no("the old value is read later");
+    if (!step.kernel) return Decision::no("control flow does not write in place");
+    for (size_t i = 0; i < step.in.size(); ++i)
+      for (size_t o = 0; o < step.out.size(); ++o)
+        if (step.in[i].buffer == param && step.out[o].buffer == value.buffer &&
+            !step.kernel->may_share(static_cast<int>(i), static_cast<int>(o)))
+          return Decision::no("its kernel reads the old value after writing");
+    return Decision::yes();
+  }
+
+  void place_updates() {
+    struct Pending {
+      View from, to;
+    };
+    std::vector<Pending> pending;
+    std::vector<int32_t> written;
+    const auto params = g_.params();
+    auto param_index = [&](const std::string& name) {
+      for (size_t k = 0; k < params.size(); ++k)
+        if (g_.node(params[k]).get<LeafAttrs>().name == name) return k;
+      check(false, "update of an unknown parameter");
+      return size_t{0};
+    };
+    for (const Update& u : g_.updates) written.push_back(p_.param_buffers[param_index(u.param)]);
+    std::vector<View> values;
+    for (size_t k = 0; k < g_.updates.size(); ++k) {  // old values of written parameters move out of the way first
+      View v = view(g_.updates[k].value);
+      const bool moves = v.buffer != written[k] || !is_whole(v);
+      if (moves && std::find(written.begin(), written.end(), v.buffer) != written.end())
+        v = make_dense(v, "update of " + g_.updates[k].param);
+      values.push_back(v);
+    }
+    for (size_t k = 0; k < g_.updates.size(); ++k) {
+      const View& v = values[k];
+      p_.param_updated[param_index(g_.updates[k].param)] = true;
+      if (v.buffer == written[k] && is_whole(v)) continue;  // p <- p
+      const View to = View::dense(written[k], v.type());
+      if (Decision direct = in_place(v, written[k])) redirect(v.buffer, written[k]);
+      else pending.push_back({v, to});
+    }
+    for (const Pending& c : pending) copy(c.from, c.to, "copy: update");
+  }
+
+  void redirect(int32_t from, int32_t to) {
+    for (Step& s : p_.steps) {
+      for (View& v : s.in)
+        if (v.buffer == from) v.buffer = to;
+      for (View& v : s.out)
+        if (v.buffer == from) v.buffer = to;
+    }
+    for (auto& list : views_)
+      for (View& v : list)
+        if (v.buffer == from) v.buffer = to;
+    for (View& v : p_.outputs)
+      if (v.buffer == from) v.buffer = to;
+  }
+
+  const Graph& g_;
+  Target& target_;
+  std::vector<std::vector<View>> views_;
+  Program p_;
+};
+
+}  // namespace
+
+Program lower(const Graph& g, Target& target) { return Lowering(g, target).run(); }
+
+}  // namespace rlx

@@ -1,0 +1,15 @@
+// MIR to LIR: one walk that turns view ops into views, asks the target for a kernel per remaining node, places outputs and
+// parameter updates, and plans the arena.
+#pragma once
+
+#include "rlx/lower/target.h"
+
+namespace rlx {
+
+// The graph must be static (symbols bound), legal for the target and fused.
+Program lower(const Graph& g, Target& target);
+
+// Live ranges, in-place reuse and arena offsets; fills Buffer::first, last, shares, offset and Program::arena_bytes.
+void plan_memory(Program& p);
+
+}  // namespace rlx
