@@ -83,7 +83,9 @@ class Lowering {
       out = {view_transpose(view(n.in[0]), n.get<TransposeAttrs>().perm)};
     } else if (n.op == &op::slice) {
       const auto& a = n.get<SliceAttrs>();
-      out = {view_slice(view(n.in[0]), a.start, a.limit.sizes(), a.stride)};
+      const View from = view(n.in[0]);
+      const Ints start = a.start.empty() ? Ints(from.dims.size(), 0) : a.start.sizes();
+      out = {view_slice(from, start, a.limit.sizes(), a.stride)};
     } else if (n.op == &op::broadcast) {
       out = {view_broadcast(view(n.in[0]), n.type().shape.sizes())};
     } else if (n.op == &op::reverse) {
@@ -120,7 +122,7 @@ class Lowering {
     copy(view_broadcast(view(n.in[1]), whole.dims), whole, label + ": fill");
     Ints x_start, x_limit, start, limit;
     for (size_t d = 0; d < x.dims.size(); ++d) {
-      const int64_t low = a.low[d], high = a.high[d];
+      const int64_t low = a.low.empty() ? 0 : a.low[d].value(), high = a.high.empty() ? 0 : a.high[d].value();
       x_start.push_back(std::max<int64_t>(0, -low));
       x_limit.push_back(std::max(x_start[d], x.dims[d] - std::max<int64_t>(0, -high)));
       start.push_back(std::max<int64_t>(0, low));
