@@ -5,7 +5,7 @@ RUN ?= train --demo
 DEMO := build/release/rlx $(RUN)
 SOURCES = $(shell git ls-files '*.h' '*.cc')
 
-.PHONY: help setup build run test test-long bench docs install clean \
+.PHONY: help setup build tool run test test-long bench docs format install clean \
   check check-setup check-format check-lint check-warnings check-asan check-tsan
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test-long   build and run everything, the slow tests too"
 	@echo "make bench       build and run the benchmarks"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
+	@echo "make format      let clang-format have its way with all sources"
 	@echo "make docs        write the op reference to build/docs"
 	@echo "make install     install library, headers and tool under PREFIX (now $(PREFIX))"
 	@echo "make clean       remove build/"
@@ -30,7 +31,10 @@ build/%/configured: CMakePresets.json | setup
 build: build/release/configured
 	@cmake --build build/release -j$(JOBS)
 
-run: build
+tool: build/release/configured
+	@cmake --build build/release -j$(JOBS) --target rlx
+
+run: tool
 	$(DEMO)
 
 test: build
@@ -43,6 +47,9 @@ bench: build
 	@cmake --build build/release -j$(JOBS) --target benches
 	@set -e; for program in $$(find build/release/bench -maxdepth 1 -type f -executable | sort); do \
 	  echo "== $$program"; $$program; done
+
+format: | check-setup
+	@clang-format-19 -i $(SOURCES)
 
 check: check-format check-lint check-warnings check-asan check-tsan
 
@@ -71,7 +78,7 @@ check-tsan: build/tsan/configured
 	@cmake --build build/tsan -j$(JOBS) --target thread_tests
 	@ctest --preset tsan -j$(JOBS) --no-tests=error
 
-docs: build
+docs: tool
 	@mkdir -p build/docs
 	build/release/rlx ops --reference > build/docs/ops.md
 
