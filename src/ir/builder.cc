@@ -202,7 +202,7 @@ Graph bind(const Graph& g, const DimBinding& binding) {
   return rebuild(g, [&](const Node& n) { return bind_attrs(n.attrs, binding); });
 }
 
-Graph drop_dead(const Graph& g) {
+Graph drop_dead(const Graph& g, bool keep_params) {
   std::vector<bool> live(g.nodes.size(), false);
   std::set<std::string_view> written;
   for (Value v : g.outputs) live[static_cast<size_t>(v.node)] = true;
