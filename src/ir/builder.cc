@@ -212,7 +212,9 @@ Graph drop_dead(const Graph& g, bool keep_params) {
   }
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
-    if (n.op == &op::input || (n.op == &op::param && written.contains(n.get<LeafAttrs>().name))) live[i] = true;
+    if (n.op == &op::input ||
+        (n.op == &op::param && (keep_params || written.contains(n.get<LeafAttrs>().name))))
+      live[i] = true;
     if (!live[i]) continue;
     for (Value v : n.in) live[static_cast<size_t>(v.node)] = true;
   }

@@ -2,5 +2,6 @@
 #pragma once
 
 #include "rlx/transform/forward.h"
+#include "rlx/transform/higher_order.h"
 #include "rlx/transform/reverse.h"
 #include "rlx/transform/vmap.h"

@@ -29,6 +29,13 @@ Graph loss(F&& f) {
   return b.finish();
 }
 
+Graph doubled() {
+  Builder b("f");
+  Value x = b.input("x", kVector);
+  b.output(op::mul(b, x, b.constant_like(x, 2)));
+  return b.finish();
+}
+
 int count(const Graph& g, const OpDef* op) {
   int n = 0;
   for (const Node& node : g.nodes) n += node.op == op;
@@ -257,14 +264,32 @@ TEST(Forward, HessianIsSymmetric) {
   EXPECT_NEAR(hu[2].get_float(0), dot(hu[1], vector({1, 2, 3})), 1e-12);
 }
 
-// ---- vmap -----------------------------------------------------------------------------------------------------------------------
+// ---- higher order ----------------------------------------------------------------------------------------------------------------
 
-Graph doubled() {
-  Builder b("f");
-  Value x = b.input("x", kVector);
-  b.output(op::mul(b, x, b.constant_like(x, 2)));
-  return b.finish();
+TEST(HigherOrder, OfAScalar) {
+  Builder b("cube");
+  Value x = b.input("x", kScalar);
+  b.output(op::mul(b, x, op::mul(b, x, x)));
+  const Graph f = b.finish();
+  const double expected[] = {8, 12, 12, 6, 0};
+  for (int order = 0; order < 5; ++order) {
+    const Graph g = nth_order_grad(f, "x", order);
+    EXPECT_EQ(first(evaluate(g, Tensors{number(2)})), expected[order]) << order;
+  }
+  EXPECT_EQ(nth_order_grad(f, "x", 3).name, "cube_d3");
+  expect_error("order-range", "-1", [&] { nth_order_grad(f, "x", -1); });
+  expect_error("wrt-scalar", "[3] f64", [&] { nth_order_grad(doubled(), "x", 1); });
 }
+
+TEST(HigherOrder, AlongDirections) {
+  const Graph f = loss([](Builder& b, Value x) { return op::mul(b, x, op::mul(b, x, x)); });
+  const Graph g = directional_nth_grad(f, "x", {"u", ""});
+  const Evaluated r =
+      evaluate(g, {{"x", vector({1, 2, 3})}, {"u", vector({1, 0, 2})}, {"dir_1", vector({1, 1, 1})}});
+  EXPECT_EQ(r.outputs[0].get_float(0), 6 * 1 * 1 + 6 * 3 * 2);
+}
+
+// ---- vmap -----------------------------------------------------------------------------------------------------------------------
 
 TEST(Vmap, AddsTheBatchAxis) {
   const Graph g = vmap(doubled(), {{"x", 0}}, 4);
