@@ -1,0 +1,239 @@
+#include "rlx/backend/cpu/executable.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <new>
+
+#include "rlx/base/parallel.h"
+
+namespace rlx::cpu {
+
+namespace {
+
+constexpr int64_t kSerialWork = 1 << 14;  // smaller steps are not worth waking a thread for
+
+class Memory {
+ public:
+  explicit Memory(int64_t bytes) : bytes_(static_cast<size_t>(std::max<int64_t>(bytes, 1))) {
+    data_ = static_cast<std::byte*>(::operator new[](bytes_, std::align_val_t(64), std::nothrow));
+    if (!data_) fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes", bytes_);
+  }
+  Memory(const Memory& o) : Memory(static_cast<int64_t>(o.bytes_)) { std::memcpy(data_, o.data_, bytes_); }
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { ::operator delete[](data_, std::align_val_t(64)); }
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_;
+  std::byte* data_;
+};
+
+// The run-time tables of one program; bodies of control flow have their own. Made once, reused by every run.
+struct Frame {
+  explicit Frame(const Program& program) : p(program), base(program.buffers.size(), nullptr) {
+    size_t most = 0;
+    for (const Step& s : p.steps) {
+      most = std::max(most, s.in.size() + s.out.size());
+      bodies.emplace_back();
+      for (const auto& body : s.bodies) bodies.back().push_back(std::make_unique<Frame>(*body));
+    }
+    operands.resize(most);
+    for (const Step& s : p.steps)
+      if (s.control != Step::Control::none) {
+        in.resize(std::max(in.size(), s.in.size()));
+        out.resize(std::max(out.size(), s.out.size()));
+      }
+  }
+  const Program& p;
+  std::vector<std::byte*> base;  // per buffer
+  std::vector<void*> operands;   // of the step that runs
+  std::vector<std::vector<std::unique_ptr<Frame>>> bodies;  // per step
+  std::vector<const void*> in;   // of the body that runs
+  std::vector<void*> out;
+};
+
+bool has_nan(const View& v, const void* data) {
+  const int64_t n = v.elements();  // results are dense
+  const auto* bytes = static_cast<const std::byte*>(data);
+  for (int64_t i = 0; i < n; ++i) {
+    switch (v.dtype) {
+      case DType::F32: if (std::isnan(reinterpret_cast<const float*>(bytes)[i])) return true; break;
+      case DType::F64: if (std::isnan(reinterpret_cast<const double*>(bytes)[i])) return true; break;
+      case DType::F16: if (std::isnan(f16_to_float(reinterpret_cast<const uint16_t*>(bytes)[i]))) return true; break;
+      case DType::BF16: if (std::isnan(bf16_to_float(reinterpret_cast<const uint16_t*>(bytes)[i]))) return true; break;
+      case DType::C64:
+        if (std::isnan(reinterpret_cast<const float*>(bytes)[2 * i]) || std::isnan(reinterpret_cast<const float*>(bytes)[2 * i + 1])) return true;
+        break;
+      default: return false;
+    }
+  }
+  return false;
+}
+
+class CpuExecutable final : public Executable {
+ public:
+  explicit CpuExecutable(std::shared_ptr<const Compiled> c)
+      : c_(std::move(c)),
+        arena_(c_->program.arena_bytes),
+        scratch_(c_->program.scratch_bytes * c_->threads),
+        frame_(c_->program),
+        times_(c_->program.steps.size(), 0) {
+    for (int32_t b : c_->program.param_buffers) {
+      params_.push_back(std::make_shared<Memory>(c_->program.buffers[static_cast<size_t>(b)].bytes));
+      std::memset(params_.back()->data(), 0, params_.back()->bytes());
+    }
+  }
+  CpuExecutable(const CpuExecutable& o) : CpuExecutable(o.c_) {
+    for (size_t i = 0; i < params_.size(); ++i)
+      params_[i] = c_->program.param_updated[i] ? std::make_shared<Memory>(*o.params_[i]) : o.params_[i];
+  }
+
+  const Graph& signature() const override { return c_->signature; }
+  const CompileInfo& info() const override { return c_->info; }
+  std::unique_ptr<Executable> clone() const override { return std::make_unique<CpuExecutable>(*this); }
+
+  void set_param(size_t i, const void* data) override {
+    if (params_[i].use_count() > 1) params_[i] = std::make_shared<Memory>(static_cast<int64_t>(params_[i]->bytes()));
+    std::memcpy(params_[i]->data(), data, params_[i]->bytes());
+  }
+  const void* param(size_t i) const override { return params_[i]->data(); }
+
+  void run(const void* const* inputs, void* const* outputs, const RunOptions& options) override {
+    options_ = &options;
+    flag_ = 0;
+    if (c_->poison) std::memset(arena_.data(), 0xff, arena_.bytes());
+    run_program(frame_, inputs, outputs, arena_.data());
+  }
+
+  std::vector<StepTime> times() const override {
+    std::vector<StepTime> out;
+    for (size_t s = 0; s < times_.size(); ++s) {
+      const Step& step = c_->program.steps[s];
+      out.push_back({step.label, step.kernel ? step.kernel->name() : "control flow", times_[s], step.kernel ? step.kernel->flops() : 0});
+    }
+    return out;
+  }
+
+ private:
+  void resolve(Frame& f, const void* const* inputs, void* const* outputs, std::byte* arena) {
+    for (size_t b = 0; b < f.base.size(); ++b) {
+      const Buffer& buffer = f.p.buffers[b];
+      const auto k = static_cast<size_t>(buffer.index);
+      switch (buffer.place) {
+        case Place::arena: f.base[b] = arena + buffer.offset; break;
+        case Place::input: f.base[b] = static_cast<std::byte*>(const_cast<void*>(inputs[k])); break;
+        case Place::output: f.base[b] = static_cast<std::byte*>(outputs[k]); break;
+        case Place::param: f.base[b] = params_[k]->data(); break;
+        case Place::constant: f.base[b] = const_cast<std::byte*>(f.p.constants[k].raw()); break;
+      }
+    }
+  }
+
+  static void* address(const Frame& f, const View& v) {
+    return f.base[static_cast<size_t>(v.buffer)] + v.offset * size_of(v.dtype);
+  }
+
+  void run_program(Frame& f, const void* const* inputs, void* const* outputs, std::byte* arena) {
+    resolve(f, inputs, outputs, arena);
+    for (size_t s = 0; s < f.p.steps.size(); ++s) {
+      if (options_->cancel && options_->cancel->load(std::memory_order_relaxed))
+        fail(ErrorKind::user, "cancelled", "the run was cancelled");
+      const auto start = options_->profile ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+      run_step(f, s);
+      if (options_->profile && &f == &frame_)
+        times_[s] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      after_step(f, s);
+    }
+  }
+
+  void run_step(Frame& f, size_t s) {
+    const Step& step = f.p.steps[s];
+    if (step.control == Step::Control::scan) return run_scan(f, s);
+    if (step.control == Step::Control::cond) return run_cond(f, s);
+    size_t k = 0;
+    for (const View& v : step.in) f.operands[k++] = address(f, v);
+    for (const View& v : step.out) f.operands[k++] = address(f, v);
+    const StepKernel& kernel = *step.kernel;
+    const int64_t blocks = kernel.blocks();
+    void* const* operands = f.operands.data();
+    if (kernel.work() < kSerialWork || c_->threads == 1) {
+      if (blocks) kernel.run({operands, scratch_.data(), &flag_}, 0, blocks);
+      return;
+    }
+    const int64_t scratch_bytes = c_->program.scratch_bytes;
+    parallel_for_worker(c_->threads, blocks, [&](int worker, int64_t begin, int64_t end) {
+      kernel.run({operands, scratch_.data() + worker * scratch_bytes, &flag_}, begin, end);
+    });
+  }
+
+  void after_step(Frame& f, size_t s) {
+    const Step& step = f.p.steps[s];
+    if (flag_)
+      throw Error(ErrorKind::user, "index-range", "an index is out of range").at(step.label);
+    if (options_->check_nan)
+      for (const View& v : step.out)
+        if (has_nan(v, address(f, v)))
+          throw Error(ErrorKind::user, "nan", fmt::format("{} made a NaN", step.kernel ? step.kernel->name() : "control flow")).at(step.label);
+    if (c_->poison)
+      for (size_t b = 0; b < f.p.buffers.size(); ++b) {
+        const Buffer& buffer = f.p.buffers[b];
+        if (buffer.place == Place::arena && buffer.shares < 0 && buffer.last == static_cast<int32_t>(s))
+          std::memset(f.base[b], 0xff, static_cast<size_t>(buffer.bytes));
+      }
+  }
+
+  void run_scan(Frame& f, size_t s) {
+    const Step& step = f.p.steps[s];
+    Frame& body = *f.bodies[s][0];
+    const auto carries = static_cast<size_t>(step.carries), xs = static_cast<size_t>(step.xs);
+    std::byte* work = f.base[static_cast<size_t>(step.workspace)];
+    std::byte* spare = work + align_up(body.p.arena_bytes, 64);
+    for (size_t c = 0; c < step.in.size(); ++c) f.in[c] = address(f, step.in[c]);
+    if (step.length == 0) {
+      for (size_t c = 0; c < carries; ++c)
+        std::memcpy(address(f, step.out[c]), f.in[c], static_cast<size_t>(step.out[c].type().bytes()));
+      return;
+    }
+    for (int64_t i = 0; i < step.length; ++i) {
+      const int64_t t = step.reverse ? step.length - 1 - i : i;
+      for (size_t x = carries; x < carries + xs; ++x)
+        f.in[x] = static_cast<std::byte*>(address(f, step.in[x])) + t * (step.in[x].type().bytes() / step.length);
+      std::byte* next = spare;  // two copies of each carry, used in turn
+      for (size_t c = 0; c < carries; ++c) {
+        const int64_t bytes = align_up(step.out[c].type().bytes(), 64);
+        f.out[c] = i + 1 == step.length ? address(f, step.out[c]) : next + (i & 1) * bytes;
+        next += 2 * bytes;
+      }
+      for (size_t y = carries; y < step.out.size(); ++y)
+        f.out[y] = static_cast<std::byte*>(address(f, step.out[y])) + t * (step.out[y].type().bytes() / step.length);
+      run_program(body, f.in.data(), f.out.data(), work);
+      for (size_t c = 0; c < carries; ++c) f.in[c] = f.out[c];
+    }
+  }
+
+  void run_cond(Frame& f, size_t s) {
+    const Step& step = f.p.steps[s];
+    const bool chosen = *static_cast<const uint8_t*>(address(f, step.in[0])) != 0;
+    for (size_t i = 1; i < step.in.size(); ++i) f.in[i - 1] = address(f, step.in[i]);
+    for (size_t o = 0; o < step.out.size(); ++o) f.out[o] = address(f, step.out[o]);
+    run_program(*f.bodies[s][chosen ? 0 : 1], f.in.data(), f.out.data(), f.base[static_cast<size_t>(step.workspace)]);
+  }
+
+  std::shared_ptr<const Compiled> c_;
+  Memory arena_, scratch_;
+  std::vector<std::shared_ptr<Memory>> params_;
+  Frame frame_;
+  std::vector<double> times_;
+  const RunOptions* options_ = nullptr;
+  uint32_t flag_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> make_executable(std::shared_ptr<const Compiled> compiled) {
+  return std::make_unique<CpuExecutable>(std::move(compiled));
+}
+
+}  // namespace rlx::cpu

@@ -1,0 +1,119 @@
+#include "rlx/backend/cpu/target.h"
+
+#include "rlx/backend/cpu/kernels/copy.h"
+#include "rlx/codegen/region_kernel.h"
+#include "rlx/ops/ops.h"
+
+namespace rlx::cpu {
+
+// A region's kernel; `fn` is set when the target finishes.
+class GeneratedKernel final : public StepKernel {
+ public:
+  GeneratedKernel(codegen::RegionKernel region, size_t code) : region_(std::move(region)), code_(code) {
+    region_.kernel.body.clear();  // the code lives in the JIT; the form is no longer needed
+  }
+  std::string name() const override { return region_.kernel.name; }
+  int64_t blocks() const override { return region_.blocks; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    fn_(m.operands, region_.sizes.data(), begin, end);
+  }
+  bool may_share(int in, int out) const override {
+    return region_.may_share[static_cast<size_t>(in)][static_cast<size_t>(out)];
+  }
+  int64_t work() const override { return static_cast<int64_t>(region_.flops); }
+  double flops() const override { return region_.flops; }
+  int64_t rows_per_block() const override { return region_.rows_per_block; }
+
+  size_t code() const { return code_; }
+  void set_function(KernelFn fn) { fn_ = fn; }
+
+ private:
+  codegen::RegionKernel region_;
+  size_t code_;
+  KernelFn fn_ = nullptr;
+};
+
+namespace {
+
+class CopyKernel final : public StepKernel {
+ public:
+  CopyKernel(const View& from, const View& to)
+      : plan_(CopyPlan::make(static_cast<size_t>(size_of(from.dtype)), from.dims, from.strides, to.strides)), elements_(from.elements()) {}
+  std::string name() const override { return "copy"; }
+  int64_t blocks() const override { return plan_.blocks(); }
+  int64_t work() const override { return elements_; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override { plan_.run(m.operands[0], m.operands[1], begin, end); }
+
+ private:
+  CopyPlan plan_;
+  int64_t elements_;
+};
+
+}  // namespace
+
+CpuTarget::CpuTarget(CpuJitOptions options)
+    : jit_(std::make_shared<CpuJit>(options)), isa_(jit_->vector_bits() == 256 && host_isa() == Isa::Avx512 ? Isa::Avx2 : host_isa()) {}
+
+CpuTarget::~CpuTarget() = default;
+
+const KernelRow* CpuTarget::row_for(const Node& n, const Graph* g, std::string* why) const {
+  for (const KernelRow& row : kernel_list()) {
+    if (row.op != n.op) continue;
+    if (!g) return &row;
+    const Decision d = row.accepts(n, *g);
+    if (d) return &row;
+    if (why) *why += fmt::format("{}{}: {}", why->empty() ? "" : "; ", row.name, d.why());
+  }
+  return nullptr;
+}
+
+Decision CpuTarget::accepts(const Node& n, const Graph& g) const {
+  if (n.op == &op::region || n.op->kind == Kind::leaf || n.op->kind == Kind::control) return Decision::yes();
+  std::string why;
+  if (row_for(n, &g, &why)) return Decision::yes();
+  return Decision::no("{}", why.empty() ? "no native kernel" : why);
+}
+
+Decision CpuTarget::takes_view(const Node& n, size_t i, const View& v) const {
+  if (n.op == &op::region) return Decision::yes();
+  for (const KernelRow& row : kernel_list())
+    if (row.op == n.op) return row.takes_view(n, i, v);
+  return Decision::no("no native kernel");
+}
+
+std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, std::span<const View> in, std::span<const View> out) {
+  if (n.op == &op::region) {
+    codegen::RegionKernel region = codegen::lower_region(n, in, out);
+    const uint64_t hash = codegen::structural_hash(region.kernel);
+    size_t code = code_.size();
+    for (auto [it, end] = by_hash_.equal_range(hash); it != end; ++it)
+      if (codegen::same_structure(*code_[it->second], region.kernel)) code = it->second;
+    if (code == code_.size()) {
+      code_.push_back(std::make_shared<codegen::Kernel>(region.kernel));
+      by_hash_.emplace(hash, code);
+    }
+    pending_.push_back(std::make_shared<GeneratedKernel>(std::move(region), code));
+    return pending_.back();
+  }
+  for (const KernelRow& row : kernel_list())
+    if (row.op == n.op)
+      if (auto kernel = row.make(isa_, n, in, out)) return kernel;
+  fail(ErrorKind::unsupported, "no-kernel", "{} ({}) has no kernel on the CPU", n.op->name, n.type());
+}
+
+std::shared_ptr<const StepKernel> CpuTarget::make_copy(const View& from, const View& to) {
+  return std::make_shared<CopyKernel>(from, to);
+}
+
+void CpuTarget::finish() {
+  std::vector<const codegen::Kernel*> kernels;
+  for (size_t i = 0; i < code_.size(); ++i) {
+    code_[i]->name = fmt::format("k{}_{}", i, code_[i]->name);
+    kernels.push_back(code_[i].get());
+  }
+  const std::vector<KernelFn> functions = jit_->compile(kernels);
+  for (const auto& k : pending_) k->set_function(functions[k->code()]);
+  pending_.clear();
+}
+
+}  // namespace rlx::cpu

@@ -1,0 +1,51 @@
+// The CPU as a Target: regions are generated, everything else comes from an ordered list of native kernels, the first row that
+// accepts a node wins (kernel_list.cc).
+#pragma once
+
+#include <map>
+
+#include "rlx/backend/cpu/jit.h"
+#include "rlx/backend/cpu/kernels/isa.h"
+#include "rlx/lower/target.h"
+
+namespace rlx::cpu {
+
+struct KernelRow {
+  const OpDef* op;
+  std::string_view name;
+  Decision (*accepts)(const Node& n, const Graph& g);
+  // May operand i be this view, which is not dense?
+  Decision (*takes_view)(const Node& n, size_t i, const View& v);
+  std::shared_ptr<const StepKernel> (*make)(Isa isa, const Node& n, std::span<const View> in, std::span<const View> out);
+};
+std::span<const KernelRow> kernel_list();
+
+class GeneratedKernel;
+
+class CpuTarget final : public Target {
+ public:
+  explicit CpuTarget(CpuJitOptions options);
+  ~CpuTarget() override;
+
+  std::string_view name() const override { return "cpu"; }
+  Decision accepts(const Node& n, const Graph& g) const override;
+  Decision takes_view(const Node& n, size_t i, const View& v) const override;
+  std::shared_ptr<const StepKernel> make(const Node& n, std::span<const View> in, std::span<const View> out) override;
+  std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) override;
+  void finish() override;  // compiles what was generated, each distinct kernel once
+
+  // Keeps the generated code alive.
+  std::shared_ptr<CpuJit> jit() const { return jit_; }
+  int generated() const { return static_cast<int>(code_.size()); }
+
+ private:
+  const KernelRow* row_for(const Node& n, const Graph* g, std::string* why) const;
+
+  std::shared_ptr<CpuJit> jit_;
+  Isa isa_;
+  std::vector<std::shared_ptr<GeneratedKernel>> pending_;
+  std::vector<std::shared_ptr<codegen::Kernel>> code_;  // distinct kernels
+  std::multimap<uint64_t, size_t> by_hash_;
+};
+
+}  // namespace rlx::cpu
