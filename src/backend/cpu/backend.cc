@@ -1,0 +1,118 @@
+#include "rlx/backend/cpu/backend.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "rlx/backend/cpu/executable.h"
+#include "rlx/backend/cpu/target.h"
+#include "rlx/base/parallel.h"
+#include "rlx/ir/builder.h"
+#include "rlx/lower/lower.h"
+#include "rlx/ops/ops.h"
+#include "rlx/passes/fuse_regions.h"
+#include "rlx/passes/passes.h"
+
+namespace rlx::cpu {
+
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void require_static(const Graph& g) {
+  const auto symbols = g.symbols();
+  user_check(symbols.empty(), "unbound-dim", "compile: the size of dim ?{} is not known; bind it in the compile options",
+             symbols.empty() ? "" : symbols[0]);
+}
+
+void write_text(const std::string& dir, const std::string& name, const std::string& text) {
+  std::ofstream(std::filesystem::path(dir) / name) << text;
+}
+
+// Fuses the graph and, first, the bodies of its control flow.
+Graph fuse_all(const Graph& g, FusionReport* report) {
+  Graph out = g;
+  for (Node& n : out.nodes) {
+    if (n.op->kind != Kind::control) continue;
+    std::shared_ptr<void> copy = n.attrs.copy();
+    for (const FieldInfo& f : n.attrs.fields())
+      if (*f.member_type == typeid(Body)) {
+        auto* body = static_cast<Body*>(f.member(copy.get()));
+        *body = Body(fuse_all(**body, report));
+      }
+    n.attrs = Attrs(n.attrs.type(), std::move(copy));
+  }
+  return fuse_regions(out, report);
+}
+
+void count_work(const Program& p, CompileInfo& info) {
+  for (const Step& s : p.steps) {
+    ++info.kernels;
+    if (s.kernel) info.flops += s.kernel->flops();
+    for (const auto& body : s.bodies) count_work(*body, info);
+  }
+}
+
+class CpuBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "cpu"; }
+
+  std::vector<std::string> native_ops() const override {
+    std::vector<std::string> names;
+    for (const KernelRow& row : kernel_list()) names.emplace_back(row.op->name);
+    return names;
+  }
+
+  std::unique_ptr<Executable> compile(const Graph& g, const CompileOptions& options) const override {
+    const auto start = std::chrono::steady_clock::now();
+    user_check(host_vector_bits() > 0, "cpu", "this CPU has no AVX2; use the reference backend");
+    auto compiled = std::make_shared<Compiled>();
+    compiled->threads = options.threads > 0 ? options.threads : hardware_threads();
+    compiled->poison = options.poison;
+    compiled->signature = options.dims.empty() ? g : bind(g, options.dims);
+    require_static(compiled->signature);
+
+    CpuTarget target({.vector_bits = options.vector_bits, .compile_threads = compiled->threads > 1 ? 2 : 1, .dump_directory = options.dump_dir});
+    PassContext context;
+    context.verify = false;  // the input is verified here, the result below
+    context.dump_dir = options.dump_dir;
+    context.fast_math = options.fast_math;
+    context.keeps = [&](const Node& n) { return static_cast<bool>(target.accepts(n, compiled->signature)); };
+    Graph optimised = run_passes(compiled->signature, default_pipeline(), context);
+    FusionReport report;
+    Graph fused = fuse_all(optimised, &report);
+
+    compiled->program = lower(fused, target);
+    const auto codegen_start = std::chrono::steady_clock::now();
+    target.finish();
+    compiled->jit = target.jit();
+
+    CompileInfo& info = compiled->info;
+    info.codegen_seconds = seconds_since(codegen_start);
+    info.nodes = g.size();
+    count_work(compiled->program, info);
+    info.generated = target.generated();
+    info.kernels_before_fusion = info.kernels - report.regions + report.nodes_before;
+    info.unshared_bytes = compiled->program.unshared_bytes;
+    info.planned_bytes = compiled->program.arena_bytes + compiled->program.scratch_bytes * compiled->threads;
+    for (const View& v : compiled->program.outputs) info.planned_bytes += v.type().bytes();
+    for (int32_t b : compiled->program.param_buffers) info.param_bytes += compiled->program.buffers[static_cast<size_t>(b)].bytes;
+    info.fusion_report = report.to_string();
+    info.plan = to_string(compiled->program);
+    if (!options.dump_dir.empty()) {
+      write_text(options.dump_dir, "fused.rlx", print(fused));
+      write_text(options.dump_dir, "fusion.txt", info.fusion_report);
+      write_text(options.dump_dir, "plan.txt", info.plan);
+    }
+    info.seconds = seconds_since(start);
+    return make_executable(std::move(compiled));
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Backend> make_cpu_backend() { return std::make_shared<CpuBackend>(); }
+
+}  // namespace rlx::cpu
