@@ -31,7 +31,11 @@
 #include <cstdint>
 
 #include "rlx/backend/cpu/kernels/isa.h"
-#include "rlx/ir/dtype.h"
+
+namespace rlx {
+enum class DType : uint8_t;  // rlx/ir/dtype.h, not included here: this header is compiled per
+                             // instruction set
+}
 
 namespace rlx::cpu {
 
@@ -43,7 +47,7 @@ struct AttentionStrides {
 };
 
 struct AttentionProblem {
-  DType dtype = DType::F32;
+  DType dtype{};  // F32 unless told
   int64_t batch = 1, heads = 1, kv_heads = 1, q_len = 0, kv_len = 0, head_dim = 0;
   AttentionMask mask = AttentionMask::None;
   double scale = 1.0;

@@ -111,7 +111,7 @@ struct GemmArgs {
   const T* a;
   int64_t a_row, a_col;
   const T* b;
-  int64_t panel_stride;
+  int64_t b_row, panel_stride;
   T* c;
   int64_t c_row;
 };
@@ -123,7 +123,8 @@ void gemm_panels(const GemmArgs<T>& g) {
   for (int64_t block = 0; block < blocks.count; ++block) {
     const int64_t i = blocks.begin(block);
     const int64_t rows = blocks.begin(block + 1) - i;
-    MicroArgs<T> args{g.k, g.a + i * g.a_row, g.a_row, g.a_col, g.b, P, g.c + i * g.c_row, g.c_row};
+    MicroArgs<T> args{g.k, g.a + i * g.a_row, g.a_row,           g.a_col,
+                      g.b, g.b_row,           g.c + i * g.c_row, g.c_row};
     int64_t j = 0;
     for (; j + P <= g.n; j += P) {
       kMicro<T, W, into>.fn[rows](args);

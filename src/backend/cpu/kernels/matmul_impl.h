@@ -72,6 +72,7 @@ struct TileImpl {
                   .a_row = 0,
                   .a_col = 0,
                   .b = nullptr,
+                  .b_row = P,
                   .panel_stride = 0,
                   .c = c,
                   .c_row = c_row};
@@ -241,6 +242,7 @@ struct TileImpl<c64_t, c64_t, W> {
                         .a_row = 2 * depth,
                         .a_col = 1,
                         .b = nullptr,
+                        .b_row = P,
                         .panel_stride = 0,
                         .c = re,
                         .c_row = c_row};

@@ -1,0 +1,11 @@
+// Attention with 64-byte vectors.
+#include "rlx/backend/cpu/kernels/attention_impl.h"
+
+namespace rlx::cpu {
+
+template AttentionFns attention_fns<float, 64>();
+template AttentionFns attention_fns<double, 64>();
+template AttentionFns attention_fns<f16_t, 64>();
+template AttentionFns attention_fns<bf16_t, 64>();
+
+}  // namespace rlx::cpu

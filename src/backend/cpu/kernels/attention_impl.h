@@ -1,0 +1,430 @@
+// Attention forward and backward in tiles. Included only by the attention_<isa>.cc files.
+//
+// Scores are kept in units of log2: q is multiplied by scale * log2(e) when it is copied, so a
+// weight is exp2 of a difference. T is the type of the computation (float or double), S that of the
+// operands.
+#pragma once
+
+#include "rlx/backend/cpu/kernels/attention.h"
+#include "rlx/backend/cpu/kernels/attention_tile.h"
+#include "rlx/backend/cpu/kernels/gemm_micro.h"
+#include "rlx/backend/cpu/kernels/simd_math.h"
+
+namespace rlx::cpu {
+
+// How many of the keys [begin, begin + count) query row i may see; they are the first ones.
+[[gnu::always_inline]] inline int64_t visible_keys(const AttentionProblem& p, int64_t i,
+                                                   int64_t begin, int64_t count) {
+  if (p.mask == AttentionMask::None) return count;
+  const int64_t offset = p.kv_len > p.q_len ? p.kv_len - p.q_len : 0;
+  const int64_t visible = offset + i + 1 - begin;
+  return visible < 0 ? 0 : visible < count ? visible : count;
+}
+
+// The first query row that sees key j.
+[[gnu::always_inline]] inline int64_t first_query(const AttentionProblem& p, int64_t j) {
+  if (p.mask == AttentionMask::None) return 0;
+  const int64_t offset = p.kv_len > p.q_len ? p.kv_len - p.q_len : 0;
+  return j > offset ? j - offset : 0;
+}
+
+// Copies rows x d elements into rows of `width` compute values, times `scale`; the rest of a row is
+// zero.
+template <class S, int W>
+void copy_rows(int64_t rows, int64_t d, const S* from, int64_t stride, Compute<S> scale,
+               Compute<S>* to, int64_t width) {
+  using T = Compute<S>;
+  constexpr int L = kLanes<T, W>;
+  for (int64_t i = 0; i < rows; ++i, from += stride, to += width) {
+    int64_t j = 0;
+    for (; j + L <= d; j += L) store<T, W>(to + j, load_as<S, W>(from + j) * scale);
+    for (; j < d; ++j) to[j] = Element<S>::get(from[j]) * scale;
+    for (; j < width; ++j) to[j] = T{};
+  }
+}
+
+// The reverse: rows of `width` values, times `scale`, into the operand.
+template <class S, int W>
+void write_row(int64_t d, const Compute<S>* from, Compute<S> scale, S* to) {
+  using T = Compute<S>;
+  constexpr int L = kLanes<T, W>;
+  int64_t j = 0;
+  for (; j + L <= d; j += L) store_as<S, W>(to + j, load<T, W>(from + j) * scale);
+  for (; j < d; ++j) to[j] = Element<S>::put(from[j] * scale);
+}
+
+template <class S, int W>
+struct AttentionImpl {
+  using T = Compute<S>;
+  static constexpr int L = kLanes<T, W>;
+  static constexpr int P = kPanel<T, W>;
+  static constexpr T kLog2e = 1.4426950408889634074, kLn2 = 0.69314718055994530942;
+  static constexpr T kInfinity = __builtin_inf();
+
+  static int64_t round_up(int64_t n) { return (n + P - 1) / P * P; }
+
+  // Hands out 64-byte-aligned arrays of T from scratch memory; with base 0 it only counts.
+  struct Arena {
+    uintptr_t base;
+    int64_t used = 0;
+    T* take(int64_t count) {
+      T* const at = reinterpret_cast<T*>(base + static_cast<uintptr_t>(used));
+      used += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+      return at;
+    }
+  };
+
+  // scores[rows x round_up(keys)] = q[rows x d] kt, where kt are the panels of k^T.
+  static void scores_of(int64_t rows, int64_t keys, int64_t d, const T* q, int64_t width,
+                        const T* kt, T* scores, int64_t scores_row) {
+    gemm_panels<T, W, Into::Overwrite>({.m = rows,
+                                        .n = round_up(keys),
+                                        .k = d,
+                                        .a = q,
+                                        .a_row = width,
+                                        .a_col = 1,
+                                        .b = kt,
+                                        .b_row = P,
+                                        .panel_stride = d * P,
+                                        .c = scores,
+                                        .c_row = scores_row});
+  }
+
+  // ---- forward
+  // -----------------------------------------------------------------------------------------------
+
+  struct Forward {
+    T *kt, *v, *q, *sum, *scores, *top, *total;
+    explicit Forward(const AttentionProblem& p, Arena& arena) {
+      const int64_t width = round_up(p.head_dim),
+                    keys = round_up(p.kv_len < kForwardKeys ? p.kv_len : kForwardKeys);
+      kt = arena.take(p.head_dim * keys);
+      v = arena.take(keys * width);
+      q = arena.take(kForwardRows * width);
+      sum = arena.take(kForwardRows * width);  // of weight times v
+      scores = arena.take(kRows<W> * keys);
+      top = arena.take(kForwardRows);    // the largest score so far
+      total = arena.take(kForwardRows);  // the sum of weights so far
+    }
+  };
+
+  static int64_t forward_scratch(const AttentionProblem& p) {
+    Arena arena{0};
+    Forward counted(p, arena);
+    return arena.used;
+  }
+
+  static void forward(const AttentionProblem& p, const AttentionForwardBuffers& buffers,
+                      int64_t begin, int64_t end, void* scratch) {
+    Arena arena{reinterpret_cast<uintptr_t>(scratch)};
+    const Forward f(p, arena);
+    const int64_t chunks = (p.q_len + kForwardRows - 1) / kForwardRows;
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block % chunks * kForwardRows;
+      const int64_t rows = p.q_len - first < kForwardRows ? p.q_len - first : kForwardRows;
+      forward_chunk(p, buffers, f, block / chunks / p.heads, block / chunks % p.heads, first, rows);
+    }
+  }
+
+  static void forward_chunk(const AttentionProblem& p, const AttentionForwardBuffers& buffers,
+                            const Forward& f, int64_t b, int64_t h, int64_t first, int64_t rows) {
+    const int64_t d = p.head_dim, width = round_up(d), kv_head = h / (p.heads / p.kv_heads);
+    const S* const k = static_cast<const S*>(buffers.k) + b * p.k.batch + kv_head * p.k.head;
+    const S* const v = static_cast<const S*>(buffers.v) + b * p.v.batch + kv_head * p.v.head;
+    const S* const q =
+        static_cast<const S*>(buffers.q) + b * p.q.batch + h * p.q.head + first * p.q.seq;
+    copy_rows<S, W>(rows, d, q, p.q.seq, static_cast<T>(p.scale) * kLog2e, f.q, width);
+    for (int64_t i = 0; i < rows; ++i) {
+      f.top[i] = -kInfinity;
+      f.total[i] = 0;
+    }
+    for (int64_t i = 0; i < rows * width; ++i) f.sum[i] = 0;
+    const int64_t all = visible_keys(p, first + rows - 1, 0, p.kv_len);
+    for (int64_t j = 0; j < all; j += kForwardKeys) {
+      const int64_t keys = all - j < kForwardKeys ? all - j : kForwardKeys;
+      pack_panels<S, W>(d, keys, k + j * p.k.seq, 1, p.k.seq, f.kt, d * P);
+      copy_rows<S, W>(keys, d, v + j * p.v.seq, p.v.seq, 1, f.v, width);
+      const RowBlocks<W> blocks(rows);
+      for (int64_t block = 0; block < blocks.count; ++block) {
+        forward_rows(p, f, first, blocks.begin(block), blocks.begin(block + 1), j, keys);
+      }
+    }
+    S* const out =
+        static_cast<S*>(buffers.out) + b * p.out.batch + h * p.out.head + first * p.out.seq;
+    for (int64_t i = 0; i < rows; ++i) {
+      write_row<S, W>(d, f.sum + i * width, all == 0 ? T{0} : 1 / f.total[i], out + i * p.out.seq);
+    }
+    if (buffers.lse) {
+      T* const lse = static_cast<T*>(buffers.lse) + (b * p.heads + h) * p.q_len + first;
+      for (int64_t i = 0; i < rows; ++i) lse[i] = f.top[i] * kLn2 + log_of(f.total[i]);
+    }
+  }
+
+  static T log_of(T x) {
+    if constexpr (sizeof(T) == 4) {
+      return __builtin_logf(x);
+    } else {
+      return __builtin_log(x);
+    }
+  }
+
+  // Rows [begin, end) of the chunk against keys [j, j + keys): scores, weights, weights times v.
+  static void forward_rows(const AttentionProblem& p, const Forward& f, int64_t first,
+                           int64_t begin, int64_t end, int64_t j, int64_t keys) {
+    const int64_t width = round_up(p.head_dim);
+    const int64_t seen = visible_keys(p, first + end - 1, j, keys);
+    if (seen == 0) return;
+    const int64_t row = round_up(keys);
+    scores_of(end - begin, seen, p.head_dim, f.q + begin * width, width, f.kt, f.scores, row);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t count = visible_keys(p, first + i, j, keys);
+      T* const s = f.scores + (i - begin) * row;
+      const T before = f.top[i];
+      const T top = row_max(s, count, before);
+      const T sum = weights(s, count, seen, top);
+      f.top[i] = top;
+      if (j == 0) {
+        f.total[i] = sum;
+        continue;
+      }
+      const T shrink = exp2<T>(before - top);
+      f.total[i] = f.total[i] * shrink + sum;
+      if (shrink != 1) {
+        for (int64_t c = 0; c < width; c += L) {
+          store<T, W>(f.sum + i * width + c, load<T, W>(f.sum + i * width + c) * shrink);
+        }
+      }
+    }
+    gemm_panels<T, W, Into::Add>({.m = end - begin,
+                                  .n = width,
+                                  .k = seen,
+                                  .a = f.scores,
+                                  .a_row = row,
+                                  .a_col = 1,
+                                  .b = f.v,
+                                  .b_row = width,
+                                  .panel_stride = P,
+                                  .c = f.sum + begin * width,
+                                  .c_row = width});
+  }
+
+  static T row_max(const T* s, int64_t count, T before) {
+    Vec<T, W> top = splat<T, W>(before);
+    int64_t j = 0;
+    for (; j + L <= count; j += L) top = Max::apply(load<T, W>(s + j), top);
+    if (j < count) top = Max::apply(first_lanes<T, W>(load<T, W>(s + j), count - j, top), top);
+    return reduce<Max, T, W>(top);
+  }
+
+  // s[0, count) = exp2(s - top), zero from there to `width`; returns the sum.
+  static T weights(T* s, int64_t count, int64_t width, T top) {
+    Vec<T, W> sum{};
+    int64_t j = 0;
+    for (; j + L <= count; j += L) {
+      const Vec<T, W> w = exp2<T, W>(load<T, W>(s + j) - top);
+      store<T, W>(s + j, w);
+      sum += w;
+    }
+    if (j < count) {
+      const Vec<T, W> w =
+          first_lanes<T, W>(exp2<T, W>(load<T, W>(s + j) - top), count - j, Vec<T, W>{});
+      store<T, W>(s + j, w);
+      sum += w;
+      j += L;
+    }
+    for (; j < width; j += L) store<T, W>(s + j, Vec<T, W>{});
+    return reduce<Sum, T, W>(sum);
+  }
+
+  // ---- backward
+  // ----------------------------------------------------------------------------------------------
+
+  struct Backward {
+    int64_t width, q_rows, k_rows, key_tile;
+    T *q, *dout, *dq, *lse, *delta;  // of one query head, all rows
+    T *dk, *dv;                      // of the kv head, all rows
+    T *kt, *vt, *k;                  // of one key tile
+    T *weight, *dscore;              // of one tile: [kBackwardRows x key_tile]
+    explicit Backward(const AttentionProblem& p, Arena& arena) {
+      width = round_up(p.head_dim);
+      key_tile = round_up(p.kv_len < kBackwardKeys ? p.kv_len : kBackwardKeys);
+      q = arena.take(p.q_len * width);
+      dout = arena.take(p.q_len * width);
+      dq = arena.take(p.q_len * width);
+      lse = arena.take(p.q_len);
+      delta = arena.take(p.q_len);
+      dk = arena.take(p.kv_len * width);
+      dv = arena.take(p.kv_len * width);
+      kt = arena.take(p.head_dim * key_tile);
+      vt = arena.take(p.head_dim * key_tile);
+      k = arena.take(key_tile * width);
+      weight = arena.take(kBackwardRows * key_tile);
+      dscore = arena.take(kBackwardRows * key_tile);
+    }
+  };
+
+  static int64_t backward_scratch(const AttentionProblem& p) {
+    Arena arena{0};
+    Backward counted(p, arena);
+    return arena.used;
+  }
+
+  static void backward(const AttentionProblem& p, const AttentionBackwardBuffers& buffers,
+                       int64_t begin, int64_t end, void* scratch) {
+    Arena arena{reinterpret_cast<uintptr_t>(scratch)};
+    const Backward g(p, arena);
+    for (int64_t block = begin; block < end; ++block) {
+      backward_group(p, buffers, g, block / p.kv_heads, block % p.kv_heads);
+    }
+  }
+
+  static void backward_group(const AttentionProblem& p, const AttentionBackwardBuffers& buffers,
+                             const Backward& g, int64_t b, int64_t kv_head) {
+    const int64_t d = p.head_dim, group = p.heads / p.kv_heads;
+    for (int64_t i = 0; i < p.kv_len * g.width; ++i) g.dk[i] = g.dv[i] = 0;
+    const S* const k = static_cast<const S*>(buffers.k) + b * p.k.batch + kv_head * p.k.head;
+    const S* const v = static_cast<const S*>(buffers.v) + b * p.v.batch + kv_head * p.v.head;
+    for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+      load_head(p, buffers, g, b, h);
+      for (int64_t j = 0; j < p.kv_len; j += kBackwardKeys) {
+        const int64_t keys = p.kv_len - j < kBackwardKeys ? p.kv_len - j : kBackwardKeys;
+        pack_panels<S, W>(d, keys, k + j * p.k.seq, 1, p.k.seq, g.kt, d * P);
+        pack_panels<S, W>(d, keys, v + j * p.v.seq, 1, p.v.seq, g.vt, d * P);
+        copy_rows<S, W>(keys, d, k + j * p.k.seq, p.k.seq, 1, g.k, g.width);
+        for (int64_t i = first_query(p, j) / kBackwardRows * kBackwardRows; i < p.q_len;
+             i += kBackwardRows) {
+          const int64_t rows = p.q_len - i < kBackwardRows ? p.q_len - i : kBackwardRows;
+          backward_tile(p, g, i, rows, j, keys);
+        }
+      }
+      S* const dq = static_cast<S*>(buffers.dq) + b * p.dq.batch + h * p.dq.head;
+      for (int64_t i = 0; i < p.q_len; ++i) {
+        write_row<S, W>(d, g.dq + i * g.width, static_cast<T>(p.scale), dq + i * p.dq.seq);
+      }
+    }
+    S* const dk = static_cast<S*>(buffers.dk) + b * p.dk.batch + kv_head * p.dk.head;
+    S* const dv = static_cast<S*>(buffers.dv) + b * p.dv.batch + kv_head * p.dv.head;
+    for (int64_t j = 0; j < p.kv_len; ++j) {
+      write_row<S, W>(d, g.dk + j * g.width, kLn2, dk + j * p.dk.seq);  // q carries scale * log2(e)
+      write_row<S, W>(d, g.dv + j * g.width, 1, dv + j * p.dv.seq);
+    }
+  }
+
+  // Copies q and dout of a head, clears dq, and sets lse (in log2) and delta_i = dout_i . out_i.
+  static void load_head(const AttentionProblem& p, const AttentionBackwardBuffers& buffers,
+                        const Backward& g, int64_t b, int64_t h) {
+    const int64_t d = p.head_dim;
+    const S* const q = static_cast<const S*>(buffers.q) + b * p.q.batch + h * p.q.head;
+    const S* const out = static_cast<const S*>(buffers.out) + b * p.out.batch + h * p.out.head;
+    const S* const dout = static_cast<const S*>(buffers.dout) + b * p.dout.batch + h * p.dout.head;
+    const T* const lse = static_cast<const T*>(buffers.lse) + (b * p.heads + h) * p.q_len;
+    copy_rows<S, W>(p.q_len, d, q, p.q.seq, static_cast<T>(p.scale) * kLog2e, g.q, g.width);
+    copy_rows<S, W>(p.q_len, d, dout, p.dout.seq, 1, g.dout, g.width);
+    for (int64_t i = 0; i < p.q_len * g.width; ++i) g.dq[i] = 0;
+    for (int64_t i = 0; i < p.q_len; ++i) {
+      g.lse[i] = lse[i] * kLog2e;
+      const T* const x = g.dout + i * g.width;
+      const S* const y = out + i * p.out.seq;
+      Vec<T, W> sum{};
+      int64_t c = 0;
+      for (; c + L <= d; c += L) sum += load<T, W>(x + c) * load_as<S, W>(y + c);
+      T total = reduce<Sum, T, W>(sum);
+      for (; c < d; ++c) total += x[c] * Element<S>::get(y[c]);
+      g.delta[i] = total;
+    }
+  }
+
+  // Query rows [i, i + rows) against keys [j, j + keys).
+  static void backward_tile(const AttentionProblem& p, const Backward& g, int64_t i, int64_t rows,
+                            int64_t j, int64_t keys) {
+    const RowBlocks<W> blocks(rows);
+    for (int64_t block = 0; block < blocks.count; ++block) {
+      backward_rows(p, g, i, blocks.begin(block), blocks.begin(block + 1), j, keys);
+    }
+    const RowBlocks<W> key_blocks(keys);
+    for (int64_t block = 0; block < key_blocks.count; ++block) {
+      const int64_t key = key_blocks.begin(block), count = key_blocks.begin(block + 1) - key;
+      const int64_t seen = first_query(p, j + key) - i;  // earlier rows have weight zero here
+      const int64_t skip = seen < 0 ? 0 : seen;
+      if (skip >= rows) continue;
+      GemmArgs<T> args{.m = count,
+                       .n = g.width,
+                       .k = rows - skip,
+                       .a = g.weight + skip * g.key_tile + key,
+                       .a_row = 1,
+                       .a_col = g.key_tile,
+                       .b = g.dout + (i + skip) * g.width,
+                       .b_row = g.width,
+                       .panel_stride = P,
+                       .c = g.dv + (j + key) * g.width,
+                       .c_row = g.width};
+      gemm_panels<T, W, Into::Add>(args);
+      args.a = g.dscore + skip * g.key_tile + key;
+      args.b = g.q + (i + skip) * g.width;
+      args.c = g.dk + (j + key) * g.width;
+      gemm_panels<T, W, Into::Add>(args);
+    }
+  }
+
+  // Rows [begin, end) of the tile that starts at query i: weights, gradients of the scores, and dq.
+  static void backward_rows(const AttentionProblem& p, const Backward& g, int64_t i, int64_t begin,
+                            int64_t end, int64_t j, int64_t keys) {
+    T* const weight = g.weight + begin * g.key_tile;
+    T* const dscore = g.dscore + begin * g.key_tile;
+    const int64_t seen = visible_keys(p, i + end - 1, j, keys);
+    if (seen > 0) {
+      scores_of(end - begin, seen, p.head_dim, g.q + (i + begin) * g.width, g.width, g.kt, weight,
+                g.key_tile);
+      scores_of(end - begin, seen, p.head_dim, g.dout + (i + begin) * g.width, g.width, g.vt,
+                dscore, g.key_tile);
+    }
+    for (int64_t r = 0; r < end - begin; ++r) {
+      const int64_t row = i + begin + r;
+      gradient_row(weight + r * g.key_tile, dscore + r * g.key_tile, visible_keys(p, row, j, keys),
+                   round_up(keys), g.lse[row], g.delta[row]);
+    }
+    if (seen == 0) return;
+    gemm_panels<T, W, Into::Add>({.m = end - begin,
+                                  .n = g.width,
+                                  .k = seen,
+                                  .a = dscore,
+                                  .a_row = g.key_tile,
+                                  .a_col = 1,
+                                  .b = g.k,
+                                  .b_row = g.width,
+                                  .panel_stride = P,
+                                  .c = g.dq + (i + begin) * g.width,
+                                  .c_row = g.width});
+  }
+
+  // w = exp2(w - lse), ds = w * (ds - delta) for the first `count`, zero up to `width`.
+  static void gradient_row(T* w, T* ds, int64_t count, int64_t width, T lse, T delta) {
+    int64_t j = 0;
+    for (; j + L <= count; j += L) {
+      const Vec<T, W> x = exp2<T, W>(load<T, W>(w + j) - lse);
+      store<T, W>(w + j, x);
+      store<T, W>(ds + j, x * (load<T, W>(ds + j) - delta));
+    }
+    if (j < count) {
+      const Vec<T, W> x =
+          first_lanes<T, W>(exp2<T, W>(load<T, W>(w + j) - lse), count - j, Vec<T, W>{});
+      const Vec<T, W> y =
+          first_lanes<T, W>(x * (load<T, W>(ds + j) - delta), count - j, Vec<T, W>{});
+      store<T, W>(w + j, x);
+      store<T, W>(ds + j, y);
+      j += L;
+    }
+    for (; j < width; j += L) {
+      store<T, W>(w + j, Vec<T, W>{});
+      store<T, W>(ds + j, Vec<T, W>{});
+    }
+  }
+};
+
+template <class S, int W>
+AttentionFns attention_fns() {
+  using Impl = AttentionImpl<S, W>;
+  return {&Impl::forward, &Impl::backward, &Impl::forward_scratch, &Impl::backward_scratch};
+}
+
+}  // namespace rlx::cpu

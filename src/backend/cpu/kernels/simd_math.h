@@ -1,0 +1,109 @@
+// Vector exp2, and reductions of a vector to one number. Included only by files compiled for one
+// instruction set.
+#pragma once
+
+#include "rlx/backend/cpu/kernels/simd.h"
+
+namespace rlx::cpu {
+
+// Constants of 2^x for |x| <= 1/2: (2^x - 1) / x interpolated at Chebyshev points (relative error
+// below 6e-9 for float, 2e-19 for double), and how to build a power of two from its exponent.
+template <class T>
+struct Exp2;
+template <>
+struct Exp2<float> {
+  using Bits = int32_t;
+  static constexpr float kCoefficients[] = {0.693147188026f,   0.240226507606f,
+                                            0.0555035711422f,  0.00961808255728f,
+                                            0.00133908633647f, 0.000154531629451f};
+  static constexpr float kRound =
+      0x1.8p23f;  // adding it leaves the nearest whole number in the low bits
+  static constexpr int kMantissa = 23, kBias = 127;
+  static constexpr float kLowest = -126, kHighest = 127;
+};
+template <>
+struct Exp2<double> {
+  using Bits = int64_t;
+  static constexpr double kCoefficients[] = {
+      0.69314718055994530925,     0.24022650695910071233,   0.055504108664821627039,
+      0.0096181291076284794928,   0.0013333558146406470697, 0.00015403530393370733411,
+      0.000015252733841556772589, 1.321548680870556279e-6,  1.0178057087733941105e-7,
+      7.0548973041554992774e-9,   4.455817908336064493e-10, 2.5729324177362304214e-11};
+  static constexpr double kRound = 0x1.8p52;
+  static constexpr int kMantissa = 52, kBias = 1023;
+  static constexpr double kLowest = -1022, kHighest = 1023;
+};
+
+// 2^x, within 2 units in the last place; below the smallest normal number 0; x must not exceed
+// kHighest (scores less their maximum never do). NaN gives NaN.
+template <class T, int W>
+[[gnu::always_inline]] inline Vec<T, W> exp2(Vec<T, W> x) {
+  using E = Exp2<T>;
+  using Int = Vec<typename E::Bits, W>;
+  const Vec<T, W> low = splat<T, W>(E::kLowest);
+  const Vec<T, W> t = x < low ? low : x;
+  const Vec<T, W> shifted = t + E::kRound;
+  const Vec<T, W> f = t - (shifted - E::kRound);
+  constexpr int n = sizeof(E::kCoefficients) / sizeof(T);
+  Vec<T, W> p = splat<T, W>(E::kCoefficients[n - 1]);
+#pragma GCC unroll 16
+  for (int i = n - 2; i >= 0; --i) p = p * f + E::kCoefficients[i];
+  p = p * f + T{1};
+  const Int power = (reinterpret_cast<Int>(shifted) + E::kBias) << E::kMantissa;
+  const Vec<T, W> y = p * reinterpret_cast<Vec<T, W>>(power);
+  return x < low ? Vec<T, W>{} : y;
+}
+
+template <class T>
+[[gnu::always_inline]] inline T exp2(T x) {
+  const Vec<T, 16> v = splat<T, 16>(x);
+  return exp2<T, 16>(v)[0];
+}
+
+struct Sum {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return a + b;
+  }
+};
+struct Max {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return a > b ? a : b;
+  }
+};
+
+// Reduces by halves.
+template <class Op, class T, int W>
+[[gnu::always_inline]] inline T reduce(Vec<T, W> v) {
+  constexpr int L = kLanes<T, W>;
+  if constexpr (L == 2) {
+    return Op::apply(v[0], v[1]);
+  } else if constexpr (W == 16) {
+    const T a = Op::apply(v[0], v[2]), b = Op::apply(v[1], v[3]);
+    return Op::apply(a, b);
+  } else {
+    Vec<T, W / 2> low, high;
+    __builtin_memcpy(&low, &v, W / 2);
+    __builtin_memcpy(&high, reinterpret_cast<const char*>(&v) + W / 2, W / 2);
+    return reduce<Op, T, W / 2>(Op::apply(low, high));
+  }
+}
+
+// Lanes 0, 1, 2, ...
+template <class T, int W>
+[[gnu::always_inline]] inline Vec<typename Exp2<T>::Bits, W> lane_numbers() {
+  Vec<typename Exp2<T>::Bits, W> v{};
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes<T, W>; ++i) v[i] = i;
+  return v;
+}
+
+// v in the first `count` lanes, `other` in the rest.
+template <class T, int W>
+[[gnu::always_inline]] inline Vec<T, W> first_lanes(Vec<T, W> v, int64_t count, Vec<T, W> other) {
+  using Bits = typename Exp2<T>::Bits;
+  return lane_numbers<T, W>() < static_cast<Bits>(count) ? v : other;
+}
+
+}  // namespace rlx::cpu
