@@ -1,4 +1,5 @@
 // Randomness: pure functions of a key (u32[2]) by Philox4x32-10. Element i of random_bits is word i % 4 of block i / 4.
+// Several keys, u32[k.., 2], give [k.., *shape]: each key its own stream.
 #pragma once
 
 #include "rlx/ir/op.h"
