@@ -1,36 +1,46 @@
-// The loop-level kernel form: nested loops over scalar SSA instructions, one value type per target-neutral
-// program. A region is lowered to a Kernel; emitters (LLVM IR, CUDA C++) and the interpreter read it.
+// The loop-level kernel form: nested loops over scalar SSA instructions, one value type per
+// target-neutral program. A region is lowered to a Kernel; emitters (LLVM IR, CUDA C++) and the
+// interpreter read it.
 //
-//   KernelBuilder b("scale");                                  // out[i] = 2 * in[i], blocks of 4096
-//   Buffer in = b.input(DType::F32), out = b.output(DType::F32);
-//   Size n = b.size();
-//   b.loop(LoopKind::Block, n, [&](Value block) {...});         // see kernel_builder.h for whole examples
+//   KernelBuilder b("scale");                                  // out[i] = 2 * in[i], blocks of
+//   4096 Buffer in = b.input(DType::F32), out = b.output(DType::F32); Size n = b.size();
+//   b.loop(LoopKind::Block, n, [&](Value block) {...});         // see kernel_builder.h for whole
+//   examples
 //
-// ABI: void kernel(void* const* buffers, const int64_t* sizes, int64_t begin, int64_t end) runs the Block
-// loop's iterations [begin, end). Results never depend on how [0, blocks) is split into such calls.
+// ABI: void kernel(void* const* buffers, const int64_t* sizes, int64_t begin, int64_t end) runs the
+// Block loop's iterations [begin, end). Results never depend on how [0, blocks) is split into such
+// calls.
 //
 // SEMANTICS
 //
-// Values have one of the types F32 F64 I8 I16 I32 I64 U8 U32 Bool. F16 and BF16 exist in memory only: a
-// load widens to F32, a store rounds to nearest even, `round` keeps an F32 value at that precision. A C64
-// buffer is addressed in units of F32 (re at 2k, im at 2k+1).
-//   Integers wrap. Division truncates, x/0 = 0, MIN/-1 = MIN; x rem 0 = 0, MIN rem -1 = 0. A shift by the width
+// Values have one of the types F32 F64 I8 I16 I32 I64 U8 U32 Bool. F16 and BF16 exist in memory
+// only: a load widens to F32, a store rounds to nearest even, `round` keeps an F32 value at that
+// precision. A C64 buffer is addressed in units of F32 (re at 2k, im at 2k+1).
+//   Integers wrap. Division truncates, x/0 = 0, MIN/-1 = MIN; x rem 0 = 0, MIN rem -1 = 0. A shift
+//   by the width
 //     or more (or a negative amount) gives 0, or the sign for a signed shr. abs(MIN) = MIN.
-//   Floats follow IEEE 754 without contraction; fma only where `fma` stands. Denormals are kept. rem is fmod.
-//     max(a,b) is a where a > b or a is NaN, else b (so NaN propagates); min likewise. rint rounds to even.
-//     Comparisons are ordered, except ne, which is true on NaN.
-//   Casts: float to int truncates, saturates, NaN gives 0; int to int wraps; to Bool is x != 0; Bool to a
+//   Floats follow IEEE 754 without contraction; fma only where `fma` stands. Denormals are kept.
+//   rem is fmod.
+//     max(a,b) is a where a > b or a is NaN, else b (so NaN propagates); min likewise. rint rounds
+//     to even. Comparisons are ordered, except ne, which is true on NaN.
+//   Casts: float to int truncates, saturates, NaN gives 0; int to int wraps; to Bool is x != 0;
+//   Bool to a
 //     number is 0 or 1; the rest round to nearest even.
-//   exp log tanh erf sin cos pow have ULP bounds per target (vector_math.h of the emitter); special values are C's.
+//   exp log tanh erf sin cos pow have ULP bounds per target (vector_math.h of the emitter); special
+//   values are C's.
 //
-// Loops run [0, extent) in order. A Vector loop runs its iterations side by side: it carries accumulators only
-// with a combine operation, and may contain Serial loops whose extent is the same for all its iterations.
-//   An accumulator with a combine operation starts at its init value and is combined with each update; the
+// Loops run [0, extent) in order. A Vector loop runs its iterations side by side: it carries
+// accumulators only with a combine operation, and may contain Serial loops whose extent is the same
+// for all its iterations.
+//   An accumulator with a combine operation starts at its init value and is combined with each
+//   update; the
 //     order of combining is fixed per target and vector width, but is not that of the iterations.
-//   A carried value without one (Combine::None) may be read in the body; `update` sets its next value.
+//   A carried value without one (Combine::None) may be read in the body; `update` sets its next
+//   value.
 //
-// Memory: a buffer that is written may share memory with one that is read only where every element is read
-// by the iteration that writes it, before the write. Scratch buffers are uninitialised on entry of every block.
+// Memory: a buffer that is written may share memory with one that is read only where every element
+// is read by the iteration that writes it, before the write. Scratch buffers are uninitialised on
+// entry of every block.
 #pragma once
 
 #include <array>
@@ -78,7 +88,8 @@ struct Buffer {
   constexpr bool operator==(const Buffer&) const = default;
 };
 
-// A loop's trip count: `total`, or for one tile of a split dimension min(tile, total - outer * tile).
+// A loop's trip count: `total`, or for one tile of a split dimension min(tile, total - outer *
+// tile).
 struct Extent {
   Size total;
   int64_t tile = 0;  // 0: not a tile
@@ -96,8 +107,9 @@ struct Extent {
   bool operator==(const Extent&) const = default;
 };
 
-// An element address: the sum of stride * index over its terms (I64 values: loop indices or computed ones);
-// a term without an index is an offset. Strides and offsets count elements of the buffer's dtype (F32 for C64).
+// An element address: the sum of stride * index over its terms (I64 values: loop indices or
+// computed ones); a term without an index is an offset. Strides and offsets count elements of the
+// buffer's dtype (F32 for C64).
 struct Term {
   Size stride;
   Value index;
@@ -114,6 +126,7 @@ enum class Access : uint8_t { Read, Write, ReadWrite, Scratch };
 enum class Op : uint8_t {
   // structure
   Const,       // bits
+  SizeValue,   // extent.total as an I64
   Loop,        // kind, extent; its value is the index (I64); everything to the matching End is its body
   Carry,       // directly after Loop: args[0] = init, combine
   Update,      // args[0] = carry of the innermost loop, args[1] = contribution; args[2] if given: fma(1, 2, carry)
@@ -140,7 +153,7 @@ struct OpInfo {
   std::string_view name;
   OpForm form;
   int arity;
-  DTypeSet operands;  // allowed types of the operands (Select: of its last two)
+  DTypeSet operands;       // allowed types of the operands (Select: of its last two)
   bool expensive = false;  // a polynomial or a division: costs about ten simple operations
 };
 const OpInfo& info(Op op);
@@ -148,13 +161,13 @@ int op_count();
 
 struct Instr {
   Op op = Op::Const;
-  DType dtype = DType::I64;    // of the value; Update, End and Store have none and say I64
-  DType memory = DType::F32;   // Round: F16 or BF16
+  DType dtype = DType::I64;   // of the value; Update, End and Store have none and say I64
+  DType memory = DType::F32;  // Round: F16 or BF16
   LoopKind kind = LoopKind::Serial;
   Combine combine = Combine::None;
   std::array<Value, 3> args{};
   Buffer buffer;
-  uint64_t bits = 0;           // Const: the value's bits, zero-extended; CheckIndex: the error code
+  uint64_t bits = 0;  // Const: the value's bits, zero-extended; CheckIndex: the error code
   Extent extent;
   Address address;
   bool operator==(const Instr&) const = default;
@@ -197,11 +210,12 @@ std::string to_string(const Kernel& kernel);
 // Throws an internal Error that names the instruction if the kernel is not well formed.
 void verify(const Kernel& kernel);
 
-// The same kernel with every instruction that does not depend on a loop moved before it. Loads move too
-// when nothing in the kernel writes their buffer and the loop surely runs.
+// The same kernel with every instruction that does not depend on a loop moved before it. Loads move
+// too when nothing in the kernel writes their buffer and the loop surely runs.
 Kernel hoist_invariants(const Kernel& kernel);
 
 // A slow, obvious evaluation: one iteration after the other in order, libm in double.
-void interpret(const Kernel& kernel, void* const* buffers, const int64_t* sizes, int64_t begin, int64_t end);
+void interpret(const Kernel& kernel, void* const* buffers, const int64_t* sizes, int64_t begin,
+               int64_t end);
 
 }  // namespace rlx::codegen

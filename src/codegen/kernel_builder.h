@@ -1,5 +1,5 @@
-// Builds a Kernel instruction by instruction. Types follow from the operands; mistakes raise an internal Error at
-// the call that makes them.
+// Builds a Kernel instruction by instruction. Types follow from the operands; mistakes raise an
+// internal Error at the call that makes them.
 //
 //   // Row softmax over [rows, n], one row per block, the exponentials staged in a scratch row.
 //   KernelBuilder b("softmax");
@@ -7,7 +7,8 @@
 //   b.loop(LoopKind::Block, rows, [&](Value r) {
 //     Value top = b.reduce(LoopKind::Vector, n, Combine::Max, b.constant(DType::F32, -INFINITY),
 //                          [&](Value i) { return b.load(in, {{n, r}, {1, i}}); });
-//     Value sum = b.reduce(LoopKind::Vector, n, Combine::Add, b.constant(DType::F32, 0), [&](Value i) {
+//     Value sum = b.reduce(LoopKind::Vector, n, Combine::Add, b.constant(DType::F32, 0), [&](Value
+//     i) {
 //       Value e = b.exp(b.sub(b.load(in, {{n, r}, {1, i}}), top));
 //       b.store(row, {{1, i}}, e);
 //       return e;
@@ -91,7 +92,8 @@ class KernelBuilder {
   // Memory. The value has value_dtype(buffer's dtype); Bool is one byte, stored as 0 or 1.
   Value load(Buffer buffer, Address address);
   void store(Buffer buffer, Address address, Value value);
-  // index clamped to [0, extent), extent >= 1; outside that range flag[0] becomes code (flag: U32, ReadWrite).
+  // index clamped to [0, extent), extent >= 1; outside that range flag[0] becomes code (flag: U32,
+  // ReadWrite).
   Value check_index(Value index, Size extent, Buffer flag, uint32_t code = 1);
 
   // Any arithmetic, comparison or Select by its code.
@@ -142,8 +144,8 @@ class KernelBuilder {
   Value select(Value condition, Value a, Value b) { return apply(Op::Select, {condition, a, b}); }
   // clang-format on
 
-  // The row-major coordinates of a flat index: its quotients and remainders by `dims`, outermost first.
-  // The first coordinate is not reduced, so dims[0] does not matter.
+  // The row-major coordinates of a flat index: its quotients and remainders by `dims`, outermost
+  // first. The first coordinate is not reduced, so dims[0] does not matter.
   std::vector<Value> unflatten(Value index, std::span<const Size> dims);
 
   DType dtype(Value v) const { return kernel_[v].dtype; }

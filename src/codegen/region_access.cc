@@ -2,15 +2,18 @@
 
 namespace rlx::codegen {
 
-std::vector<LoopNest::Dim> LoopNest::merge(const Ints& domain, const std::vector<Ints>& strides, const Ints& axes) {
+std::vector<LoopNest::Dim> LoopNest::merge(const Ints& domain, const std::vector<Ints>& strides,
+                                           const Ints& axes) {
   std::vector<Dim> dims;
   for (int64_t a : axes) {
     const auto axis = static_cast<size_t>(a);
     if (domain[axis] == 1) continue;
     bool joins = !dims.empty();
     for (const Ints& s : strides) joins = joins && s[dims.back().axis] == s[axis] * domain[axis];
-    if (joins) dims.back() = {dims.back().size * domain[axis], axis, {}};
-    else dims.push_back({domain[axis], axis, {}});
+    if (joins)
+      dims.back() = {dims.back().size * domain[axis], axis, {}};
+    else
+      dims.push_back({domain[axis], axis, {}});
   }
   return dims;
 }
@@ -26,7 +29,8 @@ LoopNest LoopNest::make(const Ints& domain, const std::vector<Ints>& strides, co
   return n;
 }
 
-LoopNest LoopNest::make(const Ints& domain, const std::vector<Ints>& strides, const Ints& outer, const Ints& inner) {
+LoopNest LoopNest::make(const Ints& domain, const std::vector<Ints>& strides, const Ints& outer,
+                        const Ints& inner) {
   LoopNest n;
   n.split_ = true;
   n.outer_ = merge(domain, strides, outer);
@@ -89,7 +93,9 @@ void LoopNest::bind_inner_flat(KernelBuilder& b, Value i) {
 
 void LoopNest::bind_inner_dim(size_t d, Value j) { inner_[d].index = {{1, j}}; }
 
-void LoopNest::bind_inner_tile(size_t d, Value tile, int64_t size, Value j) { inner_[d].index = {{size, tile}, {1, j}}; }
+void LoopNest::bind_inner_tile(size_t d, Value tile, int64_t size, Value j) {
+  inner_[d].index = {{size, tile}, {1, j}};
+}
 
 void LoopNest::leave_inner() {
   for (Dim& d : inner_) d.index.clear();

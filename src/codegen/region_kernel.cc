@@ -15,10 +15,10 @@ namespace {
 
 using GraphValue = rlx::Value;
 
-constexpr int64_t kTile = 4096;        // elements of a block when the domain is one run
-constexpr int64_t kColumnTile = 32;    // columns of a block of a column region
-constexpr int64_t kChunk = 64;         // rows whose sum is formed before it joins the total
-constexpr int kStageCost = 4;          // values cheaper than this are recomputed
+constexpr int64_t kTile = 4096;      // elements of a block when the domain is one run
+constexpr int64_t kColumnTile = 32;  // columns of a block of a column region
+constexpr int64_t kChunk = 64;       // rows whose sum is formed before it joins the total
+constexpr int kStageCost = 4;        // values cheaper than this are recomputed
 constexpr int64_t kStageElements = 8192;
 
 bool is_reduce(const Node& n) { return n.op->kind == Kind::reduction; }
@@ -56,9 +56,15 @@ class Lowering {
     for (const Node& n : body_.nodes)
       if (n.op->kind != Kind::leaf) result_.flops += static_cast<double>(result_.elements);
     switch (attrs_.kind) {
-      case RegionKind::elementwise: elementwise(); break;
-      case RegionKind::row: row(); break;
-      case RegionKind::column: column(); break;
+      case RegionKind::elementwise:
+        elementwise();
+        break;
+      case RegionKind::row:
+        row();
+        break;
+      case RegionKind::column:
+        column();
+        break;
     }
     share_rules();
     result_.kernel = b_.finish();
@@ -89,9 +95,11 @@ class Lowering {
     return !(body_.type(v).shape == attrs_.domain);
   }
 
-  // ---- accesses: strides of operands and results over the domain ------------------------------------------------------
+  // ---- accesses: strides of operands and results over the domain
+  // ------------------------------------------------------
 
-  // Right-aligned to the domain; with `outer`, to the domain without the reduced axes (a value per row without kept axes).
+  // Right-aligned to the domain; with `outer`, to the domain without the reduced axes (a value per
+  // row without kept axes).
   Ints domain_strides(const Ints& dims, const Ints& strides, bool outer) const {
     Ints s(domain_.size(), 0);
     const size_t rank = outer ? domain_.size() - attrs_.axes.size() : domain_.size();
@@ -99,14 +107,17 @@ class Lowering {
       if (dims[d] != 1) s[rank - dims.size() + d] = strides[d];
     return s;
   }
-  Ints view_strides(const View& v, bool outer) const { return domain_strides(v.dims, v.strides, outer); }
+  Ints view_strides(const View& v, bool outer) const {
+    return domain_strides(v.dims, v.strides, outer);
+  }
   Ints iota_strides(const Node& n, bool outer) const {
     const auto& a = n.get<IotaAttrs>();
     Ints strides(a.shape.size(), 0);
     strides[static_cast<size_t>(a.axis)] = 1;
     return domain_strides(a.shape.sizes(), strides, outer);
   }
-  // Results of a row region that are values per row, and of a column region, have the strides of what is kept.
+  // Results of a row region that are values per row, and of a column region, have the strides of
+  // what is kept.
   Ints result_strides(size_t k) const {
     const View& v = out_[k];
     if (attrs_.kind == RegionKind::column) {
@@ -114,7 +125,8 @@ class Lowering {
       const bool keepdims = v.dims.size() == domain_.size();
       size_t d = 0;
       for (size_t axis = 0; axis < domain_.size(); ++axis) {
-        const bool reduced = std::find(attrs_.axes.begin(), attrs_.axes.end(), static_cast<int64_t>(axis)) != attrs_.axes.end();
+        const bool reduced = std::find(attrs_.axes.begin(), attrs_.axes.end(),
+                                       static_cast<int64_t>(axis)) != attrs_.axes.end();
         if (!reduced) s[axis] = v.strides[d];
         if (!reduced || keepdims) ++d;
       }
@@ -125,7 +137,8 @@ class Lowering {
     return view_strides(v, outer);
   }
 
-  // Every stride vector that loads and stores will use; loop dims may only be merged when all of them allow it.
+  // Every stride vector that loads and stores will use; loop dims may only be merged when all of
+  // them allow it.
   std::vector<Ints> all_strides() const {
     std::vector<Ints> all;
     for (size_t i = 0; i < body_.nodes.size(); ++i) {
@@ -135,14 +148,16 @@ class Lowering {
       const GraphValue v{static_cast<int32_t>(i), 0};
       for (bool outer : {false, true}) {
         if (!used_as(v, outer)) continue;
-        all.push_back(input ? view_strides(in_[input_index_.at(v.node)], outer) : iota_strides(n, outer));
+        all.push_back(input ? view_strides(in_[input_index_.at(v.node)], outer)
+                            : iota_strides(n, outer));
       }
     }
     for (size_t k = 0; k < out_.size(); ++k) all.push_back(result_strides(k));
     return all;
   }
 
-  // Whether leaf v is read by values per row without kept axes (outer) or by anything else (not outer).
+  // Whether leaf v is read by values per row without kept axes (outer) or by anything else (not
+  // outer).
   bool used_as(GraphValue v, bool outer) const {
     for (size_t i = 0; i < body_.nodes.size(); ++i) {
       const Node& n = body_.nodes[i];
@@ -156,7 +171,8 @@ class Lowering {
            body_.type(consumer).rank() != static_cast<int64_t>(domain_.size());
   }
 
-  // ---- values ----------------------------------------------------------------------------------------------------------
+  // ---- values
+  // ----------------------------------------------------------------------------------------------------------
 
   // The value of v where the loops stand; memo_ holds what this scope has computed already.
   Value value(GraphValue v, bool outer = false) {
@@ -202,7 +218,8 @@ class Lowering {
     b_.store(buffers_[in_.size() + k], loops_.address(result_strides(k)), v);
   }
 
-  // ---- the three kinds ---------------------------------------------------------------------------------------------------
+  // ---- the three kinds
+  // ---------------------------------------------------------------------------------------------------
 
   void elementwise() {
     loops_ = LoopNest::make(domain_, all_strides(), all_axes());
@@ -217,7 +234,8 @@ class Lowering {
           store_all();
         });
       });
-      if (!domain_.empty() && domain_.back() > 0 && kTile % domain_.back() == 0) result_.rows_per_block = kTile / domain_.back();
+      if (!domain_.empty() && domain_.back() > 0 && kTile % domain_.back() == 0)
+        result_.rows_per_block = kTile / domain_.back();
       return;
     }
     const int64_t tiles = inner > 2 * kTile ? ceil_div(inner, kTile) : 1;
@@ -230,7 +248,8 @@ class Lowering {
           store_all();
         });
       } else {
-        const Value row = b_.div(block, b_.integer(DType::I64, tiles)), tile = b_.rem(block, b_.integer(DType::I64, tiles));
+        const Value row = b_.div(block, b_.integer(DType::I64, tiles)),
+                    tile = b_.rem(block, b_.integer(DType::I64, tiles));
         loops_.bind_outer(b_, row);
         b_.loop(LoopKind::Vector, Extent::tail(inner, kTile, tile), [&](Value i) {
           loops_.bind_inner(b_.add(b_.mul(tile, b_.integer(DType::I64, kTile)), i));
@@ -247,7 +266,8 @@ class Lowering {
     return axes;
   }
 
-  // The number of blocks is a size argument, so that kernels for other sizes of the outermost loop are the same code.
+  // The number of blocks is a size argument, so that kernels for other sizes of the outermost loop
+  // are the same code.
   int32_t block_argument() {
     const Size n = b_.size();
     result_.sizes.push_back(result_.blocks);
@@ -271,7 +291,8 @@ class Lowering {
     return levels_[v] = l;
   }
 
-  // What recomputing v in another pass costs, in simple operations; loads and values per row are free.
+  // What recomputing v in another pass costs, in simple operations; loads and values per row are
+  // free.
   int cost(GraphValue v) {
     const Node& n = node(v);
     if (n.op->kind == Kind::leaf || is_row_value(v)) return 0;
@@ -285,9 +306,11 @@ class Lowering {
   void plan_staging(GraphValue v, int pass) {
     const Node& n = node(v);
     if (n.op->kind == Kind::leaf || is_row_value(v)) return;
-    if (level(v) < pass && cost(v) >= kStageCost && inner_elements_ <= kStageElements && staged_.size() < 8) {
+    if (level(v) < pass && cost(v) >= kStageCost && inner_elements_ <= kStageElements &&
+        staged_.size() < 8) {
       if (!staged_.contains(v))
-        staged_[v] = {level(v), b_.scratch(value_dtype(body_.type(v).dtype), std::max<int64_t>(inner_elements_, 1))};
+        staged_[v] = {level(v), b_.scratch(value_dtype(body_.type(v).dtype),
+                                           std::max<int64_t>(inner_elements_, 1))};
       return;
     }
     for (GraphValue operand : n.in) plan_staging(operand, pass);
@@ -296,7 +319,8 @@ class Lowering {
   void row() {
     const size_t outer_rank = domain_.size() - attrs_.axes.size();
     Ints outer_axes, inner_axes;
-    for (size_t i = 0; i < domain_.size(); ++i) (i < outer_rank ? outer_axes : inner_axes).push_back(static_cast<int64_t>(i));
+    for (size_t i = 0; i < domain_.size(); ++i)
+      (i < outer_rank ? outer_axes : inner_axes).push_back(static_cast<int64_t>(i));
     loops_ = LoopNest::make(domain_, all_strides(), outer_axes, inner_axes);
     inner_elements_ = loops_.inner_size();
     result_.blocks = loops_.outer_size();
@@ -304,13 +328,15 @@ class Lowering {
 
     int passes = 1;
     std::vector<std::vector<GraphValue>> reduces(1), outputs(1);  // by pass
-    auto at_pass = [&](std::vector<std::vector<GraphValue>>& list, int p) -> std::vector<GraphValue>& {
+    auto at_pass = [&](std::vector<std::vector<GraphValue>>& list,
+                       int p) -> std::vector<GraphValue>& {
       passes = std::max(passes, p + 1);
       if (static_cast<int>(list.size()) <= p) list.resize(static_cast<size_t>(p) + 1);
       return list[static_cast<size_t>(p)];
     };
     for (int32_t i = 0; i < body_.size(); ++i)
-      if (is_reduce(body_.nodes[static_cast<size_t>(i)])) at_pass(reduces, level({i, 0}) - 1).push_back({i, 0});
+      if (is_reduce(body_.nodes[static_cast<size_t>(i)]))
+        at_pass(reduces, level({i, 0}) - 1).push_back({i, 0});
     for (GraphValue v : body_.outputs)
       if (!is_row_value(v)) at_pass(outputs, level(v)).push_back(v);
     reduces.resize(static_cast<size_t>(passes));
@@ -322,7 +348,8 @@ class Lowering {
     last_pass_ = passes - 1;
     b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
       loops_.bind_outer(b_, block);
-      for (pass_ = 0; pass_ < passes; ++pass_) row_pass(reduces[static_cast<size_t>(pass_)], outputs[static_cast<size_t>(pass_)]);
+      for (pass_ = 0; pass_ < passes; ++pass_)
+        row_pass(reduces[static_cast<size_t>(pass_)], outputs[static_cast<size_t>(pass_)]);
       store_row_values();
     });
   }
@@ -344,7 +371,8 @@ class Lowering {
     const Value i = b_.begin_loop(LoopKind::Vector, Extent(inner_elements_));
     loops_.bind_inner_flat(b_, i);
     std::vector<Value> carries, values;
-    for (size_t k = 0; k < reduces.size(); ++k) carries.push_back(b_.carry(reduction_of(node(reduces[k])).combine, inits[k]));
+    for (size_t k = 0; k < reduces.size(); ++k)
+      carries.push_back(b_.carry(reduction_of(node(reduces[k])).combine, inits[k]));
     for (GraphValue v : reduces) values.push_back(value(node(v).in[0]));
     std::vector<std::pair<size_t, Value>> stores;
     for (size_t k = 0; k < out_.size(); ++k)
@@ -358,7 +386,8 @@ class Lowering {
     loops_.leave_inner();
     memo_.clear();
     for (size_t k = 0; k < reduces.size(); ++k)
-      row_memo_[{reduces[k], false}] = emitter_.finish(b_.result(carries[k]), node(reduces[k]).type().dtype);
+      row_memo_[{reduces[k], false}] =
+          emitter_.finish(b_.result(carries[k]), node(reduces[k]).type().dtype);
   }
 
   void row_values_below(GraphValue v, std::set<GraphValue>& done) {
@@ -387,7 +416,8 @@ class Lowering {
   void column() {
     Ints kept;
     for (size_t i = 0; i < domain_.size(); ++i)
-      if (std::find(attrs_.axes.begin(), attrs_.axes.end(), static_cast<int64_t>(i)) == attrs_.axes.end())
+      if (std::find(attrs_.axes.begin(), attrs_.axes.end(), static_cast<int64_t>(i)) ==
+          attrs_.axes.end())
         kept.push_back(static_cast<int64_t>(i));
     loops_ = LoopNest::make(domain_, all_strides(), kept, attrs_.axes);
     const int64_t columns = loops_.last_size(), tiles = ceil_div(columns, kColumnTile);
@@ -401,7 +431,8 @@ class Lowering {
         std::vector<Value> inits;
         for (GraphValue v : body_.outputs) inits.push_back(identity(node(v)));
         const std::vector<Value> totals = column_nest(0, inits);
-        for (size_t k = 0; k < totals.size(); ++k) store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
+        for (size_t k = 0; k < totals.size(); ++k)
+          store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
       });
     });
   }
@@ -442,7 +473,8 @@ class Lowering {
     return totals;
   }
 
-  // A result may take an operand's memory when each element is read only by the iteration that writes it, before the write.
+  // A result may take an operand's memory when each element is read only by the iteration that
+  // writes it, before the write.
   void share_rules() {
     result_.may_share.assign(in_.size(), std::vector<bool>(out_.size(), false));
     if (attrs_.kind == RegionKind::column) return;
@@ -450,7 +482,8 @@ class Lowering {
       const GraphValue v = body_.outputs[k];
       if (is_row_value(v) || (attrs_.kind == RegionKind::row && level(v) != last_pass_)) continue;
       for (size_t i = 0; i < in_.size(); ++i)
-        result_.may_share[i][k] = in_[i].dims == out_[k].dims && in_[i].is_dense() && size_of(in_[i].dtype) == size_of(out_[k].dtype) &&
+        result_.may_share[i][k] = in_[i].dims == out_[k].dims && in_[i].is_dense() &&
+                                  size_of(in_[i].dtype) == size_of(out_[k].dtype) &&
                                   !used_as(body_.inputs()[i], true);
     }
   }

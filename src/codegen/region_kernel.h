@@ -1,9 +1,11 @@
 // Lowers a region (ops/region.h) on given views to the loop-level kernel form.
 //
-// elementwise: rows x columns, the columns vectorised; a domain that is one run of memory is cut into tiles.
-// row:         one block per row; one pass over the row for each level of reductions. Values that a later pass needs again
+// elementwise: rows x columns, the columns vectorised; a domain that is one run of memory is cut
+// into tiles. row:         one block per row; one pass over the row for each level of reductions.
+// Values that a later pass needs again
 //              are recomputed when cheap and staged in a scratch row otherwise.
-// column:      one block per tile of kept columns, vectorised; the reduced axes are loops inside, sums in chunks.
+// column:      one block per tile of kept columns, vectorised; the reduced axes are loops inside,
+// sums in chunks.
 #pragma once
 
 #include "rlx/codegen/kernel.h"
@@ -12,12 +14,12 @@
 namespace rlx::codegen {
 
 struct RegionKernel {
-  Kernel kernel;       // buffers: operands in order, then results
-  Ints sizes;          // the ABI's size arguments
+  Kernel kernel;  // buffers: operands in order, then results
+  Ints sizes;     // the ABI's size arguments
   int64_t blocks = 0;
   int64_t elements = 0;  // of the domain
   double flops = 0;
-  int64_t rows_per_block = 0;      // see StepKernel::rows_per_block
+  int64_t rows_per_block = 0;                // see StepKernel::rows_per_block
   std::vector<std::vector<bool>> may_share;  // [operand][result]
 };
 

@@ -8,49 +8,86 @@ namespace rlx::codegen {
 
 namespace {
 
-// The kernel instruction of each scalar operation; those that need more than a name are handled in apply().
+// The kernel instruction of each scalar operation; those that need more than a name are handled in
+// apply().
 Op kernel_op(ScalarOp op) {
   switch (op) {
-    case ScalarOp::add: return Op::Add;
-    case ScalarOp::sub: return Op::Sub;
-    case ScalarOp::mul: return Op::Mul;
-    case ScalarOp::div: return Op::Div;
-    case ScalarOp::rem: return Op::Rem;
-    case ScalarOp::neg: return Op::Neg;
-    case ScalarOp::abs: return Op::Abs;
-    case ScalarOp::min: return Op::Min;
-    case ScalarOp::max: return Op::Max;
-    case ScalarOp::sqrt: return Op::Sqrt;
-    case ScalarOp::exp: return Op::Exp;
-    case ScalarOp::log: return Op::Log;
-    case ScalarOp::tanh: return Op::Tanh;
-    case ScalarOp::erf: return Op::Erf;
-    case ScalarOp::sin: return Op::Sin;
-    case ScalarOp::cos: return Op::Cos;
-    case ScalarOp::pow: return Op::Pow;
-    case ScalarOp::floor: return Op::Floor;
-    case ScalarOp::ceil: return Op::Ceil;
-    case ScalarOp::trunc: return Op::Trunc;
-    case ScalarOp::rint: return Op::Rint;
-    case ScalarOp::eq: return Op::Eq;
-    case ScalarOp::ne: return Op::Ne;
-    case ScalarOp::lt: return Op::Lt;
-    case ScalarOp::le: return Op::Le;
-    case ScalarOp::gt: return Op::Gt;
-    case ScalarOp::ge: return Op::Ge;
-    case ScalarOp::select: return Op::Select;
+    case ScalarOp::add:
+      return Op::Add;
+    case ScalarOp::sub:
+      return Op::Sub;
+    case ScalarOp::mul:
+      return Op::Mul;
+    case ScalarOp::div:
+      return Op::Div;
+    case ScalarOp::rem:
+      return Op::Rem;
+    case ScalarOp::neg:
+      return Op::Neg;
+    case ScalarOp::abs:
+      return Op::Abs;
+    case ScalarOp::min:
+      return Op::Min;
+    case ScalarOp::max:
+      return Op::Max;
+    case ScalarOp::sqrt:
+      return Op::Sqrt;
+    case ScalarOp::exp:
+      return Op::Exp;
+    case ScalarOp::log:
+      return Op::Log;
+    case ScalarOp::tanh:
+      return Op::Tanh;
+    case ScalarOp::erf:
+      return Op::Erf;
+    case ScalarOp::sin:
+      return Op::Sin;
+    case ScalarOp::cos:
+      return Op::Cos;
+    case ScalarOp::pow:
+      return Op::Pow;
+    case ScalarOp::floor:
+      return Op::Floor;
+    case ScalarOp::ceil:
+      return Op::Ceil;
+    case ScalarOp::trunc:
+      return Op::Trunc;
+    case ScalarOp::rint:
+      return Op::Rint;
+    case ScalarOp::eq:
+      return Op::Eq;
+    case ScalarOp::ne:
+      return Op::Ne;
+    case ScalarOp::lt:
+      return Op::Lt;
+    case ScalarOp::le:
+      return Op::Le;
+    case ScalarOp::gt:
+      return Op::Gt;
+    case ScalarOp::ge:
+      return Op::Ge;
+    case ScalarOp::select:
+      return Op::Select;
     case ScalarOp::logical_and:
-    case ScalarOp::bit_and: return Op::And;
+    case ScalarOp::bit_and:
+      return Op::And;
     case ScalarOp::logical_or:
-    case ScalarOp::bit_or: return Op::Or;
+    case ScalarOp::bit_or:
+      return Op::Or;
     case ScalarOp::logical_xor:
-    case ScalarOp::bit_xor: return Op::Xor;
-    case ScalarOp::logical_not: return Op::Not;
-    case ScalarOp::shl: return Op::Shl;
-    case ScalarOp::shr: return Op::Shr;
-    case ScalarOp::umulhi: return Op::UMulHi;
+    case ScalarOp::bit_xor:
+      return Op::Xor;
+    case ScalarOp::logical_not:
+      return Op::Not;
+    case ScalarOp::shl:
+      return Op::Shl;
+    case ScalarOp::shr:
+      return Op::Shr;
+    case ScalarOp::umulhi:
+      return Op::UMulHi;
     case ScalarOp::constant:
-    case ScalarOp::cast: break;
+    case ScalarOp::cast:
+      break;
   }
   check(false, "scalar operation without an instruction");
   return Op::Add;
@@ -65,8 +102,10 @@ class CostCounter final : public ScalarEmitter {
   int constant(DType, double) override { return 0; }
   int constant_int(DType, int64_t) override { return 0; }
   int apply(ScalarOp op, DType, std::span<const Scalar>) override {
-    if (op != ScalarOp::cast) total += info(kernel_op(op)).expensive ? 10 : 1;
-    else ++total;
+    if (op != ScalarOp::cast)
+      total += info(kernel_op(op)).expensive ? 10 : 1;
+    else
+      ++total;
     return 0;
   }
 };
@@ -75,13 +114,20 @@ class CostCounter final : public ScalarEmitter {
 
 int64_t integer_limit(DType dtype, bool highest) {
   switch (dtype) {
-    case DType::I8: return highest ? 127 : -128;
-    case DType::I16: return highest ? 32767 : -32768;
-    case DType::I32: return highest ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int32_t>::min();
-    case DType::I64: return highest ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
-    case DType::U8: return highest ? 255 : 0;
-    case DType::U32: return highest ? std::numeric_limits<uint32_t>::max() : 0;
-    default: return highest;
+    case DType::I8:
+      return highest ? 127 : -128;
+    case DType::I16:
+      return highest ? 32767 : -32768;
+    case DType::I32:
+      return highest ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int32_t>::min();
+    case DType::I64:
+      return highest ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+    case DType::U8:
+      return highest ? 255 : 0;
+    case DType::U32:
+      return highest ? std::numeric_limits<uint32_t>::max() : 0;
+    default:
+      return highest;
   }
 }
 
@@ -95,7 +141,8 @@ int NodeEmitter::cost(const Node& n) {
 
 Value NodeEmitter::node(const Node& n, const Graph& g, std::span<const Value> in) {
   std::vector<Scalar> operands;
-  for (size_t i = 0; i < in.size(); ++i) operands.push_back({this, in[i].id, g.type(n.in[i]).dtype});
+  for (size_t i = 0; i < in.size(); ++i)
+    operands.push_back({this, in[i].id, g.type(n.in[i]).dtype});
   const Scalar result = n.op->scalar(n, operands);
   return finish(Value{result.id}, n.type().dtype);
 }
@@ -111,7 +158,9 @@ int NodeEmitter::constant(DType dtype, double value) {
   return (is_float(d) ? b_.constant(d, value) : b_.integer(d, static_cast<int64_t>(value))).id;
 }
 
-int NodeEmitter::constant_int(DType dtype, int64_t value) { return b_.integer(value_dtype(dtype), value).id; }
+int NodeEmitter::constant_int(DType dtype, int64_t value) {
+  return b_.integer(value_dtype(dtype), value).id;
+}
 
 int NodeEmitter::apply(ScalarOp op, DType result, std::span<const Scalar> operands) {
   std::vector<Value> in;
@@ -131,7 +180,11 @@ Value NodeEmitter::power(Value base, Value exponent, DType dtype) {
   Value x = b_.cast(base, DType::I64), n = b_.cast(exponent, DType::I64);
   const Value zero = b_.integer(DType::I64, 0), one = b_.integer(DType::I64, 1);
   Value result = one, square = x, left = n;
-  const int bits = dtype == DType::I8 ? 7 : dtype == DType::U8 ? 8 : dtype == DType::I16 ? 15 : dtype == DType::I64 ? 63 : 32;
+  const int bits = dtype == DType::I8    ? 7
+                   : dtype == DType::U8  ? 8
+                   : dtype == DType::I16 ? 15
+                   : dtype == DType::I64 ? 63
+                                         : 32;
   for (int i = 0; i < bits; ++i) {
     result = b_.select(b_.ne(b_.bit_and(left, one), zero), b_.mul(result, square), result);
     square = b_.mul(square, square);
@@ -139,7 +192,8 @@ Value NodeEmitter::power(Value base, Value exponent, DType dtype) {
   }
   const Value minus = b_.integer(DType::I64, -1);
   const Value odd = b_.ne(b_.bit_and(n, one), zero);
-  const Value unit = b_.select(b_.eq(x, one), one, b_.select(b_.eq(x, minus), b_.select(odd, minus, one), zero));
+  const Value unit =
+      b_.select(b_.eq(x, one), one, b_.select(b_.eq(x, minus), b_.select(odd, minus, one), zero));
   return b_.cast(b_.select(b_.lt(n, zero), unit, result), dtype);
 }
 

@@ -15,7 +15,9 @@ class NodeEmitter final : public ScalarEmitter {
   Value node(const Node& n, const Graph& g, std::span<const Value> in);
   Value constant_of(const Tensor& scalar);
   // Rounds an accumulated value to the precision of its dtype.
-  Value finish(Value v, DType dtype) { return dtype == DType::F16 || dtype == DType::BF16 ? b_.round(v, dtype) : v; }
+  Value finish(Value v, DType dtype) {
+    return dtype == DType::F16 || dtype == DType::BF16 ? b_.round(v, dtype) : v;
+  }
   // How much work a node is, in simple operations.
   static int cost(const Node& n);
 

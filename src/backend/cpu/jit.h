@@ -4,9 +4,10 @@
 //   std::vector<KernelFn> fns = jit.compile(kernels);     // in order of `kernels`
 //   fns[0](buffers, sizes, 0, blocks);
 //
-// The code lives as long as the CpuJit. compile() may be called repeatedly, from one thread at a time. No other
-// header of the project shows LLVM. Raises Error (device, "llvm") when LLVM refuses, (user, "vector-bits") for a
-// width this CPU does not have, and (internal) for a kernel that does not verify.
+// The code lives as long as the CpuJit. compile() may be called repeatedly, from one thread at a
+// time. No other header of the project shows LLVM. Raises Error (device, "llvm") when LLVM refuses,
+// (user, "vector-bits") for a width this CPU does not have, and (internal) for a kernel that does
+// not verify.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +22,14 @@ namespace rlx::cpu {
 
 using KernelFn = void (*)(void* const* buffers, const int64_t* sizes, int64_t begin, int64_t end);
 
-// 512 with AVX-512 (F, BW, DQ, VL), 256 with AVX2 and FMA, else 0: this CPU cannot run generated code.
+// 512 with AVX-512 (F, BW, DQ, VL), 256 with AVX2 and FMA, else 0: this CPU cannot run generated
+// code.
 int host_vector_bits();
 std::string host_cpu_name();
 
 struct CpuJitOptions {
-  int vector_bits = 0;        // 256 or 512; 0: the host's widest
-  int compile_threads = 1;    // modules compiled side by side
+  int vector_bits = 0;      // 256 or 512; 0: the host's widest
+  int compile_threads = 1;  // modules compiled side by side
   int kernels_per_module = 16;
   std::string dump_directory;  // not empty: NAME.ll and NAME.s of every module are written there
 };

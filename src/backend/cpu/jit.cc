@@ -1,0 +1,234 @@
+#include "rlx/backend/cpu/jit.h"
+
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/FileSystem.h>
+#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/Transforms/Utils/Cloning.h>
+
+#include <cctype>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "rlx/backend/cpu/llvm_emitter.h"
+#include "rlx/backend/cpu/vector_math.h"
+#include "rlx/base/error.h"
+
+namespace rlx::cpu {
+namespace {
+
+void require(llvm::Error error) {
+  if (error) fail(ErrorKind::device, "llvm", "LLVM: {}", llvm::toString(std::move(error)));
+}
+template <class T>
+T require(llvm::Expected<T> value) {
+  if (!value) fail(ErrorKind::device, "llvm", "LLVM: {}", llvm::toString(value.takeError()));
+  return std::move(*value);
+}
+
+void initialise_llvm() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+}
+
+const llvm::StringMap<bool>& host_features() {
+  static const llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
+  return features;
+}
+
+bool host_has(std::initializer_list<const char*> names) {
+  for (const char* n : names)
+    if (!host_features().lookup(n)) return false;
+  return true;
+}
+
+// The host's features; for 256-bit vectors without any AVX-512, so that a narrow build is what a
+// narrow CPU runs.
+std::string feature_string(int vector_bits) {
+  std::vector<std::string> list;
+  for (const auto& f : host_features()) {
+    bool evex = f.getKey().starts_with("avx512") || f.getKey().starts_with("avx10") ||
+                f.getKey() == "evex512";
+    bool on = f.getValue() && !(evex && vector_bits < 512);
+    list.push_back((on ? "+" : "-") + f.getKey().str());
+  }
+  std::sort(list.begin(), list.end());
+  std::string out;
+  for (const std::string& s : list) out += (out.empty() ? "" : ",") + s;
+  return out;
+}
+
+std::string symbol_for(const codegen::Kernel& kernel, int64_t number) {
+  std::string name = "rlx_" + std::to_string(number) + "_";
+  for (char c : kernel.name) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
+struct Job {
+  std::span<const codegen::Kernel* const> kernels;
+  std::vector<std::string> symbols;
+  llvm::SmallVector<char, 0> object;
+  std::exception_ptr error;
+};
+
+}  // namespace
+
+int host_vector_bits() {
+  if (host_has({"avx512f", "avx512bw", "avx512dq", "avx512vl"})) return 512;
+  return host_has({"avx2", "fma", "f16c"}) ? 256 : 0;
+}
+
+std::string host_cpu_name() { return llvm::sys::getHostCPUName().str(); }
+
+struct CpuJit::Impl {
+  CpuJitOptions options;
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+  std::string triple, cpu, features;
+  int64_t compiled = 0;
+
+  explicit Impl(CpuJitOptions o) : options(std::move(o)) {
+    initialise_llvm();
+    int widest = host_vector_bits();
+    if (options.vector_bits == 0) options.vector_bits = widest;
+    bool known = options.vector_bits == 256 || options.vector_bits == 512;
+    user_check(known && options.vector_bits <= widest, "vector-bits",
+               "vectors of {} bits: this CPU ({}) has {}", options.vector_bits, host_cpu_name(),
+               widest);
+    triple = llvm::sys::getProcessTriple();
+    cpu = host_cpu_name();
+    features = feature_string(options.vector_bits);
+    jit = require(llvm::orc::LLJITBuilder().create());
+    define_symbols();
+  }
+
+  void define_symbols() {
+    llvm::orc::SymbolMap symbols;
+    auto define = [&](const char* name, void* address) {
+      symbols[jit->mangleAndIntern(name)] = {
+          llvm::orc::ExecutorAddr::fromPtr(address),
+          llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+    };
+    for (const MathSymbol& s : math_symbols()) define(s.name, s.address);
+    define("fmodf", reinterpret_cast<void*>(static_cast<float (*)(float, float)>(&::fmodf)));
+    define("fmod", reinterpret_cast<void*>(static_cast<double (*)(double, double)>(&::fmod)));
+    define("memset", reinterpret_cast<void*>(&::memset));
+    define("memcpy", reinterpret_cast<void*>(&::memcpy));
+    require(jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(symbols))));
+  }
+
+  std::unique_ptr<llvm::TargetMachine> target_machine() const {
+    std::string error;
+    const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
+    if (!target) fail(ErrorKind::device, "llvm", "LLVM: {}", error);
+    llvm::TargetOptions o;
+    o.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+    return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
+        triple, cpu, features, o, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+        llvm::CodeGenOptLevel::Less, /*JIT=*/true));
+  }
+
+  void dump(llvm::TargetMachine& machine, const llvm::Module& module,
+            const std::string& name) const {
+    std::error_code code = llvm::sys::fs::create_directories(options.dump_directory);
+    std::string path = options.dump_directory + "/" + name;
+    if (!code) {
+      llvm::raw_fd_ostream ir(path + ".ll", code);
+      if (!code) module.print(ir, nullptr);
+    }
+    if (!code) {
+      llvm::raw_fd_ostream assembly(path + ".s", code);
+      std::unique_ptr<llvm::Module> copy = llvm::CloneModule(module);
+      if (!code) generate(machine, *copy, assembly, llvm::CodeGenFileType::AssemblyFile);
+    }
+    user_check(!code, "dump-directory", "cannot write {}: {}", path, code.message());
+  }
+
+  static void generate(llvm::TargetMachine& machine, llvm::Module& module,
+                       llvm::raw_pwrite_stream& out, llvm::CodeGenFileType type) {
+    llvm::legacy::PassManager passes;
+    if (machine.addPassesToEmitFile(passes, out, nullptr, type, /*DisableVerify=*/true))
+      fail(ErrorKind::device, "llvm", "LLVM: this target cannot emit code");
+    passes.run(module);
+  }
+
+  void compile(Job& job) const {
+    std::unique_ptr<llvm::TargetMachine> machine = target_machine();
+    llvm::LLVMContext context;
+    llvm::Module module(job.symbols.front(), context);
+    module.setTargetTriple(triple);
+    module.setDataLayout(machine->createDataLayout());
+    for (size_t i = 0; i < job.kernels.size(); ++i)
+      emit_kernel(*job.kernels[i], module, job.symbols[i], {options.vector_bits});
+    std::string text;
+    llvm::raw_string_ostream problem(text);
+    check(!llvm::verifyModule(module, &problem), "emitter made invalid IR: {}", problem.str());
+    if (!options.dump_directory.empty()) dump(*machine, module, job.symbols.front());
+    llvm::raw_svector_ostream out(job.object);
+    generate(*machine, module, out, llvm::CodeGenFileType::ObjectFile);
+  }
+
+  // Runs all jobs, `threads` at a time; the first job's error (in order) is thrown.
+  void compile_all(std::vector<Job>& jobs) const {
+    int threads =
+        std::min<int>(std::max(options.compile_threads, 1), static_cast<int>(jobs.size()));
+    auto work = [&](int first) {
+      for (size_t i = first; i < jobs.size(); i += threads) {
+        try {
+          compile(jobs[i]);
+        } catch (...) {
+          jobs[i].error = std::current_exception();
+        }
+      }
+    };
+    std::vector<std::jthread> helpers;
+    for (int t = 1; t < threads; ++t) helpers.emplace_back(work, t);
+    work(0);
+    helpers.clear();
+    for (Job& j : jobs)
+      if (j.error) std::rethrow_exception(j.error);
+  }
+
+  std::vector<KernelFn> compile(std::span<const codegen::Kernel* const> kernels) {
+    for (const codegen::Kernel* k : kernels) codegen::verify(*k);
+    size_t per_module = std::max(options.kernels_per_module, 1);
+    std::vector<Job> jobs;
+    for (size_t i = 0; i < kernels.size(); i += per_module) {
+      Job& job = jobs.emplace_back();
+      job.kernels = kernels.subspan(i, std::min(per_module, kernels.size() - i));
+      for (const codegen::Kernel* k : job.kernels)
+        job.symbols.push_back(symbol_for(*k, compiled++));
+    }
+    compile_all(jobs);
+    std::vector<KernelFn> out;
+    for (Job& j : jobs)
+      require(jit->addObjectFile(std::make_unique<llvm::SmallVectorMemoryBuffer>(
+          std::move(j.object), j.symbols[0], false)));
+    for (const Job& j : jobs)
+      for (const std::string& s : j.symbols)
+        out.push_back(require(jit->lookup(s)).toPtr<KernelFn>());
+    return out;
+  }
+};
+
+CpuJit::CpuJit(CpuJitOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+CpuJit::~CpuJit() = default;
+CpuJit::CpuJit(CpuJit&&) noexcept = default;
+CpuJit& CpuJit::operator=(CpuJit&&) noexcept = default;
+
+std::vector<KernelFn> CpuJit::compile(std::span<const codegen::Kernel* const> kernels) {
+  return impl_->compile(kernels);
+}
+int CpuJit::vector_bits() const { return impl_->options.vector_bits; }
+
+}  // namespace rlx::cpu

@@ -1,0 +1,207 @@
+#include "rlx/codegen/kernel.h"
+
+#include <algorithm>
+
+#include "rlx/base/error.h"
+#include "rlx/base/hash.h"
+
+namespace rlx::codegen {
+namespace {
+
+constexpr DTypeSet kValueFloats{DType::F32, DType::F64};
+constexpr DTypeSet kValueNumbers = kValueFloats | kInts;
+constexpr DTypeSet kValues = kValueNumbers | kBools;
+constexpr DTypeSet kBits = kInts | kBools;
+
+using enum OpForm;
+constexpr OpInfo kOps[] = {
+    {Op::Const, "const", Structure, 0, kValues},
+    {Op::SizeValue, "size", Structure, 0, {}},
+    {Op::Loop, "loop", Structure, 0, {}},
+    {Op::Carry, "carry", Structure, 1, kValues},
+    {Op::Update, "update", Structure, 2, kValues},
+    {Op::End, "end", Structure, 1, {}},
+    {Op::Result, "result", Structure, 1, kValues},
+    {Op::Load, "load", Memory, 0, {}},
+    {Op::Store, "store", Memory, 1, kValues},
+    {Op::CheckIndex, "check_index", Memory, 1, {DType::I64}},
+    {Op::Add, "add", Arithmetic, 2, kValueNumbers},
+    {Op::Sub, "sub", Arithmetic, 2, kValueNumbers},
+    {Op::Mul, "mul", Arithmetic, 2, kValueNumbers},
+    {Op::Div, "div", Arithmetic, 2, kValueNumbers, true},
+    {Op::Rem, "rem", Arithmetic, 2, kValueNumbers, true},
+    {Op::Min, "min", Arithmetic, 2, kValues},
+    {Op::Max, "max", Arithmetic, 2, kValues},
+    {Op::Pow, "pow", Arithmetic, 2, kValueFloats, true},
+    {Op::UMulHi, "umulhi", Arithmetic, 2, {DType::U32}},
+    {Op::Fma, "fma", Arithmetic, 3, kValueFloats},
+    {Op::Neg, "neg", Arithmetic, 1, kValueNumbers},
+    {Op::Abs, "abs", Arithmetic, 1, kValueNumbers},
+    {Op::Sqrt, "sqrt", Arithmetic, 1, kValueFloats, true},
+    {Op::Exp, "exp", Arithmetic, 1, kValueFloats, true},
+    {Op::Log, "log", Arithmetic, 1, kValueFloats, true},
+    {Op::Tanh, "tanh", Arithmetic, 1, kValueFloats, true},
+    {Op::Erf, "erf", Arithmetic, 1, kValueFloats, true},
+    {Op::Sin, "sin", Arithmetic, 1, kValueFloats, true},
+    {Op::Cos, "cos", Arithmetic, 1, kValueFloats, true},
+    {Op::Floor, "floor", Arithmetic, 1, kValueFloats},
+    {Op::Ceil, "ceil", Arithmetic, 1, kValueFloats},
+    {Op::Trunc, "trunc", Arithmetic, 1, kValueFloats},
+    {Op::Rint, "rint", Arithmetic, 1, kValueFloats},
+    {Op::And, "and", Arithmetic, 2, kBits},
+    {Op::Or, "or", Arithmetic, 2, kBits},
+    {Op::Xor, "xor", Arithmetic, 2, kBits},
+    {Op::Shl, "shl", Arithmetic, 2, kInts},
+    {Op::Shr, "shr", Arithmetic, 2, kInts},
+    {Op::Not, "not", Arithmetic, 1, kBits},
+    {Op::Eq, "eq", Compare, 2, kValues},
+    {Op::Ne, "ne", Compare, 2, kValues},
+    {Op::Lt, "lt", Compare, 2, kValues},
+    {Op::Le, "le", Compare, 2, kValues},
+    {Op::Gt, "gt", Compare, 2, kValues},
+    {Op::Ge, "ge", Compare, 2, kValues},
+    {Op::Select, "select", Choice, 3, kValues},
+    {Op::Cast, "cast", Convert, 1, kValues},
+    {Op::Round, "round", Convert, 1, kValueFloats},
+};
+constexpr int kOpCount = static_cast<int>(std::size(kOps));
+static_assert([] {
+  for (int i = 0; i < kOpCount; ++i)
+    if (static_cast<int>(kOps[i].op) != i) return false;
+  return kOpCount == static_cast<int>(Op::Round) + 1;
+}());
+
+}  // namespace
+
+const OpInfo& info(Op op) { return kOps[static_cast<size_t>(op)]; }
+int op_count() { return kOpCount; }
+
+bool same_structure(const Kernel& a, const Kernel& b) {
+  return a.parameters == b.parameters && a.sizes == b.sizes && a.buffers == b.buffers &&
+         a.body == b.body;
+}
+
+uint64_t structural_hash(const Kernel& kernel) {
+  uint64_t h = mix(kernel.parameters, kernel.sizes);
+  auto add = [&](auto v) { h = mix(h, static_cast<uint64_t>(v)); };
+  auto add_size = [&](Size s) { add(s.scale), add(s.argument); };
+  for (const BufferDecl& b : kernel.buffers) {
+    add(b.dtype), add(b.access), add(b.length), add(b.slot);
+  }
+  for (const Instr& i : kernel.body) {
+    add(i.op), add(i.dtype), add(i.memory), add(i.kind), add(i.combine), add(i.bits);
+    for (Value v : i.args) add(v.id);
+    add(i.buffer.id);
+    add_size(i.extent.total), add(i.extent.tile), add(i.extent.outer.id);
+    for (const Term& t : i.address) add_size(t.stride), add(t.index.id);
+  }
+  return h;
+}
+
+// ---- Hoisting
+// -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Moves instructions by choosing for each the loop it ends up in (-1: outside all), then re-emits
+// the body: what leaves a loop is placed directly before that loop, in the old order.
+class Hoister {
+ public:
+  explicit Hoister(const Kernel& kernel) : k_(kernel), n_(static_cast<int>(kernel.body.size())) {
+    home_.resize(n_), parent_.assign(n_, -1), written_.assign(k_.buffers.size(), false);
+    for (const Instr& i : k_.body)
+      if (i.op == Op::Store) written_[i.buffer.id] = true;
+  }
+
+  Kernel run() {
+    int open = -1;
+    std::vector<int> loop_of(n_);
+    for (int i = 0; i < n_; ++i) {
+      const Instr& in = k_.body[i];
+      if (in.op == Op::End) open = parent_[open];
+      loop_of[i] = open;
+      home_[i] = open;
+      if (movable(in)) home_[i] = outermost_home(in, open);
+      if (in.op == Op::Loop) parent_[i] = open, open = i;
+    }
+    // before_[l]: what moves to directly before loop l.
+    before_.resize(n_);
+    std::vector<bool> moved(n_, false);
+    for (int i = 0; i < n_; ++i) {
+      if (home_[i] == loop_of[i]) continue;
+      int l = loop_of[i];
+      while (parent_[l] != home_[i]) l = parent_[l];
+      before_[l].push_back(i);
+      moved[i] = true;
+    }
+    Kernel out = k_;
+    out.body.clear();
+    renamed_.assign(n_, Value{});
+    for (int i = 0; i < n_; ++i) {
+      if (moved[i]) continue;
+      for (int j : before_[i]) emit(out, j);
+      emit(out, i);
+    }
+    return out;
+  }
+
+ private:
+  bool movable(const Instr& in) const {
+    if (in.op == Op::Load) return !written_[in.buffer.id];
+    if (in.op == Op::Const || in.op == Op::SizeValue) return true;
+    OpForm form = info(in.op).form;
+    return form != Structure && form != Memory;
+  }
+
+  // The loop whose body the instruction must stay in: climb while no operand lives in the loop.
+  int outermost_home(const Instr& in, int loop) const {
+    while (loop >= 0) {
+      if (in.op == Op::Load && !surely_runs(k_.body[loop])) break;
+      bool depends = false;
+      for (Value v : in.args) depends |= v && lives_in(v.id, loop);
+      for (const Term& t : in.address) depends |= t.index && lives_in(t.index.id, loop);
+      if (depends) break;
+      loop = parent_[loop];
+    }
+    return loop;
+  }
+
+  // Whether value v is the index of `loop` or is computed in its body.
+  bool lives_in(int v, int loop) const {
+    if (v == loop) return true;
+    for (int l = home_[v]; l >= 0; l = parent_[l])
+      if (l == loop) return true;
+    return false;
+  }
+
+  static bool surely_runs(const Instr& loop) {
+    if (loop.kind == LoopKind::Block || loop.extent.tile > 0) return true;
+    return loop.extent.total.is_constant() && loop.extent.total.scale > 0;
+  }
+
+  void emit(Kernel& out, int i) {
+    Instr in = k_.body[i];
+    auto rename = [&](Value& v) {
+      if (v) v = renamed_[v.id];
+    };
+    for (Value& v : in.args) rename(v);
+    rename(in.extent.outer);
+    for (Term& t : in.address) rename(t.index);
+    renamed_[i] = Value{static_cast<int32_t>(out.body.size())};
+    out.body.push_back(std::move(in));
+  }
+
+  const Kernel& k_;
+  int n_;
+  std::vector<int> home_;    // per instruction: the loop whose body it belongs in
+  std::vector<int> parent_;  // per loop: the enclosing one
+  std::vector<bool> written_;
+  std::vector<std::vector<int>> before_;
+  std::vector<Value> renamed_;
+};
+
+}  // namespace
+
+Kernel hoist_invariants(const Kernel& kernel) { return Hoister(kernel).run(); }
+
+}  // namespace rlx::codegen

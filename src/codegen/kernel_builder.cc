@@ -1,0 +1,185 @@
+#include "rlx/codegen/kernel_builder.h"
+
+#include <bit>
+#include <cmath>
+
+#include "rlx/base/error.h"
+
+namespace rlx::codegen {
+
+KernelBuilder::KernelBuilder(std::string name) { kernel_.name = std::move(name); }
+
+Buffer KernelBuilder::parameter(DType dtype, Access access) {
+  check(access != Access::Scratch, "{}: a scratch buffer is not a parameter", kernel_.name);
+  kernel_.buffers.push_back({dtype, access, 0, kernel_.parameters++});
+  return Buffer{static_cast<int32_t>(kernel_.buffers.size()) - 1};
+}
+
+Buffer KernelBuilder::scratch(DType dtype, int64_t length) {
+  kernel_.buffers.push_back({dtype, Access::Scratch, length, -1});
+  return Buffer{static_cast<int32_t>(kernel_.buffers.size()) - 1};
+}
+
+Value KernelBuilder::push(Instr instr) {
+  kernel_.body.push_back(std::move(instr));
+  return Value{static_cast<int32_t>(kernel_.body.size()) - 1};
+}
+
+Value KernelBuilder::constant(DType dtype, double value) {
+  if (dtype == DType::F16 || dtype == DType::BF16) {
+    uint16_t half = dtype == DType::F16 ? double_to_f16(value) : double_to_bf16(value);
+    value = dtype == DType::F16 ? f16_to_float(half) : bf16_to_float(half);
+    dtype = DType::F32;
+  }
+  if (!is_float(dtype)) {
+    check(value == std::trunc(value) && std::abs(value) < 0x1p63, "{}: {} is no {} constant",
+          kernel_.name, value, dtype);
+    return integer(dtype, static_cast<int64_t>(value));
+  }
+  Instr in{.op = Op::Const, .dtype = dtype};
+  in.bits = dtype == DType::F64 ? std::bit_cast<uint64_t>(value)
+                                : std::bit_cast<uint32_t>(static_cast<float>(value));
+  return push(in);
+}
+
+Value KernelBuilder::integer(DType dtype, int64_t value) {
+  if (is_float(dtype)) return constant(dtype, static_cast<double>(value));
+  check(!is_complex(dtype), "{}: no complex constants", kernel_.name);
+  Instr in{.op = Op::Const, .dtype = dtype};
+  int bits = 8 * size_of(dtype);
+  in.bits = static_cast<uint64_t>(value);
+  if (is_bool(dtype)) in.bits = value != 0;
+  if (bits < 64) in.bits &= (uint64_t{1} << bits) - 1;
+  return push(in);
+}
+
+Value KernelBuilder::size_value(Size size) {
+  if (size.is_constant()) return integer(DType::I64, size.scale);
+  Instr in{.op = Op::SizeValue};
+  in.extent = size;
+  return push(in);
+}
+
+Value KernelBuilder::begin_loop(LoopKind kind, Extent extent) {
+  Instr in{.op = Op::Loop};
+  in.kind = kind;
+  in.extent = extent;
+  open_loops_.push_back(push(in));
+  return open_loops_.back();
+}
+
+Value KernelBuilder::carry(Combine combine, Value init) {
+  Instr in{.op = Op::Carry, .dtype = dtype(init)};
+  in.combine = combine;
+  in.args[0] = init;
+  return push(in);
+}
+
+void KernelBuilder::update(Value carry, Value value) {
+  Instr in{.op = Op::Update};
+  in.args = {carry, value, Value{}};
+  push(in);
+}
+
+void KernelBuilder::update_fma(Value carry, Value a, Value b) {
+  Instr in{.op = Op::Update};
+  in.args = {carry, a, b};
+  push(in);
+}
+
+void KernelBuilder::end_loop() {
+  check(!open_loops_.empty(), "{}: end of a loop that was not begun", kernel_.name);
+  Instr in{.op = Op::End};
+  in.args[0] = open_loops_.back();
+  push(in);
+  open_loops_.pop_back();
+}
+
+Value KernelBuilder::result(Value carry) {
+  Instr in{.op = Op::Result, .dtype = dtype(carry)};
+  in.args[0] = carry;
+  return push(in);
+}
+
+Value KernelBuilder::load(Buffer buffer, Address address) {
+  Instr in{.op = Op::Load, .dtype = value_dtype(kernel_[buffer].dtype)};
+  in.buffer = buffer;
+  in.address = std::move(address);
+  return push(in);
+}
+
+void KernelBuilder::store(Buffer buffer, Address address, Value value) {
+  Instr in{.op = Op::Store};
+  in.buffer = buffer;
+  in.address = std::move(address);
+  in.args[0] = value;
+  push(in);
+}
+
+Value KernelBuilder::check_index(Value index, Size extent, Buffer flag, uint32_t code) {
+  Instr in{.op = Op::CheckIndex, .dtype = DType::I64};
+  in.args[0] = index;
+  in.extent = extent;
+  in.buffer = flag;
+  in.bits = code;
+  return push(in);
+}
+
+Value KernelBuilder::apply(Op op, std::span<const Value> args) {
+  const OpInfo& row = info(op);
+  check(row.form == OpForm::Arithmetic || row.form == OpForm::Compare || row.form == OpForm::Choice,
+        "{}: {} is not an arithmetic operation", kernel_.name, row.name);
+  check(static_cast<int>(args.size()) == row.arity, "{}: {} takes {} operands, not {}",
+        kernel_.name, row.name, row.arity, args.size());
+  Instr in{.op = op};
+  for (size_t i = 0; i < args.size(); ++i) in.args[i] = args[i];
+  DType last = dtype(args.back());
+  in.dtype = row.form == OpForm::Compare ? DType::Bool : last;
+  for (size_t i = op == Op::Select; i < args.size(); ++i)
+    check(dtype(args[i]) == last, "{}: {} of {} and {}", kernel_.name, row.name, dtype(args[i]),
+          last);
+  check(row.operands.has(last), "{}: {} does not take {}", kernel_.name, row.name, last);
+  return push(in);
+}
+
+Value KernelBuilder::cast(Value x, DType to) {
+  check(!is_complex(to), "{}: no cast to {}", kernel_.name, to);
+  if (to == DType::F16 || to == DType::BF16) {
+    return round(is_float(dtype(x)) ? x : cast(x, DType::F32), to);
+  }
+  if (dtype(x) == to) return x;
+  Instr in{.op = Op::Cast, .dtype = to};
+  in.args[0] = x;
+  return push(in);
+}
+
+Value KernelBuilder::round(Value x, DType precision) {
+  Instr in{.op = Op::Round, .dtype = DType::F32, .memory = precision};
+  in.args[0] = x;
+  return push(in);
+}
+
+std::vector<Value> KernelBuilder::unflatten(Value index, std::span<const Size> dims) {
+  std::vector<Value> coordinates(dims.size());
+  for (size_t i = dims.size(); i-- > 1;) {
+    if (dims[i].is(1)) {
+      coordinates[i] = integer(DType::I64, 0);
+      continue;
+    }
+    Value n = size_value(dims[i]);
+    Value rest = div(index, n);
+    coordinates[i] = sub(index, mul(rest, n));
+    index = rest;
+  }
+  if (!dims.empty()) coordinates[0] = index;
+  return coordinates;
+}
+
+Kernel KernelBuilder::finish() {
+  check(open_loops_.empty(), "{}: {} loops are still open", kernel_.name, open_loops_.size());
+  Kernel kernel = hoist_invariants(kernel_);
+  verify(kernel);
+  return kernel;
+}
+
+}  // namespace rlx::codegen

@@ -1,0 +1,374 @@
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "rlx/base/error.h"
+#include "rlx/codegen/kernel.h"
+
+namespace rlx::codegen {
+namespace {
+
+// Calls f with a value-initialised object of the C type of a value dtype.
+template <class F>
+auto with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::F32:
+      return f(float{});
+    case DType::F64:
+      return f(double{});
+    case DType::I8:
+      return f(int8_t{});
+    case DType::I16:
+      return f(int16_t{});
+    case DType::I32:
+      return f(int32_t{});
+    case DType::I64:
+      return f(int64_t{});
+    case DType::U8:
+      return f(uint8_t{});
+    case DType::U32:
+      return f(uint32_t{});
+    case DType::Bool:
+      return f(bool{});
+    default:
+      break;
+  }
+  fail(ErrorKind::internal, "internal", "no values of {}", dtype);
+}
+
+template <class T>
+T unpack(uint64_t bits) {
+  T v;
+  std::memcpy(&v, &bits, sizeof(T));
+  return v;
+}
+template <class T>
+uint64_t pack(T v) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &v, sizeof(T));
+  return bits;
+}
+
+template <class T>
+T float_op(Op op, T a, T b, T c) {
+  using Wide = std::conditional_t<std::is_same_v<T, float>, double, long double>;
+  Wide w = a;
+  switch (op) {
+    case Op::Add:
+      return a + b;
+    case Op::Sub:
+      return a - b;
+    case Op::Mul:
+      return a * b;
+    case Op::Div:
+      return a / b;
+    case Op::Rem:
+      return std::fmod(a, b);
+    case Op::Pow:
+      return static_cast<T>(std::pow(w, static_cast<Wide>(b)));
+    case Op::Fma:
+      return std::fma(a, b, c);
+    case Op::Neg:
+      return -a;
+    case Op::Abs:
+      return std::abs(a);
+    case Op::Sqrt:
+      return std::sqrt(a);
+    case Op::Exp:
+      return static_cast<T>(std::exp(w));
+    case Op::Log:
+      return static_cast<T>(std::log(w));
+    case Op::Tanh:
+      return static_cast<T>(std::tanh(w));
+    case Op::Erf:
+      return static_cast<T>(std::erf(w));
+    case Op::Sin:
+      return static_cast<T>(std::sin(w));
+    case Op::Cos:
+      return static_cast<T>(std::cos(w));
+    case Op::Floor:
+      return std::floor(a);
+    case Op::Ceil:
+      return std::ceil(a);
+    case Op::Trunc:
+      return std::trunc(a);
+    case Op::Rint:
+      return std::rint(a);
+    default:
+      fail(ErrorKind::internal, "internal", "{} of floats", info(op).name);
+  }
+}
+
+template <class T>
+T shift(Op op, T a, T b) {
+  constexpr int width = 8 * sizeof(T);
+  bool whole = b < T{0} || static_cast<uint64_t>(b) >= width;
+  if (op == Op::Shl)
+    return whole ? T{0} : static_cast<T>(static_cast<uint64_t>(static_cast<int64_t>(a)) << b);
+  return static_cast<T>(static_cast<int64_t>(a) >> (whole ? 63 : static_cast<int>(b)));
+}
+
+template <class T>
+T int_op(Op op, T a, T b) {
+  uint64_t x = static_cast<uint64_t>(static_cast<int64_t>(a));
+  uint64_t y = static_cast<uint64_t>(static_cast<int64_t>(b));
+  switch (op) {
+    case Op::Add:
+      return static_cast<T>(x + y);
+    case Op::Sub:
+      return static_cast<T>(x - y);
+    case Op::Mul:
+      return static_cast<T>(x * y);
+    case Op::Div:
+      if (b == 0) return 0;
+      return y == ~uint64_t{0} && std::is_signed_v<T> ? static_cast<T>(0 - x)
+                                                      : static_cast<T>(a / b);
+    case Op::Rem:
+      if (b == 0 || (y == ~uint64_t{0} && std::is_signed_v<T>)) return 0;
+      return static_cast<T>(a % b);
+    case Op::UMulHi:
+      return static_cast<T>((x & 0xffffffffu) * (y & 0xffffffffu) >> 32);
+    case Op::Neg:
+      return static_cast<T>(0 - x);
+    case Op::Abs:
+      return a < 0 ? static_cast<T>(0 - x) : a;
+    case Op::Shl:
+    case Op::Shr:
+      return shift(op, a, b);
+    default:
+      fail(ErrorKind::internal, "internal", "{} of integers", info(op).name);
+  }
+}
+
+template <class T>
+uint64_t arithmetic(Op op, T a, T b, T c) {
+  bool nan = a != a;
+  switch (op) {
+    case Op::Max:
+      return pack(a > b || nan ? a : b);
+    case Op::Min:
+      return pack(a < b || nan ? a : b);
+    case Op::Eq:
+      return a == b;
+    case Op::Ne:
+      return a != b;
+    case Op::Lt:
+      return a < b;
+    case Op::Le:
+      return a <= b;
+    case Op::Gt:
+      return a > b;
+    case Op::Ge:
+      return a >= b;
+    default:
+      break;
+  }
+  if constexpr (std::is_floating_point_v<T>) {
+    return pack(float_op(op, a, b, c));
+  } else {
+    if (op == Op::And) return pack<T>(a & b);
+    if (op == Op::Or) return pack<T>(a | b);
+    if (op == Op::Xor) return pack<T>(a ^ b);
+    if constexpr (std::is_same_v<T, bool>) {
+      if (op == Op::Not) return pack(!a);
+      fail(ErrorKind::internal, "internal", "{} of bools", info(op).name);
+    } else {
+      return op == Op::Not ? pack<T>(~a) : pack(int_op(op, a, b));
+    }
+  }
+}
+
+template <class To, class From>
+To convert(From x) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return x != From{0};
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    if (x != x) return 0;
+    // The bounds are powers of two (or zero), so exact in From: max + 1 for the upper one.
+    From low = static_cast<From>(std::numeric_limits<To>::min());
+    From high = std::ldexp(From{1}, std::numeric_limits<To>::digits);
+    if (x <= low) return std::numeric_limits<To>::min();
+    return x >= high ? std::numeric_limits<To>::max() : static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+float round_to(DType memory, double x) {
+  return memory == DType::F16 ? f16_to_float(double_to_f16(x)) : bf16_to_float(double_to_bf16(x));
+}
+
+class Interpreter {
+ public:
+  Interpreter(const Kernel& kernel, void* const* buffers, const int64_t* sizes, int64_t begin,
+              int64_t end)
+      : k_(kernel),
+        sizes_(sizes),
+        begin_(begin),
+        end_(end),
+        values_(kernel.body.size()),
+        next_(kernel.body.size()),
+        end_of_(kernel.body.size()) {
+    for (size_t i = 0; i < k_.body.size(); ++i)
+      if (k_.body[i].op == Op::End) end_of_[k_.body[i].args[0].id] = static_cast<int>(i);
+    scratch_.resize(k_.buffers.size());
+    for (size_t i = 0; i < k_.buffers.size(); ++i) {
+      const BufferDecl& b = k_.buffers[i];
+      if (b.access == Access::Scratch) scratch_[i].resize(b.length * size_of(b.dtype));
+      base_.push_back(b.access == Access::Scratch ? scratch_[i].data()
+                                                  : static_cast<uint8_t*>(buffers[b.slot]));
+    }
+  }
+
+  void run(int from, int to) {
+    for (int i = from; i < to; ++i) {
+      if (k_.body[i].op == Op::Loop) {
+        loop(i);
+        i = end_of_[i];
+      } else {
+        step(i);
+      }
+    }
+  }
+
+ private:
+  int64_t size(Size s) const { return s.is_constant() ? s.scale : s.scale * sizes_[s.argument]; }
+  int64_t index(Value v) const { return unpack<int64_t>(values_[v.id]); }
+
+  int64_t extent(const Extent& e) const {
+    int64_t n = size(e.total);
+    return e.tile == 0 ? n : std::min(e.tile, n - e.tile * index(e.outer));
+  }
+
+  int64_t offset(const Instr& in) const {
+    int64_t at = 0;
+    for (const Term& t : in.address) at += size(t.stride) * (t.index ? index(t.index) : 1);
+    return at;
+  }
+
+  void loop(int at) {
+    const Instr& in = k_.body[at];
+    bool block = in.kind == LoopKind::Block;
+    int body = at + 1;
+    for (; k_.body[body].op == Op::Carry; ++body) values_[body] = values_[k_.body[body].args[0].id];
+    int64_t last = block ? end_ : extent(in.extent);
+    for (int64_t i = block ? begin_ : 0; i < last; ++i) {
+      if (block)
+        for (auto& s : scratch_) std::fill(s.begin(), s.end(), 0xa5);
+      values_[at] = pack(i);
+      for (int c = at + 1; c < body; ++c) next_[c] = values_[c];
+      run(body, end_of_[at]);
+      for (int c = at + 1; c < body; ++c) values_[c] = next_[c];
+    }
+  }
+
+  void update(const Instr& in) {
+    const Instr& carry = k_[in.args[0]];
+    uint64_t old = values_[in.args[0].id], x = values_[in.args[1].id];
+    static constexpr Op kOps[] = {Op::Const, Op::Add, Op::Mul, Op::Max, Op::Min, Op::And, Op::Or};
+    if (carry.combine != Combine::None) {
+      x = with_type(carry.dtype, [&](auto t) {
+        using T = decltype(t);
+        Op op = kOps[static_cast<int>(carry.combine)];
+        if (in.args[2])
+          return arithmetic<T>(Op::Fma, unpack<T>(x), unpack<T>(values_[in.args[2].id]),
+                               unpack<T>(old));
+        return arithmetic<T>(op, unpack<T>(old), unpack<T>(x), T{});
+      });
+    }
+    next_[in.args[0].id] = x;
+  }
+
+  uint64_t load(const Instr& in) const {
+    DType memory = k_[in.buffer].dtype;
+    int bytes = memory == DType::C64 ? 4 : size_of(memory);
+    uint64_t bits = 0;
+    std::memcpy(&bits, base_[in.buffer.id] + offset(in) * bytes, bytes);
+    if (memory == DType::F16) return pack(f16_to_float(static_cast<uint16_t>(bits)));
+    if (memory == DType::BF16) return pack(bf16_to_float(static_cast<uint16_t>(bits)));
+    return memory == DType::Bool ? bits != 0 : bits;
+  }
+
+  void store(const Instr& in) {
+    DType memory = k_[in.buffer].dtype;
+    int bytes = memory == DType::C64 ? 4 : size_of(memory);
+    uint64_t bits = values_[in.args[0].id];
+    if (memory == DType::F16) bits = float_to_f16(unpack<float>(bits));
+    if (memory == DType::BF16) bits = float_to_bf16(unpack<float>(bits));
+    std::memcpy(base_[in.buffer.id] + offset(in) * bytes, &bits, bytes);
+  }
+
+  uint64_t check_index(const Instr& in) {
+    int64_t i = index(in.args[0]), n = size(in.extent.total);
+    uint32_t code = static_cast<uint32_t>(in.bits);
+    if (i < 0 || i >= n) std::memcpy(base_[in.buffer.id], &code, sizeof(code));
+    return pack<int64_t>(std::max<int64_t>(0, std::min(i, n - 1)));
+  }
+
+  void step(int at) {
+    const Instr& in = k_.body[at];
+    auto arg = [&](int i) { return in.args[i] ? values_[in.args[i].id] : 0; };
+    uint64_t& out = values_[at];
+    switch (in.op) {
+      case Op::Const:
+        out = in.bits;
+        break;
+      case Op::SizeValue:
+        out = pack(size(in.extent.total));
+        break;
+      case Op::Update:
+        update(in);
+        break;
+      case Op::Result:
+        out = values_[in.args[0].id];
+        break;
+      case Op::Load:
+        out = load(in);
+        break;
+      case Op::Store:
+        store(in);
+        break;
+      case Op::CheckIndex:
+        out = check_index(in);
+        break;
+      case Op::Select:
+        out = arg(0) ? arg(1) : arg(2);
+        break;
+      case Op::Cast:
+        out = with_type(k_[in.args[0]].dtype, [&](auto from) {
+          return with_type(in.dtype, [&](auto to) {
+            return pack(convert<decltype(to)>(unpack<decltype(from)>(arg(0))));
+          });
+        });
+        break;
+      case Op::Round:
+        out = pack(round_to(in.memory, k_[in.args[0]].dtype == DType::F64 ? unpack<double>(arg(0))
+                                                                          : unpack<float>(arg(0))));
+        break;
+      default:
+        out = with_type(k_[in.args[0]].dtype, [&](auto t) {
+          using T = decltype(t);
+          return arithmetic<T>(in.op, unpack<T>(arg(0)), unpack<T>(arg(1)), unpack<T>(arg(2)));
+        });
+    }
+  }
+
+  const Kernel& k_;
+  const int64_t* sizes_;
+  int64_t begin_, end_;
+  std::vector<uint64_t> values_, next_;
+  std::vector<int> end_of_;
+  std::vector<std::vector<uint8_t>> scratch_;
+  std::vector<uint8_t*> base_;
+};
+
+}  // namespace
+
+void interpret(const Kernel& kernel, void* const* buffers, const int64_t* sizes, int64_t begin,
+               int64_t end) {
+  Interpreter(kernel, buffers, sizes, begin, end).run(0, static_cast<int>(kernel.body.size()));
+}
+
+}  // namespace rlx::codegen
