@@ -55,6 +55,17 @@ void count_work(const Program& p, CompileInfo& info) {
   }
 }
 
+void map_params(Compiled& c) {
+  const auto params = c.signature.params();
+  c.param_updated.assign(params.size(), false);
+  auto name_of = [](const Graph& g, Value v) { return g.node(v).get<LeafAttrs>().name; };
+  for (Value v : c.program.graph.params())
+    for (size_t k = 0; k < params.size(); ++k)
+      if (name_of(c.signature, params[k]) == name_of(c.program.graph, v)) c.param_of.push_back(k);
+  check(c.param_of.size() == c.program.param_buffers.size(), "a pass lost or invented a parameter");
+  for (size_t k = 0; k < c.param_of.size(); ++k) c.param_updated[c.param_of[k]] = c.program.param_updated[k];
+}
+
 class CpuBackend final : public Backend {
  public:
   std::string_view name() const override { return "cpu"; }
@@ -85,6 +96,7 @@ class CpuBackend final : public Backend {
     Graph fused = fuse_all(optimised, &report);
 
     compiled->program = lower(fused, target);
+    map_params(*compiled);
     const auto codegen_start = std::chrono::steady_clock::now();
     target.finish();
     compiled->jit = target.jit();
@@ -98,7 +110,7 @@ class CpuBackend final : public Backend {
     info.unshared_bytes = compiled->program.unshared_bytes;
     info.planned_bytes = compiled->program.arena_bytes + compiled->program.scratch_bytes * compiled->threads;
     for (const View& v : compiled->program.outputs) info.planned_bytes += v.type().bytes();
-    for (int32_t b : compiled->program.param_buffers) info.param_bytes += compiled->program.buffers[static_cast<size_t>(b)].bytes;
+    for (Value v : compiled->signature.params()) info.param_bytes += compiled->signature.type(v).bytes();
     info.fusion_report = report.to_string();
     info.plan = to_string(compiled->program);
     if (!options.dump_dir.empty()) {

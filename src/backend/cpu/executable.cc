@@ -80,14 +80,14 @@ class CpuExecutable final : public Executable {
         scratch_(c_->program.scratch_bytes * c_->threads),
         frame_(c_->program),
         times_(c_->program.steps.size(), 0) {
-    for (int32_t b : c_->program.param_buffers) {
-      params_.push_back(std::make_shared<Memory>(c_->program.buffers[static_cast<size_t>(b)].bytes));
+    for (Value v : c_->signature.params()) {
+      params_.push_back(std::make_shared<Memory>(c_->signature.type(v).bytes()));
       std::memset(params_.back()->data(), 0, params_.back()->bytes());
     }
   }
   CpuExecutable(const CpuExecutable& o) : CpuExecutable(o.c_) {
     for (size_t i = 0; i < params_.size(); ++i)
-      params_[i] = c_->program.param_updated[i] ? std::make_shared<Memory>(*o.params_[i]) : o.params_[i];
+      params_[i] = c_->param_updated[i] ? std::make_shared<Memory>(*o.params_[i]) : o.params_[i];
   }
 
   const Graph& signature() const override { return c_->signature; }
@@ -125,7 +125,7 @@ class CpuExecutable final : public Executable {
         case Place::arena: f.base[b] = arena + buffer.offset; break;
         case Place::input: f.base[b] = static_cast<std::byte*>(const_cast<void*>(inputs[k])); break;
         case Place::output: f.base[b] = static_cast<std::byte*>(outputs[k]); break;
-        case Place::param: f.base[b] = params_[k]->data(); break;
+        case Place::param: f.base[b] = params_[c_->param_of[k]]->data(); break;
         case Place::constant: f.base[b] = const_cast<std::byte*>(f.p.constants[k].raw()); break;
       }
     }
