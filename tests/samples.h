@@ -13,10 +13,11 @@
 namespace rlx::testing {
 
 struct OperandSpec {
-  std::string dtype;  // a name, or "T"
+  std::string dtype;  // a name, "T" or "W"
   Ints sizes;
   std::string kind;
   int64_t limit = 0;  // index<limit
+  bool swept() const { return dtype == "T" || dtype == "W"; }
 };
 
 struct Sample {
@@ -29,7 +30,7 @@ struct Sample {
 
   bool swept() const {
     for (const OperandSpec& o : operands)
-      if (o.dtype == "T") return true;
+      if (o.swept()) return true;
     return attrs.find("$T") != std::string::npos;
   }
 };
@@ -40,7 +41,7 @@ struct Case {
   DType dtype;
   Graph graph;
   Tensors operands;
-  std::vector<size_t> swept;  // the operands of dtype T
+  std::vector<size_t> swept;  // the operands of dtype T or W or W
   const Node& node() const { return graph.nodes.back(); }
 };
 
@@ -183,6 +184,8 @@ inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
 
 inline DType dtype_at(const OperandSpec& o, DType swept) {
   if (o.dtype == "T") return swept;
+  if (o.dtype == "W") return swept == DType::F16 || swept == DType::BF16 ? DType::F32 : swept;
+  if (o.dtype == "W") return swept == DType::F64 ? DType::F64 : DType::F32;
   const auto d = parse_dtype(o.dtype);
   check(d.has_value(), "samples: unknown dtype {}", o.dtype);
   return *d;
@@ -204,7 +207,7 @@ inline std::optional<Case> make_case(const Sample& s, DType d) {
   Values in;
   for (size_t i = 0; i < c.operands.size(); ++i) {
     in.push_back(b.input(std::to_string(i), c.operands[i].type()));
-    if (s.operands[i].dtype == "T") c.swept.push_back(i);
+    if (s.operands[i].swept()) c.swept.push_back(i);
   }
   const bool leads = !s.operands.empty() && s.operands[0].dtype == "T";
   if (leads && !op->dtypes.has(d)) return std::nullopt;

@@ -17,6 +17,7 @@
 // code generators and `derivative` for both modes.
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -168,10 +169,13 @@ struct Op {
     return emit(b, def, std::move(attrs), in);
   }
   Value operator()(Builder& b, Value x, A attrs = {}) const { return emit(b, def, std::move(attrs), {x}); }
-  Value operator()(Builder& b, Value x, Value y, A attrs = {}) const {
+  // Templates, so that attributes in braces are never taken for a value.
+  template <std::convertible_to<Value> T>
+  Value operator()(Builder& b, Value x, T y, A attrs = {}) const {
     return emit(b, def, std::move(attrs), {x, y});
   }
-  Value operator()(Builder& b, Value x, Value y, Value z, A attrs = {}) const {
+  template <std::convertible_to<Value> T, std::convertible_to<Value> U>
+  Value operator()(Builder& b, Value x, T y, U z, A attrs = {}) const {
     return emit(b, def, std::move(attrs), {x, y, z});
   }
   template <TracedLike T>

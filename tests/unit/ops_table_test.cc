@@ -130,7 +130,7 @@ TEST(OpsTable, EvaluatesAtEveryDType) {
   });
   std::map<std::string, bool> leads;  // ops whose operand 0 is swept must have run at every dtype they declare
   for (const Sample& s : samples())
-    if (!s.operands.empty()) leads[s.op] |= s.operands[0].dtype == "T";
+    if (!s.operands.empty() && op_table().find(s.op)) leads[s.op] |= s.operands[0].dtype == "T";
   for (const auto& [name, swept] : leads)
     for (const DTypeInfo& d : kDTypes)
       EXPECT_TRUE(!swept || !op_table().find(name)->dtypes.has(d.dtype) || tried.contains({name, d.dtype}))
@@ -163,7 +163,7 @@ TEST(OpsTable, DecompositionAgrees) {
 struct Precision {
   double step, differences, transpose;
 };
-Precision precision(DType d) { return d == DType::F64 ? Precision{1e-5, 1e-6, 1e-10} : Precision{1e-2, 2e-3, 1e-5}; }
+Precision precision(DType d) { return d == DType::F64 ? Precision{1e-5, 1e-6, 1e-10} : Precision{4e-3, 2e-3, 1e-5}; }
 
 Tensors tangents_of(const Case& c) {
   Tensors out;
