@@ -115,18 +115,23 @@ Complex Tensor::get_complex(int64_t i) const {
   return Complex(load<std::complex<float>>(data_.get(), i));
 }
 
-void Tensor::set_float(int64_t i, double value) {
-  std::byte* p = data_.get();
-  switch (dtype_) {
-    case DType::F32: store(p, i, static_cast<float>(value)); break;
-    case DType::F64: store(p, i, value); break;
-    case DType::F16: store(p, i, double_to_f16(value)); break;
-    case DType::BF16: store(p, i, double_to_bf16(value)); break;
-    case DType::C64: store(p, i, std::complex<float>(static_cast<float>(value))); break;
-    case DType::Bool: store<uint8_t>(p, i, value != 0); break;
-    default: set_int(i, saturate(value, dtype_));
+void convert_element(DType to, double value, void* element) {
+  auto* p = static_cast<std::byte*>(element);
+  switch (to) {
+    case DType::F32: store(p, 0, static_cast<float>(value)); break;
+    case DType::F64: store(p, 0, value); break;
+    case DType::F16: store(p, 0, double_to_f16(value)); break;
+    case DType::BF16: store(p, 0, double_to_bf16(value)); break;
+    case DType::C64: store(p, 0, std::complex<float>(static_cast<float>(value))); break;
+    case DType::Bool: store<uint8_t>(p, 0, value != 0); break;
+    default: {
+      const int64_t whole = saturate(value, to);
+      std::memcpy(p, &whole, static_cast<size_t>(size_of(to)));  // little-endian: the low bytes
+    }
   }
 }
+
+void Tensor::set_float(int64_t i, double value) { convert_element(dtype_, value, data_.get() + i * size_of(dtype_)); }
 
 void Tensor::set_int(int64_t i, int64_t value) {
   std::byte* p = data_.get();

@@ -97,6 +97,9 @@ class Tensor {
 // int wraps; anything to bool is != 0; complex to real drops the imaginary part.
 Tensor cast_tensor(const Tensor& x, DType to);
 
+// One real number stored as an element of any real dtype, with the conversions of cast_tensor.
+void convert_element(DType to, double value, void* element);
+
 // Calls f(index) for every multi-index of `sizes` in row-major order.
 template <class F>
 void for_each_index(const Ints& sizes, F&& f) {

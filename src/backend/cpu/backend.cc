@@ -1,5 +1,6 @@
 #include "rlx/backend/cpu/backend.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -90,7 +91,9 @@ class CpuBackend final : public Backend {
     context.verify = false;  // the input is verified here, the result below
     context.dump_dir = options.dump_dir;
     context.fast_math = options.fast_math;
-    context.keeps = [&](const Node& n) { return static_cast<bool>(target.accepts(n, compiled->signature)); };
+    context.keeps = [](const Node& n) {
+      return std::any_of(kernel_list().begin(), kernel_list().end(), [&](const KernelRow& row) { return row.op == n.op; });
+    };
     Graph optimised = run_passes(compiled->signature, default_pipeline(), context);
     FusionReport report;
     Graph fused = fuse_all(optimised, &report);

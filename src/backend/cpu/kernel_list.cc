@@ -1,6 +1,7 @@
 // Native kernels, best first for each op.
 #include <cmath>
 
+#include "rlx/backend/cpu/complex_kernels.h"
 #include "rlx/backend/cpu/kernels/attention.h"
 #include "rlx/backend/cpu/kernels/axis_kernels.h"
 #include "rlx/backend/cpu/kernels/gather.h"
@@ -344,6 +345,14 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow> kernel_list() { return kRows; }
+const std::vector<KernelRow>& kernel_list() {
+  static const std::vector<KernelRow> list = [] {
+    std::vector<KernelRow> rows(std::begin(kRows), std::end(kRows));
+    const auto complex = complex_kernel_list();
+    rows.insert(rows.end(), complex.begin(), complex.end());
+    return rows;
+  }();
+  return list;
+}
 
 }  // namespace rlx::cpu

@@ -56,11 +56,10 @@ CpuTarget::CpuTarget(CpuJitOptions options)
 
 CpuTarget::~CpuTarget() = default;
 
-const KernelRow* CpuTarget::row_for(const Node& n, const Graph* g, std::string* why) const {
+const KernelRow* CpuTarget::row_for(const Node& n, const Graph& g, std::string* why) const {
   for (const KernelRow& row : kernel_list()) {
     if (row.op != n.op) continue;
-    if (!g) return &row;
-    const Decision d = row.accepts(n, *g);
+    const Decision d = row.accepts(n, g);
     if (d) return &row;
     if (why) *why += fmt::format("{}{}: {}", why->empty() ? "" : "; ", row.name, d.why());
   }
@@ -70,7 +69,7 @@ const KernelRow* CpuTarget::row_for(const Node& n, const Graph* g, std::string* 
 Decision CpuTarget::accepts(const Node& n, const Graph& g) const {
   if (n.op == &op::region || n.op->kind == Kind::leaf || n.op->kind == Kind::control) return Decision::yes();
   std::string why;
-  if (row_for(n, &g, &why)) return Decision::yes();
+  if (row_for(n, g, &why)) return Decision::yes();
   return Decision::no("{}", why.empty() ? "no native kernel" : why);
 }
 

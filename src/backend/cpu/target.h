@@ -18,7 +18,7 @@ struct KernelRow {
   Decision (*takes_view)(const Node& n, size_t i, const View& v);
   std::shared_ptr<const StepKernel> (*make)(Isa isa, const Node& n, std::span<const View> in, std::span<const View> out);
 };
-std::span<const KernelRow> kernel_list();
+const std::vector<KernelRow>& kernel_list();
 
 class GeneratedKernel;
 
@@ -39,7 +39,7 @@ class CpuTarget final : public Target {
   int generated() const { return static_cast<int>(code_.size()); }
 
  private:
-  const KernelRow* row_for(const Node& n, const Graph* g, std::string* why) const;
+  const KernelRow* row_for(const Node& n, const Graph& g, std::string* why) const;
 
   std::shared_ptr<CpuJit> jit_;
   Isa isa_;

@@ -1,0 +1,195 @@
+#include "rlx/backend/cpu/complex_kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "rlx/ops/ops.h"
+
+namespace rlx::cpu {
+
+namespace {
+
+using Apply = Complex (*)(const Complex* x);
+
+struct Function {
+  const OpDef* op;
+  Apply apply;
+};
+
+constexpr Function kFunctions[] = {
+    {&op::add, [](const Complex* x) { return x[0] + x[1]; }},
+    {&op::sub, [](const Complex* x) { return x[0] - x[1]; }},
+    {&op::mul, [](const Complex* x) { return x[0] * x[1]; }},
+    {&op::div, [](const Complex* x) { return x[0] / x[1]; }},
+    {&op::neg, [](const Complex* x) { return -x[0]; }},
+    {&op::square, [](const Complex* x) { return x[0] * x[0]; }},
+    {&op::reciprocal, [](const Complex* x) { return 1.0 / x[0]; }},
+    {&op::exp, [](const Complex* x) { return std::exp(x[0]); }},
+    {&op::log, [](const Complex* x) { return std::log(x[0]); }},
+    {&op::sqrt, [](const Complex* x) { return std::sqrt(x[0]); }},
+    {&op::sin, [](const Complex* x) { return std::sin(x[0]); }},
+    {&op::cos, [](const Complex* x) { return std::cos(x[0]); }},
+    {&op::tanh, [](const Complex* x) { return std::tanh(x[0]); }},
+    {&op::conj, [](const Complex* x) { return std::conj(x[0]); }},
+    {&op::real, [](const Complex* x) { return Complex(x[0].real()); }},
+    {&op::imag, [](const Complex* x) { return Complex(x[0].imag()); }},
+    {&op::stop_gradient, [](const Complex* x) { return x[0]; }},
+    {&op::cast, [](const Complex* x) { return x[0]; }},
+    {&op::eq, [](const Complex* x) { return Complex(x[0] == x[1]); }},
+    {&op::ne, [](const Complex* x) { return Complex(x[0] != x[1]); }},
+    {&op::select, [](const Complex* x) { return x[0] != 0.0 ? x[1] : x[2]; }},
+};
+
+Decision complex_involved(const Node& n, const Graph& g) {
+  bool any = is_complex(n.type().dtype);
+  for (Value v : n.in) any = any || is_complex(g.type(v).dtype);
+  return any ? Decision::yes() : Decision::no("only for complex values");
+}
+
+Decision any_view(const Node&, size_t, const View&) { return Decision::yes(); }
+
+template <class T>
+T read(const std::byte* p, int64_t i) {
+  T v;
+  std::memcpy(&v, p + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return v;
+}
+
+Complex load(DType d, const void* data, int64_t i) {
+  const auto* p = static_cast<const std::byte*>(data);
+  switch (d) {
+    case DType::C64: return Complex(read<std::complex<float>>(p, i));
+    case DType::F32: return read<float>(p, i);
+    case DType::F64: return read<double>(p, i);
+    case DType::F16: return f16_to_float(read<uint16_t>(p, i));
+    case DType::BF16: return bf16_to_float(read<uint16_t>(p, i));
+    case DType::I8: return read<int8_t>(p, i);
+    case DType::I16: return read<int16_t>(p, i);
+    case DType::I32: return read<int32_t>(p, i);
+    case DType::I64: return static_cast<double>(read<int64_t>(p, i));
+    case DType::U8: return read<uint8_t>(p, i);
+    case DType::U32: return read<uint32_t>(p, i);
+    case DType::Bool: return read<uint8_t>(p, i) != 0 ? 1.0 : 0.0;
+  }
+  return 0;
+}
+
+// One element of a tensor of any dtype; the conversions of `cast` from a complex number.
+void store(DType d, void* data, int64_t i, Complex v) {
+  auto* p = static_cast<std::byte*>(data);
+  if (d == DType::C64) {
+    const std::complex<float> c(v);
+    std::memcpy(p + i * 8, &c, 8);
+    return;
+  }
+  if (d == DType::Bool) {
+    p[i] = static_cast<std::byte>(v != Complex(0));
+    return;
+  }
+  alignas(8) std::byte raw[8];
+  convert_element(d, v.real(), raw);
+  std::memcpy(p + i * size_of(d), raw, static_cast<size_t>(size_of(d)));
+}
+
+// Offsets of an operand along the result's axes.
+Ints aligned_strides(const View& v, const Ints& dims) {
+  Ints s(dims.size(), 0);
+  for (size_t d = 0; d < v.dims.size(); ++d)
+    if (v.dims[d] != 1) s[dims.size() - v.dims.size() + d] = v.strides[d];
+  return s;
+}
+
+int64_t offset_of(int64_t flat, const Ints& dims, const Ints& strides) {
+  int64_t at = 0;
+  for (size_t d = dims.size(); d-- > 0; flat /= dims[d]) at += flat % dims[d] * strides[d];
+  return at;
+}
+
+constexpr int64_t kBlock = 1024;
+
+class PointwiseKernel final : public StepKernel {
+ public:
+  PointwiseKernel(Apply apply, std::string_view name, std::span<const View> in, const View& out)
+      : apply_(apply), name_(name), dims_(out.dims), out_(out.dtype), elements_(out.elements()) {
+    for (const View& v : in) operands_.push_back({v.dtype, aligned_strides(v, dims_)});
+  }
+  std::string name() const override { return "complex " + name_; }
+  int64_t blocks() const override { return ceil_div(elements_, kBlock); }
+  int64_t work() const override { return 8 * elements_; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    Complex x[3];
+    for (int64_t i = begin * kBlock; i < std::min(end * kBlock, elements_); ++i) {
+      for (size_t k = 0; k < operands_.size(); ++k)
+        x[k] = load(operands_[k].first, m.operands[k], offset_of(i, dims_, operands_[k].second));
+      store(out_, m.operands[operands_.size()], i, apply_(x));
+    }
+  }
+
+ private:
+  Apply apply_;
+  std::string name_;
+  Ints dims_;
+  DType out_;
+  int64_t elements_;
+  std::vector<std::pair<DType, Ints>> operands_;
+};
+
+std::shared_ptr<const StepKernel> make_pointwise(Isa, const Node& n, std::span<const View> in, std::span<const View> out) {
+  for (const Function& f : kFunctions)
+    if (f.op == n.op) return std::make_shared<PointwiseKernel>(f.apply, n.op->name, in, out[0]);
+  return nullptr;
+}
+
+class ReduceKernel final : public StepKernel {
+ public:
+  ReduceKernel(bool product, const Ints& axes, const View& in, const View& out) : product_(product), elements_(out.elements()) {
+    for (size_t d = 0; d < in.dims.size(); ++d) {
+      const bool reduced = std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
+      (reduced ? inner_dims_ : outer_dims_).push_back(in.dims[d]);
+      (reduced ? inner_strides_ : outer_strides_).push_back(in.strides[d]);
+    }
+    count_ = rlx::product(inner_dims_);
+  }
+  std::string name() const override { return product_ ? "complex reduce_prod" : "complex reduce_sum"; }
+  int64_t blocks() const override { return elements_; }
+  int64_t work() const override { return 8 * elements_ * count_; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    for (int64_t o = begin; o < end; ++o) {
+      const int64_t base = offset_of(o, outer_dims_, outer_strides_);
+      Complex acc(product_ ? 1 : 0);
+      for (int64_t i = 0; i < count_; ++i) {
+        const Complex x = load(DType::C64, m.operands[0], base + offset_of(i, inner_dims_, inner_strides_));
+        acc = product_ ? acc * x : acc + x;
+      }
+      store(DType::C64, m.operands[1], o, acc);
+    }
+  }
+
+ private:
+  bool product_;
+  int64_t elements_, count_ = 1;
+  Ints outer_dims_, outer_strides_, inner_dims_, inner_strides_;
+};
+
+std::shared_ptr<const StepKernel> make_reduce(Isa, const Node& n, std::span<const View> in, std::span<const View> out) {
+  return std::make_shared<ReduceKernel>(n.op == &op::reduce_prod, n.get<ReduceAttrs>().axes, in[0], out[0]);
+}
+
+constexpr size_t kCount = std::size(kFunctions) + 2;
+
+}  // namespace
+
+std::span<const KernelRow> complex_kernel_list() {
+  static constexpr auto rows = [] {
+    std::array<KernelRow, kCount> list{};
+    for (size_t i = 0; i < std::size(kFunctions); ++i)
+      list[i] = {kFunctions[i].op, "complex loop", complex_involved, any_view, make_pointwise};
+    list[kCount - 2] = {&op::reduce_sum, "complex reduction", complex_involved, any_view, make_reduce};
+    list[kCount - 1] = {&op::reduce_prod, "complex reduction", complex_involved, any_view, make_reduce};
+    return list;
+  }();
+  return rows;
+}
+
+}  // namespace rlx::cpu
