@@ -49,8 +49,7 @@ Shape replace_axes(const Shape& shape, int64_t axis, int64_t width, const Shape&
   return out;
 }
 
-// ---- gather
-// ----------------------------------------------------------------------------------------------------
+// ---- gather -------------------------------------------------------------------------------------
 
 Types infer_gather(const InferArgs& a) {
   require_indices(a);
@@ -108,8 +107,7 @@ Values vmap_gather(Builder& b, const VmapArgs& a) {
   return {swap_blocks(b, y, 1, width, axis)};
 }
 
-// ---- scatter_add
-// -----------------------------------------------------------------------------------------------
+// ---- scatter_add --------------------------------------------------------------------------------
 
 void normalise_scatter(void* attrs, std::string_view op, std::span<const Type> in) {
   auto& axis = static_cast<ScatterAttrs*>(attrs)->axis;
@@ -180,8 +178,7 @@ Values vmap_scatter(Builder& b, const VmapArgs& a) {
   return {swap_blocks(b, y, 1, 1, axis)};
 }
 
-// ---- iota
-// ------------------------------------------------------------------------------------------------------
+// ---- iota ---------------------------------------------------------------------------------------
 
 void normalise_iota(void* attrs, std::string_view op, std::span<const Type>) {
   auto& i = *static_cast<IotaAttrs*>(attrs);

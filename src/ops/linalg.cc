@@ -13,8 +13,7 @@ namespace {
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
-// ---- matmul
-// ------------------------------------------------------------------------------------------------------
+// ---- matmul -------------------------------------------------------------------------------------
 
 // The last two dims of an operand after its transpose flag.
 struct MatrixDims {
@@ -141,8 +140,8 @@ Values vjp_matmul(Builder& b, const VjpArgs& v) {
   if (v.wanted[1]) {
     Value x = conj_if_complex(b, v.in[0]);
     bool swapped = transpose_a;
-    if (b_shape.size() == 2 &&
-        a_shape.size() > 2) {  // a shared weight: one product over all rows of the batch
+    // A shared weight: one product over all rows of the batch.
+    if (b_shape.size() == 2 && a_shape.size() > 2) {
       x = flatten_rows(b, transpose_a ? matrix_transpose(b, x) : x);
       g = flatten_rows(b, g);
       swapped = false;
@@ -154,8 +153,7 @@ Values vjp_matmul(Builder& b, const VjpArgs& v) {
   return out;
 }
 
-// ---- dot_general
-// ---------------------------------------------------------------------------------------------------
+// ---- dot_general --------------------------------------------------------------------------------
 
 void normalise_dot(void* attrs, std::string_view op, std::span<const Type> in) {
   auto& d = *static_cast<DotAttrs*>(attrs);

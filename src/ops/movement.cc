@@ -13,8 +13,7 @@ namespace {
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
-// ---- reference values
-// ------------------------------------------------------------------------------------------
+// ---- reference values ---------------------------------------------------------------------------
 
 // Where the elements of a view lie, in elements.
 struct Place {
@@ -62,8 +61,7 @@ void check_sizes(const InferArgs& a, const Shape& shape) {
     bad_operands(a, "negative-dim", fmt::format("the shape {} has a negative size", shape));
 }
 
-// ---- broadcast, reshape, transpose, reverse
-// ---------------------------------------------------------------------
+// ---- broadcast, reshape, transpose, reverse -----------------------------------------------------
 
 Types infer_broadcast_to(const InferArgs& a) {
   const Shape &from = a.in[0].shape, &to = a.get<ShapeAttrs>().shape;
@@ -163,8 +161,7 @@ Values vmap_reverse(Builder& b, const VmapArgs& a) {
   return {op::reverse(b, a.in[0], {axes})};
 }
 
-// ---- slice
-// -----------------------------------------------------------------------------------------------------
+// ---- slice --------------------------------------------------------------------------------------
 
 void normalise_slice(void* attrs, std::string_view, std::span<const Type> in) {
   auto& s = *static_cast<SliceAttrs*>(attrs);
@@ -250,8 +247,7 @@ Values vmap_slice(Builder& b, const VmapArgs& a) {
   return {op::slice(b, a.in[0], s)};
 }
 
-// ---- concat
-// ----------------------------------------------------------------------------------------------------
+// ---- concat -------------------------------------------------------------------------------------
 
 Types infer_concat(const InferArgs& a) {
   require_same_dtype(a);
@@ -310,8 +306,7 @@ Values vmap_concat(Builder& b, const VmapArgs& a) {
   return b.emit(op::concat.def, AxisAttrs{a.node.get<AxisAttrs>().axis + 1}, in);
 }
 
-// ---- pad
-// -------------------------------------------------------------------------------------------------------
+// ---- pad ----------------------------------------------------------------------------------------
 
 void normalise_pad(void* attrs, std::string_view, std::span<const Type> in) {
   auto& p = *static_cast<PadAttrs*>(attrs);

@@ -15,8 +15,7 @@ namespace {
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
-// ---- inference and axes
-// ------------------------------------------------------------------------------------------
+// ---- inference and axes -------------------------------------------------------------------------
 
 Shape reduced_shape(const Shape& x, const Ints& axes, bool keepdims) {
   Shape out;
@@ -70,8 +69,7 @@ Value sum_like(Builder& b, const Node& n, Value x) {
 
 DType accumulator_of(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
 
-// ---- reference values
-// ----------------------------------------------------------------------------------------------
+// ---- reference values ---------------------------------------------------------------------------
 
 // Folds the reduced axes in T, starting from `init`, and stores with one rounding.
 template <class T, class F>
@@ -187,8 +185,7 @@ Tensor first_largest(const EvalArgs& e) {
   return out;
 }
 
-// ---- extrema
-// -------------------------------------------------------------------------------------------------------
+// ---- extrema ------------------------------------------------------------------------------------
 
 // How the gradient of an extremum is shared: 1 / count for each of the `count` elements equal to
 // it, else 0.
@@ -210,8 +207,7 @@ Values vjp_extremum(Builder& b, const VjpArgs& a) {
   return {op::mul(b, expand_like(b, a.node, a.cotangents[0], a.in[0]), share)};
 }
 
-// ---- products
-// ------------------------------------------------------------------------------------------------------
+// ---- products -----------------------------------------------------------------------------------
 
 // x [.., n] shifted by `distance` along its last axis, with ones moving in.
 Value shift_in_ones(Builder& b, Value x, int64_t distance) {
@@ -273,8 +269,7 @@ Values vjp_product(Builder& b, const VjpArgs& a) {
   return {op::mul(b, expand_like(b, a.node, a.cotangents[0], a.in[0]), partials)};
 }
 
-// ---- mean
-// ----------------------------------------------------------------------------------------------------------
+// ---- mean ---------------------------------------------------------------------------------------
 
 Values decompose_mean(Builder& b, const Node& n, Operands in) {
   const Type x = b.type(in[0]);
