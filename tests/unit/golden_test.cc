@@ -1,0 +1,38 @@
+// Golden values against the reference evaluator, and the comparison itself.
+#include "../golden.h"
+
+#include <gtest/gtest.h>
+
+namespace rlx::testing {
+namespace {
+
+TEST(Golden, ReferenceEvaluator) {
+  const GoldenReport report = run_golden([](const Graph& g, const Tensors& in) { return evaluate(g, in); });
+  EXPECT_GT(report.samples, 1000);
+  EXPECT_TRUE(report.clean()) << report.text();
+}
+
+TEST(Golden, WrongResultsAreFound) {
+  const GoldenReport report = run_golden([](const Graph& g, const Tensors& in) {
+    Tensors out = evaluate(g, in);
+    if (g.nodes.back().op == &op::add && out[0].elements() && is_float(out[0].dtype()))
+      out[0].set_float(0, out[0].get_float(0) * 1.5 + 1);
+    return out;
+  });
+  EXPECT_TRUE(report.mismatches.contains("add"));
+}
+
+TEST(Golden, Comparison) {
+  const double nan = std::nan(""), inf = INFINITY;
+  EXPECT_TRUE(accept_real(nan, nan, {}));
+  EXPECT_FALSE(accept_real(nan, 1, {1, 1}));
+  EXPECT_FALSE(accept_real(inf, -inf, {1, 1}));
+  EXPECT_FALSE(accept_real(1, inf, {1, 1}));
+  EXPECT_FALSE(accept_real(0.0, -0.0, {}));
+  EXPECT_TRUE(accept_real(0.0, -0.0, {.any_zero = true}));
+  EXPECT_TRUE(accept_real(1.0 + 1e-7, 1, {.rel = 1e-6}));
+  EXPECT_FALSE(accept_real(1.0 + 1e-5, 1, {.rel = 1e-6}));
+}
+
+}  // namespace
+}  // namespace rlx::testing
