@@ -1,0 +1,88 @@
+#include "rlx/backend/cpu/kernels/machine_limits.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "rlx/backend/cpu/kernels/machine_limits_loop.h"
+#include "rlx/base/error.h"
+#include "rlx/base/parallel.h"
+
+namespace rlx::cpu {
+namespace {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Calls f until `seconds` are spent (at least three times) and returns the shortest time of a call.
+template <class F>
+double best_time(double seconds, F f) {
+  const double start = seconds_now();
+  double best = 0;
+  for (int run = 0; run < 3 || seconds_now() - start < seconds; ++run) {
+    const double begin = seconds_now();
+    f();
+    const double time = seconds_now() - begin;
+    best = run == 0 ? time : std::min(best, time);
+  }
+  return best;
+}
+
+void fma_rounds(Isa isa, int64_t rounds) {
+  switch (isa) {
+    case Isa::Baseline:
+      return fma_loop<16>(rounds);
+#if defined(__x86_64__)
+    case Isa::Avx2:
+      return fma_loop<32>(rounds);
+    case Isa::Avx512:
+      return fma_loop<64>(rounds);
+#endif
+    default:
+      fail(ErrorKind::internal, "internal", "this machine has no {}", isa_name(isa));
+  }
+}
+
+int lanes(Isa isa) { return isa == Isa::Avx512 ? 16 : isa == Isa::Avx2 ? 8 : 4; }
+
+}  // namespace
+
+double measure_fma_peak(int threads, Isa isa, double seconds) {
+  check(isa_supported(isa), "this machine has no {}", isa_name(isa));
+  constexpr int64_t kRounds = 100'000;
+  const double time = best_time(seconds, [&] {
+    parallel_for(threads, threads, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) fma_rounds(isa, kRounds);
+    });
+  });
+  return static_cast<double>(threads) * kRounds * kFmaChains * lanes(isa) * 2 / time * 1e-9;
+}
+
+double measure_read_bandwidth(int threads, size_t bytes) {
+  constexpr size_t kChunk = size_t{1} << 20;
+  const size_t chunks = std::max<size_t>(1, bytes / kChunk);
+  const std::vector<uint64_t> data(chunks * kChunk / sizeof(uint64_t), 1);
+  uint64_t sink = 0;
+  const double time = best_time(0, [&] {
+    parallel_for(threads, static_cast<int64_t>(chunks), [&](int64_t begin, int64_t end) {
+      uint64_t sum[8] = {};
+      const size_t per_chunk = kChunk / sizeof(uint64_t);
+      for (size_t i = static_cast<size_t>(begin) * per_chunk;
+           i < static_cast<size_t>(end) * per_chunk; i += 8) {
+        for (size_t j = 0; j < 8; ++j) sum[j] += data[i + j];
+      }
+      uint64_t total = 0;
+      for (uint64_t s : sum) total += s;
+      __atomic_fetch_add(&sink, total, __ATOMIC_RELAXED);
+    });
+  });
+  return static_cast<double>(chunks * kChunk) / time * 1e-9;
+}
+
+MachineLimits measure_machine(int threads) {
+  return {threads, measure_fma_peak(threads), measure_read_bandwidth(threads)};
+}
+
+}  // namespace rlx::cpu

@@ -1,0 +1,16 @@
+// The interface between machine_limits.cc and the loop compiled per instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace rlx::cpu {
+
+// Independent multiply-adds in flight: more than latency times units of any machine, fewer than its
+// registers.
+inline constexpr int kFmaChains = 12;
+
+// Runs rounds * kFmaChains multiply-adds on vectors of W bytes.
+template <int W>
+void fma_loop(int64_t rounds);
+
+}  // namespace rlx::cpu

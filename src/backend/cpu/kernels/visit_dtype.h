@@ -1,0 +1,44 @@
+// Calls a generic lambda with the storage type (element.h) of a dtype.
+//
+//   visit_dtype(dtype, [&]<class S>() { run<S>(...); });
+#pragma once
+
+#include <utility>
+
+#include "rlx/backend/cpu/kernels/element.h"
+#include "rlx/ir/dtype.h"
+
+namespace rlx::cpu {
+
+template <class F>
+decltype(auto) visit_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::F32:
+      return f.template operator()<float>();
+    case DType::F16:
+      return f.template operator()<f16_t>();
+    case DType::BF16:
+      return f.template operator()<bf16_t>();
+    case DType::F64:
+      return f.template operator()<double>();
+    case DType::I8:
+      return f.template operator()<int8_t>();
+    case DType::I16:
+      return f.template operator()<int16_t>();
+    case DType::I32:
+      return f.template operator()<int32_t>();
+    case DType::I64:
+      return f.template operator()<int64_t>();
+    case DType::U8:
+      return f.template operator()<uint8_t>();
+    case DType::U32:
+      return f.template operator()<uint32_t>();
+    case DType::Bool:
+      return f.template operator()<bool_t>();
+    case DType::C64:
+      return f.template operator()<c64_t>();
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace rlx::cpu
