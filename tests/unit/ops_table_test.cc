@@ -303,7 +303,7 @@ Tensor part(const Tensor& t, int64_t i) {
 
 // vmap of g over the operands in `mask` against a loop over the samples.
 void check_vmap(const Case& c, const Graph& g, const Tensors& shared, const std::vector<Tensors>& each, unsigned mask,
-                const std::string& what) {
+                const std::string& what, const Dim& size = kBatch) {
   std::map<std::string, int64_t> axes;
   Tensors leaves;
   std::vector<Tensors> single(kBatch);
@@ -318,7 +318,7 @@ void check_vmap(const Case& c, const Graph& g, const Tensors& shared, const std:
     if (batched) axes[g.node(inputs[i]).get<LeafAttrs>().name] = 0;
     leaves.push_back(batched ? stack(parts) : shared[i]);
   }
-  const Tensors together = evaluate(vmap(g, axes, kBatch), leaves);
+  const Tensors together = evaluate(vmap(g, axes, size), leaves);
   for (size_t k = 0; k < kBatch; ++k) {
     const Tensors alone = evaluate(g, single[k]);
     for (size_t i = 0; i < alone.size(); ++i)
@@ -358,6 +358,13 @@ TEST(OpsTable, VmapAgainstALoop) {
   });
 }
 
+TEST(OpsTable, VmapWithASymbolicBatch) {
+  for_each_sample([](const Case& c) {
+    for (unsigned mask = 1; mask < 1u << c.operands.size(); ++mask)
+      check_vmap(c, c.graph, c.operands, batch_of(c), mask, "symbolic batch", Dim::symbol("n"));
+  });
+}
+
 TEST(OpsTable, VmapOfGradientsAgainstALoop) {
   for_each_sample([](const Case& c) {
     if (!has_derivatives(c) || c.dtype != DType::F64) return;
@@ -372,6 +379,7 @@ TEST(OpsTable, VmapOfGradientsAgainstALoop) {
     }
     check_vmap(c, g, shared, each, (1u << shared.size()) - 1, "gradient");
     check_vmap(c, g, shared, each, 1u << (shared.size() - 1), "gradient by cotangent");
+    check_vmap(c, g, shared, each, (1u << shared.size()) - 1, "gradient, symbolic batch", Dim::symbol("n"));
   });
 }
 
@@ -398,6 +406,11 @@ TEST(OpsTable, GradientsOfVmapAreVmapOfGradients) {
       leaves.push_back(noise(Tensor(one.type(inputs[i]).dtype, one.type(inputs[i]).shape.sizes()), 90 + i));
     const Tensors a = evaluate(one, leaves), b = evaluate(other, leaves);
     for (size_t i = 0; i < a.size(); ++i) EXPECT_LE(distance(a[i], b[i]), 1e-12) << row(c) << " result " << i;
+    std::map<std::string, int64_t> operands;
+    for (size_t i = 0; i < c.operands.size(); ++i) operands[std::to_string(i)] = 0;
+    const Tensors symbolic = evaluate(vjp(vmap(c.graph, operands, Dim::symbol("n")), names(c.swept), zero), leaves);
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_LE(distance(symbolic[i], b[i]), 1e-12) << row(c) << " symbolic batch, result " << i;
   });
 }
 
