@@ -15,8 +15,17 @@ import numpy as np
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, type=pathlib.Path)
-    for name, default in [("vocab", 96), ("width", 128), ("layers", 4), ("heads", 4), ("block", 128),
-                          ("batch", 16), ("steps", 1000), ("batches", 20), ("seed", 1)]:
+    for name, default in [
+        ("vocab", 96),
+        ("width", 128),
+        ("layers", 4),
+        ("heads", 4),
+        ("block", 128),
+        ("batch", 16),
+        ("steps", 1000),
+        ("batches", 20),
+        ("seed", 1),
+    ]:
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()
 
@@ -68,7 +77,7 @@ def main():
     span = batch * (block + 1)
     text = markov_text(rng, config["vocab"], config["batches"] * span)
     for i in range(config["batches"]):
-        rows = text[i * span:(i + 1) * span].reshape(batch, block + 1)
+        rows = text[i * span : (i + 1) * span].reshape(batch, block + 1)
         np.save(out / f"x_{i}.npy", np.ascontiguousarray(rows[:, :-1]).astype("<i4"))
         np.save(out / f"y_{i}.npy", np.ascontiguousarray(rows[:, 1:]).astype("<i4"))
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")

@@ -23,6 +23,7 @@ LN_EPS = 1e-5
 @dataclasses.dataclass
 class Model:
     """The contents of a folder made by gen_weights.py."""
+
     config: dict
     weights: dict[str, np.ndarray]
     batches: list[tuple[np.ndarray, np.ndarray]]
@@ -32,7 +33,10 @@ def load(folder: pathlib.Path) -> Model:
     config = json.loads((folder / "config.json").read_text())
     is_batch = lambda path: path.name.startswith(("x_", "y_"))
     weights = {p.name[:-4]: np.load(p) for p in sorted(folder.glob("*.npy")) if not is_batch(p)}
-    batches = [tuple(np.load(folder / f"{side}_{i}.npy") for side in "xy") for i in range(config["batches"])]
+    batches = [
+        tuple(np.load(folder / f"{side}_{i}.npy") for side in "xy")
+        for i in range(config["batches"])
+    ]
     return Model(config, weights, batches)
 
 
@@ -107,6 +111,8 @@ def serve(name, versions, make_step, folder):
 
 def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--dir", required=True, type=pathlib.Path, help="folder made by gen_weights.py")
+    parser.add_argument(
+        "--dir", required=True, type=pathlib.Path, help="folder made by gen_weights.py"
+    )
     parser.add_argument("--threads", type=int, default=2)
     return parser

@@ -19,14 +19,18 @@ def fused_parameters(model):
     """The folder's tensors with wq, wk, wv side by side as wqkv [C, 3C]."""
     tensors = {k: jnp.asarray(v) for k, v in model.weights.items()}
     for i in range(model.config["layers"]):
-        tensors[f"l{i}.wqkv"] = jnp.concatenate([tensors.pop(f"l{i}.{n}") for n in ("wq", "wk", "wv")], 1)
+        tensors[f"l{i}.wqkv"] = jnp.concatenate(
+            [tensors.pop(f"l{i}.{n}") for n in ("wq", "wk", "wv")], 1
+        )
     return tensors
 
 
 def layer_norm(x, g, b):
     mean = x.mean(-1, keepdims=True)
     centred = x - mean
-    return centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + peer.LN_EPS) * g + b
+    return (
+        centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + peer.LN_EPS) * g + b
+    )
 
 
 def attention(q, k, v, heads):

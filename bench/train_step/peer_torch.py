@@ -30,7 +30,9 @@ def loss_of(p, x, y, config):
     for i in range(config["layers"]):
         l = f"l{i}."
         qkv = linear(norm(h, l + "ln1"), l + "wqkv")
-        q, k, v = (t.view(batch, block, heads, width // heads).transpose(1, 2) for t in qkv.split(width, 2))
+        q, k, v = (
+            t.view(batch, block, heads, width // heads).transpose(1, 2) for t in qkv.split(width, 2)
+        )
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         h = h + linear(a.transpose(1, 2).reshape(batch, block, width), l + "wo")
         f = F.gelu(linear(norm(h, l + "ln2"), l + "w1", l + "b1"), approximate="tanh")
@@ -41,9 +43,16 @@ def loss_of(p, x, y, config):
 def eager_step(params, config):
     """Autograd, foreach clipping and the fused AdamW kernel."""
     leaves = [p.requires_grad_() for p in params.values()]
-    groups = [{"params": [p for k, p in params.items() if peer.decays(k)], "weight_decay": peer.WEIGHT_DECAY},
-              {"params": [p for k, p in params.items() if not peer.decays(k)], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(peer.BETA1, peer.BETA2), eps=peer.EPS, fused=True)
+    groups = [
+        {
+            "params": [p for k, p in params.items() if peer.decays(k)],
+            "weight_decay": peer.WEIGHT_DECAY,
+        },
+        {"params": [p for k, p in params.items() if not peer.decays(k)], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(
+        groups, lr=0.0, betas=(peer.BETA1, peer.BETA2), eps=peer.EPS, fused=True
+    )
 
     def step(i, x, y):
         for group in optimizer.param_groups:
@@ -99,7 +108,9 @@ def main():
     torch.set_num_threads(args.threads)
     torch.set_num_interop_threads(1)
     name = "PyTorch eager" if args.mode == "eager" else "torch.compile"
-    peer.serve(name, {"torch": torch.__version__}, lambda model: make_step(model, args.mode), args.dir)
+    peer.serve(
+        name, {"torch": torch.__version__}, lambda model: make_step(model, args.mode), args.dir
+    )
 
 
 if __name__ == "__main__":

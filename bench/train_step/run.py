@@ -24,7 +24,7 @@ ROOT = HERE.parent.parent
 RESULTS = HERE.parent / "RESULTS.md"
 BEGIN, END = "<!-- train-step: begin -->", "<!-- train-step: end -->"
 LOSS_TOLERANCE = 1e-3  # relative, at each of the 20 steps
-SETTLE_SECONDS = 0.5   # worker threads of the peer that ran last stop spinning
+SETTLE_SECONDS = 0.5  # worker threads of the peer that ran last stop spinning
 
 
 class Peer:
@@ -32,10 +32,23 @@ class Peer:
 
     def __init__(self, key, command, threads):
         self.key, self.events, self.rounds = key, {}, []
-        env = dict(os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), PYTHONWARNINGS="ignore")
+        env = dict(
+            os.environ,
+            OMP_NUM_THREADS=str(threads),
+            MKL_NUM_THREADS=str(threads),
+            PYTHONWARNINGS="ignore",
+        )
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
-                                        text=True, bufsize=1, env=env, cwd=ROOT)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            bufsize=1,
+            env=env,
+            cwd=ROOT,
+        )
 
     def expect(self, event):
         for line in self.process.stdout:
@@ -109,7 +122,9 @@ def check_losses(peers):
         for i, (a, b) in enumerate(zip(first, losses)):
             difference = abs(a - b) / abs(a)
             if not difference <= LOSS_TOLERANCE:
-                raise SystemExit(f"step {i}: loss {a} ({peers[0].name}) and {b} ({peer.name}) differ by {difference:.2g}")
+                raise SystemExit(
+                    f"step {i}: loss {a} ({peers[0].name}) and {b} ({peer.name}) differ by {difference:.2g}"
+                )
             worst = max(worst, difference)
     return worst
 
@@ -132,10 +147,18 @@ def row(peer, base):
     peak = memory["peak_rss_above_baseline_bytes"]
     steady = memory.get("steady_peak_rss_above_baseline_bytes")
     base_peak = base.events["memory"]["peak_rss_above_baseline_bytes"]
-    cells = [peer.name, f"{middle * 1e3:.1f}", f"{(high - low) * 1e3:.1f}", f"{min(peer.seconds) * 1e3:.1f}",
-             f"{ratio_of_rounds(peer, base):.2f}", f"{peer.compile_seconds:.2f}",
-             f"{peer.compile_seconds / base.compile_seconds:.1f}", f"{peak / 2**20:.0f}", f"{peak / base_peak:.2f}",
-             "" if steady is None else f"{steady / 2**20:.0f}"]
+    cells = [
+        peer.name,
+        f"{middle * 1e3:.1f}",
+        f"{(high - low) * 1e3:.1f}",
+        f"{min(peer.seconds) * 1e3:.1f}",
+        f"{ratio_of_rounds(peer, base):.2f}",
+        f"{peer.compile_seconds:.2f}",
+        f"{peer.compile_seconds / base.compile_seconds:.1f}",
+        f"{peak / 2**20:.0f}",
+        f"{peak / base_peak:.2f}",
+        "" if steady is None else f"{steady / 2**20:.0f}",
+    ]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -143,17 +166,25 @@ def report(peers, worst, args, config):
     base = peers[0]
     versions = {k: v for p in peers for k, v in p.events["ready"].get("versions", {}).items()}
     lines = [
-        BEGIN, "## Training step of a character GPT", "",
+        BEGIN,
+        "## Training step of a character GPT",
+        "",
         f"{config['layers']} layers, width {config['width']}, {config['heads']} heads, {config['batch']}x{config['block']} tokens, "
         f"vocabulary {config['vocab']}, AdamW with clipping, f32; definition in `bench/train_step/MODEL.md`. {cpu_model()}, "
         f"{args.threads} threads, {time.strftime('%Y-%m-%d')}; {args.rounds} interleaved rounds of {args.steps} steps. "
         f"Ratios are to {base.name} (above 1: {base.name} is better). Memory is the peak above the libraries alone, compiling "
-        "included; 'running' leaves compiling out.", "",
+        "included; 'running' leaves compiling out.",
+        "",
         "| | step ms (median) | IQR | min | ratio | compile s | ratio | peak MiB | ratio | running MiB |",
         "|---|---|---|---|---|---|---|---|---|---|",
-        *(row(p, base) for p in peers), "",
+        *(row(p, base) for p in peers),
+        "",
         f"20 losses agree within {worst:.1e} (relative). Versions: "
-        + ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) + f", Python {platform.python_version()}.", END, ""]
+        + ", ".join(f"{k} {v}" for k, v in sorted(versions.items()))
+        + f", Python {platform.python_version()}.",
+        END,
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -170,15 +201,23 @@ def write(section):
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", default=sys.executable, help="interpreter that has the peers' packages")
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter that has the peers' packages"
+    )
     parser.add_argument("--rlx", type=pathlib.Path, default=ROOT / "build" / "release" / "rlx")
-    parser.add_argument("--dir", type=pathlib.Path, help="folder made by gen_weights.py (default: a fresh one)")
+    parser.add_argument(
+        "--dir", type=pathlib.Path, help="folder made by gen_weights.py (default: a fresh one)"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=10, help="measured steps per round")
-    parser.add_argument("--starts", type=int, default=1, help="starts per peer, for the compile time")
+    parser.add_argument(
+        "--starts", type=int, default=1, help="starts per peer, for the compile time"
+    )
     parser.add_argument("--skip", action="append", default=[], help="leave a peer out (repeatable)")
-    parser.add_argument("--no-write", action="store_true", help="print only; leave RESULTS.md alone")
+    parser.add_argument(
+        "--no-write", action="store_true", help="print only; leave RESULTS.md alone"
+    )
     return parser.parse_args()
 
 
@@ -187,7 +226,9 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.dir or pathlib.Path(scratch)
         if args.dir is None:
-            subprocess.run([args.python, str(HERE / "gen_weights.py"), "--out", scratch], check=True)
+            subprocess.run(
+                [args.python, str(HERE / "gen_weights.py"), "--out", scratch], check=True
+            )
         config = json.loads((folder / "config.json").read_text())
         peers = [start(key, command, args) for key, command in commands(args, folder).items()]
         worst = check_losses(peers)

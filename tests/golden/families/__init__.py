@@ -1,0 +1,1 @@
+"""The op families of the golden values; generate.py writes them."""
