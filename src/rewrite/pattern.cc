@@ -1,6 +1,5 @@
 #include "rlx/rewrite/pattern.h"
 
-#include <cmath>
 #include <cstring>
 
 namespace rlx {
@@ -13,11 +12,6 @@ std::optional<Complex> splat_value(const Graph& g, Value v) {
   if (t.elements() == 0 || std::memcmp(t.raw(), t.raw() + bytes, t.bytes() - bytes) != 0) return std::nullopt;
   return t.get_complex(0);
 }
-
-namespace {
-bool positive_zero(double v) { return v == 0 && !std::signbit(v); }
-bool negative_zero(double v) { return v == 0 && std::signbit(v); }
-}  // namespace
 
 Pattern pat(OpRef op) {
   Pattern p(Pattern::Form::node);
@@ -44,16 +38,6 @@ Pattern splat(Pattern::SplatTest test) {
   Pattern p(Pattern::Form::splat);
   p.test = test;
   return p;
-}
-
-bool is_add_neutral(DType t, Complex v) {
-  if (is_int(t)) return v == Complex(0);
-  return negative_zero(v.real()) && (!is_complex(t) || negative_zero(v.imag()));
-}
-
-bool is_sub_neutral(DType t, Complex v) {
-  if (is_int(t)) return v == Complex(0);
-  return positive_zero(v.real()) && (!is_complex(t) || positive_zero(v.imag()));
 }
 
 bool matches_op(const Pattern& p, const OpDef& op) {

@@ -61,8 +61,6 @@ Pattern pat(std::initializer_list<OpRef> ops, std::vector<Pattern> operands);
 Pattern pat(Kind kind);
 
 Pattern splat(Pattern::SplatTest test);
-bool is_add_neutral(DType t, Complex v);
-bool is_sub_neutral(DType t, Complex v);
 
 // The words of rules: variables and constants. Files with rules say `using namespace rule_words`.
 namespace rule_words {
@@ -72,9 +70,6 @@ inline const Pattern zero = splat([](DType, Complex v) { return v == Complex(0);
 inline const Pattern one = splat([](DType, Complex v) { return v == Complex(1); });
 inline const Pattern two = splat([](DType, Complex v) { return v == Complex(2); });
 inline const Pattern minus_one = splat([](DType, Complex v) { return v == Complex(-1); });
-// The neutral element of x + c and of x - c: for floats -0 and +0, because -0 + +0 is +0 and so loses the sign of x.
-inline const Pattern add_neutral = splat(is_add_neutral);
-inline const Pattern sub_neutral = splat(is_sub_neutral);
 }  // namespace rule_words
 
 // What a condition and a replacement see: the bound values, and the node that is to be replaced (not part of the graph yet).

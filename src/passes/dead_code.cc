@@ -1,0 +1,9 @@
+#include "rlx/passes/passes.h"
+
+namespace rlx {
+
+constinit const Pass pass::dead_code{
+    "dead_code", "Removes what no output and no update needs; inputs stay in the signature.",
+    [](const Graph& g, const PassOptions&) { return drop_dead(g); }};
+
+}  // namespace rlx

@@ -1,0 +1,61 @@
+#include "rlx/ops/evaluate.h"
+#include "rlx/passes/passes.h"
+
+namespace rlx {
+
+namespace {
+
+// A folded result may be this large, or as large as what it is made of.
+constexpr size_t kFoldBytes = 64 * 1024;
+
+// Broadcasts are views: a stored copy would only be larger.
+bool foldable(const Node& n) {
+  if (n.in.empty() || n.op == &op::broadcast) return false;
+  for (const Type& t : n.out)
+    if (!t.shape.is_static()) return false;
+  return true;
+}
+
+// The values of the node, or nothing when it is not made of constants, too large, or has no value (an index out of
+// range, say): then the run will say so.
+std::optional<Tensors> fold(const Graph& now, const Node& n) {
+  Tensors in;
+  size_t limit = 0, size = 0;
+  for (Value v : n.in) {
+    if (now.node(v).op != &op::constant) return std::nullopt;
+    in.push_back(now.node(v).get<ConstantAttrs>().value);
+    limit += in.back().bytes();
+  }
+  try {
+    for (const Type& t : n.out) size += static_cast<size_t>(t.bytes());
+    if (size > std::max(limit, kFoldBytes)) return std::nullopt;
+    return evaluate_node(n, in);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+Graph run_fold(const Graph& g, const PassOptions&) {
+  Rebuild r(g, "fold_constants");
+  for (int32_t i = 0; i < g.size(); ++i) {
+    Node n = r.remapped(i);
+    std::optional<Tensors> values;
+    if (foldable(n)) values = fold(r.builder().graph(), n);
+    if (!values) {
+      r.push(i, std::move(n));
+      continue;
+    }
+    r.stamp(n);
+    Values results;
+    for (Tensor& t : *values) results.push_back(r.builder().constant(std::move(t)));
+    r.replace(i, std::move(results));
+  }
+  return r.finish();
+}
+
+}  // namespace
+
+constinit const Pass pass::fold_constants{
+    "fold_constants", "Evaluates nodes whose operands are constants, up to 64 KiB or the size of the operands.", run_fold};
+
+}  // namespace rlx

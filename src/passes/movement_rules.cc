@@ -1,0 +1,217 @@
+// Identities of data movement. Attributes are normalised: slices state start, limit and stride for every axis, pads low and
+// high.
+#include <algorithm>
+
+#include "rlx/ops/rules.h"
+#include "rlx/passes/simplify_rules.h"
+
+namespace rlx {
+
+namespace {
+
+using namespace rule_words;
+
+bool same_type(const Match& m) { return m.type(x) == m.type(); }
+bool all_zero(const Shape& dims) {
+  return std::all_of(dims.begin(), dims.end(), [](const Dim& d) { return d == Dim(0); });
+}
+bool none_negative(const Shape& dims) {
+  return std::all_of(dims.begin(), dims.end(), [](const Dim& d) { return d.is_static() && d.value() >= 0; });
+}
+bool all_ones(const Ints& values) {
+  return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == 1; });
+}
+Shape sum(Shape a, const Shape& b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] = a[i] + b[i];
+  return a;
+}
+
+bool identity_permutation(const Match& m) {
+  const Ints& perm = m.get<TransposeAttrs>().perm;
+  return std::is_sorted(perm.begin(), perm.end());
+}
+
+Value composed_transpose(Builder& b, const Match& m) {
+  const Ints &outer = m.get<TransposeAttrs>().perm, &inner = m.get<TransposeAttrs>(y).perm;
+  Ints perm;
+  for (int64_t axis : outer) perm.push_back(inner[static_cast<size_t>(axis)]);
+  return op::transpose(b, m[x], {perm});
+}
+
+bool full_slice(const Match& m) { return same_type(m) && all_zero(m.get<SliceAttrs>().start); }
+
+Value composed_slice(Builder& b, const Match& m) {
+  const auto &outer = m.get<SliceAttrs>(), &inner = m.get<SliceAttrs>(y);
+  return op::slice(b, m[x], {sum(inner.start, outer.start), sum(inner.start, outer.limit), outer.stride});
+}
+
+// ---- concat ----------------------------------------------------------------------------------------------------------
+
+bool is_part_concat(const Match& m, Value v) {
+  const Node& n = m.graph().node(v);
+  return n.op == &op::concat && n.get<AxisAttrs>().axis == m.get<AxisAttrs>().axis && m.single_use(v);
+}
+
+bool has_concat(const Match& m) {
+  return std::any_of(m.root().in.begin(), m.root().in.end(), [&](Value v) { return is_part_concat(m, v); });
+}
+
+Value flat_concat(Builder& b, const Match& m) {
+  Values parts;
+  for (Value v : m.root().in) {
+    if (!is_part_concat(m, v)) parts.push_back(v);
+    else parts.insert(parts.end(), m.graph().node(v).in.begin(), m.graph().node(v).in.end());
+  }
+  return b.emit(op::concat.def, m.root().attrs, parts)[0];
+}
+
+// The operand of the concat y that holds all of the slice, and where that operand starts.
+struct Piece {
+  Value value;
+  Dim start = 0;
+};
+std::optional<Piece> sliced_piece(const Match& m) {
+  const auto axis = static_cast<size_t>(m.get<AxisAttrs>(y).axis);
+  const auto& s = m.get<SliceAttrs>();
+  Piece piece;
+  for (Value v : m.node(y).in) {
+    const Dim end = piece.start + m.graph().type(v).shape[axis];
+    const Dim before = s.start[axis] - piece.start, after = end - s.limit[axis];
+    piece.value = v;
+    if (before.is_static() && after.is_static() && before.value() >= 0 && after.value() >= 0) return piece;
+    piece.start = end;
+  }
+  return std::nullopt;
+}
+
+Value slice_of_piece(Builder& b, const Match& m) {
+  const auto axis = static_cast<size_t>(m.get<AxisAttrs>(y).axis);
+  const Piece piece = *sliced_piece(m);
+  SliceAttrs s = m.get<SliceAttrs>();
+  s.start[axis] = s.start[axis] - piece.start;
+  s.limit[axis] = s.limit[axis] - piece.start;
+  return op::slice(b, piece.value, s);
+}
+
+// ---- pad -------------------------------------------------------------------------------------------------------------
+
+bool pads_merge(const Match& m) {
+  const auto &outer = m.get<PadAttrs>(), &inner = m.get<PadAttrs>(y);
+  const auto v = splat_value(m.graph(), m[c]), w = splat_value(m.graph(), m[d]);
+  return (m[c] == m[d] || (v && w && *v == *w)) && none_negative(outer.low) && none_negative(outer.high) &&
+         none_negative(inner.low) && none_negative(inner.high);
+}
+
+Value merged_pad(Builder& b, const Match& m) {
+  const auto &outer = m.get<PadAttrs>(), &inner = m.get<PadAttrs>(y);
+  return op::pad(b, m[x], m[c], {sum(inner.low, outer.low), sum(inner.high, outer.high)});
+}
+
+// A sum of zero pads that lie side by side along one axis, as the gradients of slices of one tensor give it.
+struct SideBySide {
+  Values parts;  // in order
+  size_t axis = 0;
+  PadAttrs around;  // what is left to pad around the concatenation
+};
+constexpr size_t kMaxParts = 64;
+
+// The pads that an add (of adds) sums, or nothing when something else is among them.
+std::optional<std::vector<const Node*>> summed_pads(const Match& m) {
+  std::vector<const Node*> pads;
+  Values open = m.root().in;
+  while (!open.empty()) {
+    const Value v = open.back();
+    open.pop_back();
+    const Node& n = m.graph().node(v);
+    if (n.op == &op::pad && n.type() == m.type()) {
+      const auto value = splat_value(m.graph(), n.in[1]);
+      const auto& p = n.get<PadAttrs>();
+      if (!value || *value != Complex(0) || !none_negative(p.low) || !none_negative(p.high)) return std::nullopt;
+      pads.push_back(&n);
+    } else if (n.op == &op::add && n.type() == m.type() && m.single_use(v)) {
+      open.insert(open.end(), n.in.begin(), n.in.end());
+    } else {
+      return std::nullopt;
+    }
+    if (pads.size() + open.size() > kMaxParts) return std::nullopt;
+  }
+  return pads;
+}
+
+std::optional<SideBySide> side_by_side(const Match& m) {
+  auto pads = summed_pads(m);
+  if (!pads) return std::nullopt;
+  auto low = [](const Node* n) -> const Shape& { return n->get<PadAttrs>().low; };
+  auto high = [](const Node* n) -> const Shape& { return n->get<PadAttrs>().high; };
+  SideBySide out;
+  const Shape &first_low = low(pads->front()), &other_low = low(pads->back());
+  while (out.axis < first_low.size() && first_low[out.axis] == other_low[out.axis]) ++out.axis;
+  if (out.axis == first_low.size()) return std::nullopt;
+  const size_t axis = out.axis;
+  std::sort(pads->begin(), pads->end(),
+            [&](const Node* a, const Node* b) { return low(a)[axis].value() < low(b)[axis].value(); });
+  for (size_t k = 0; k < pads->size(); ++k) {
+    const Node* n = (*pads)[k];
+    for (size_t i = 0; i < first_low.size(); ++i)
+      if (i != axis && !(low(n)[i] == low(pads->front())[i] && high(n)[i] == high(pads->front())[i])) return std::nullopt;
+    if (k + 1 < pads->size() && !(m.type().shape[axis] - high(n)[axis] == low((*pads)[k + 1])[axis])) return std::nullopt;
+    out.parts.push_back(n->in[0]);
+  }
+  out.around = {low(pads->front()), high(pads->front())};
+  out.around.high[axis] = high(pads->back())[axis];
+  return out;
+}
+
+Value concat_of_pads(Builder& b, const Match& m) {
+  const SideBySide s = *side_by_side(m);
+  const Value all = b.emit(op::concat.def, AxisAttrs{static_cast<int64_t>(s.axis)}, s.parts)[0];
+  if (all_zero(s.around.low) && all_zero(s.around.high)) return all;
+  return op::pad(b, all, b.constant(m.type().dtype, 0), s.around);
+}
+
+}  // namespace
+
+RuleSet movement_rules() {
+  return {
+      {"transpose-identity", pat(op::transpose, {x}), identity_permutation, [](Builder&, const Match& m) { return m[x]; }},
+      {"transpose-transpose", pat(op::transpose, {pat(op::transpose, {x}).as(y)}), composed_transpose},
+      {"reshape-identity", pat(op::reshape, {x}), same_type, [](Builder&, const Match& m) { return m[x]; }},
+      {"reshape-reshape", pat(op::reshape, {pat(op::reshape, {x})}),
+       [](Builder& b, const Match& m) { return reshape_to(b, m[x], m.type().shape); }},
+      {"broadcast-identity", pat(op::broadcast, {x}), same_type, [](Builder&, const Match& m) { return m[x]; }},
+      {"broadcast-broadcast", pat(op::broadcast, {pat(op::broadcast, {x})}),
+       [](Builder& b, const Match& m) { return broadcast_to(b, m[x], m.type().shape); }},
+      {"reverse-nothing", pat(op::reverse, {x}), [](const Match& m) { return m.get<ReverseAttrs>().axes.empty(); },
+       [](Builder&, const Match& m) { return m[x]; }},
+      {"reverse-reverse", pat(op::reverse, {pat(op::reverse, {x}).as(y)}),
+       [](const Match& m) { return m.get<ReverseAttrs>().axes == m.get<ReverseAttrs>(y).axes; },
+       [](Builder&, const Match& m) { return m[x]; }},
+      // Moving equal elements about gives equal elements.
+      {"move-splat", pat({op::transpose, op::reshape, op::slice, op::reverse}, {any_splat.as(c)}),
+       [](Builder& b, const Match& m) {
+         Value v = m[c];
+         while (b.node(v).op == &op::broadcast || b.node(v).op == &op::reshape) v = b.node(v).in[0];
+         if (b.type(v).rank() != 0) v = b.constant(m.type().dtype, m.splat(c));
+         return broadcast_to(b, v, m.type().shape);
+       }},
+
+      {"slice-full", pat(op::slice, {x}), full_slice, [](Builder&, const Match& m) { return m[x]; }},
+      {"slice-slice", pat(op::slice, {pat(op::slice, {x}).as(y)}),
+       [](const Match& m) { return all_ones(m.get<SliceAttrs>(y).stride); }, composed_slice},
+      {"slice-concat", pat(op::slice, {pat(op::concat).as(y)}), [](const Match& m) { return sliced_piece(m).has_value(); },
+       slice_of_piece},
+
+      {"concat-one", pat(op::concat, {x}), [](Builder&, const Match& m) { return m[x]; }},
+      {"concat-concat", pat(op::concat), has_concat, flat_concat},
+
+      {"pad-nothing", pat(op::pad, {x, y}),
+       [](const Match& m) { return all_zero(m.get<PadAttrs>().low) && all_zero(m.get<PadAttrs>().high); },
+       [](Builder&, const Match& m) { return m[x]; }},
+      {"pad-pad", pat(op::pad, {pat(op::pad, {x, d}).as(y), c}), pads_merge, merged_pad},
+      // The one rule that may turn a zero's sign without fast_math: the sum gives -0 + +0 = +0 where the concat keeps -0.
+      {"pads-to-concat", pat(op::add, {pat({op::pad, op::add}, {y, z}), pat({op::pad, op::add}, {c, d})}),
+       [](const Match& m) { return side_by_side(m).has_value(); }, concat_of_pads},
+  };
+}
+
+}  // namespace rlx

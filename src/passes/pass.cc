@@ -1,0 +1,126 @@
+#include "rlx/passes/pass.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "rlx/ir/verify.h"
+
+namespace rlx {
+
+std::string PassOptions::argument(std::string_view name, std::string_view otherwise) const {
+  auto it = arguments.find(name);
+  return it == arguments.end() ? std::string(otherwise) : it->second;
+}
+
+std::vector<std::string> PassOptions::list(std::string_view name) const {
+  std::vector<std::string> out;
+  const std::string text = argument(name);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('|', at), text.size());
+    if (end > at) out.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string to_string(const Pipeline& pipeline) {
+  std::string out;
+  for (const PassUse& use : pipeline) {
+    out += (out.empty() ? "" : ",") + std::string(use.pass->name);
+    std::string inner;
+    for (const auto& [name, value] : use.arguments) inner += (inner.empty() ? "" : ",") + name + "=" + value;
+    if (!inner.empty()) out += "(" + inner + ")";
+  }
+  return out;
+}
+
+std::string PassReport::to_string() const {
+  std::string out;
+  for (const PassRecord& r : passes) {
+    out += fmt::format("{:<16} {:>8.3f} ms  {:>6} -> {:<6} nodes\n", r.pass, r.seconds * 1e3, r.nodes_before, r.nodes_after);
+    for (const auto& [rule, count] : r.rules.hits) out += fmt::format("    {:<32} {:>6}\n", rule, count);
+  }
+  return out;
+}
+
+namespace {
+
+
+// The node with every body run through the pass.
+void run_in_bodies(Node& n, const Pass& pass, const PassOptions& options) {
+  std::shared_ptr<void> copy;
+  for (const FieldInfo& f : n.attrs.fields()) {
+    if (*f.member_type != typeid(Body)) continue;
+    if (!copy) copy = n.attrs.copy();
+    Body& body = *static_cast<Body*>(f.member(copy.get()));
+    Graph after = run_pass(*body, pass, options);
+    if (!(after == *body)) body = Body(std::move(after));
+  }
+  if (copy) n.attrs = Attrs(n.attrs.type(), std::move(copy));
+}
+
+bool has_bodies(const Node& n) {
+  for (const FieldInfo& f : n.attrs.fields())
+    if (*f.member_type == typeid(Body)) return true;
+  return false;
+}
+
+std::vector<std::pair<std::string, Type>> signature(const Graph& g) {
+  std::vector<std::pair<std::string, Type>> out;
+  for (Value v : g.inputs()) out.emplace_back(g.node(v).get<LeafAttrs>().name, g.type(v));
+  for (const Type& t : g.output_types()) out.emplace_back("", t);
+  for (const Update& u : g.updates) out.emplace_back(u.param, g.type(u.value));
+  return out;
+}
+
+// Constants too large for the text go to files beside it, named by their hash.
+void dump(const Graph& g, const std::string& dir, size_t number, std::string_view name) {
+  std::filesystem::create_directories(dir);
+  const std::string path = fmt::format("{}/{:02}-{}.rlx", dir, number, name);
+  TextStore store;
+  std::ofstream file(path);
+  file << print(g, &store);
+  if (!file.flush()) fail(ErrorKind::resource, "dump", "cannot write {}", path);
+  for (const auto& [hash, tensor] : store.constants) {
+    std::ofstream blob(fmt::format("{}/{:016x}.bin", dir, hash), std::ios::binary);
+    blob.write(reinterpret_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(tensor.bytes()));
+  }
+}
+
+}  // namespace
+
+Graph run_pass(const Graph& g, const Pass& pass, const PassOptions& options) {
+  bool bodies = false;
+  if (pass.in_bodies)
+    for (const Node& n : g.nodes) bodies = bodies || has_bodies(n);
+  if (!bodies) return pass.run(g, options);
+  Graph inner = g;
+  for (Node& n : inner.nodes)
+    if (has_bodies(n)) run_in_bodies(n, pass, options);
+  return pass.run(inner, options);
+}
+
+Graph run_passes(Graph g, const Pipeline& pipeline, const PassContext& context) {
+  if (!context.dump_dir.empty()) dump(g, context.dump_dir, 0, "input");
+  size_t number = 0;
+  for (const PassUse& use : pipeline) {
+    PassRecord record{std::string(use.pass->name), 0, g.size(), 0, {}};
+    PassOptions options{context.fast_math, context.keeps, use.arguments, &record.rules};
+    const auto start = std::chrono::steady_clock::now();
+    Graph next = run_pass(g, *use.pass, options);
+    record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    record.nodes_after = next.size();
+    if (context.verify) {
+      verify(next, use.pass->name);
+      check(!use.pass->keeps_signature || signature(next) == signature(g), "{}: changed the signature of \"{}\"",
+            use.pass->name, g.name);
+    }
+    g = std::move(next);
+    if (!context.dump_dir.empty()) dump(g, context.dump_dir, ++number, use.pass->name);
+    if (context.report) context.report->passes.push_back(std::move(record));
+  }
+  return g;
+}
+
+}  // namespace rlx

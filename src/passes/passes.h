@@ -1,0 +1,29 @@
+// The passes, one per file, and the pipelines made of them.
+#pragma once
+
+#include "rlx/passes/pass.h"
+
+namespace rlx {
+
+namespace pass {
+extern const Pass simplify;        // local identities to a fixed point
+extern const Pass canonicalise;    // the forms that fusion and kernel choice expect
+extern const Pass cse;             // equal expressions once
+extern const Pass fold_constants;  // nodes of constants become constants
+extern const Pass dead_code;       // what nobody needs goes
+extern const Pass decompose;       // every composite becomes its definition
+extern const Pass legalise;        // composites without a kernel become their definitions
+extern const Pass grad, value_and_grad, jvp, vmap;  // the transforms, with arguments
+}  // namespace pass
+
+// The rules behind simplify and canonicalise, for documentation and tests.
+const RuleSet& simplify_rules();
+const RuleSet& canonicalise_rules();
+
+// Replaces the composites that `keeps` does not want by their definitions, until none is left.
+Graph decompose_composites(const Graph& g, std::string_view pass, FunctionRef<bool(const Node&)> keeps);
+
+// What every program passes through between the front end and fusion. See pipeline.cc for the reasons.
+const Pipeline& default_pipeline();
+
+}  // namespace rlx
