@@ -238,26 +238,15 @@ class Lowering {
         result_.rows_per_block = kTile / domain_.back();
       return;
     }
-    const int64_t tiles = inner > 2 * kTile ? ceil_div(inner, kTile) : 1;
-    result_.blocks = loops_.outer_size() * tiles;
+    result_.blocks = loops_.outer_size();
     b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
-      if (tiles == 1) {
-        loops_.bind_outer(b_, block);
-        b_.loop(LoopKind::Vector, Extent(inner), [&](Value i) {
-          loops_.bind_inner(i);
-          store_all();
-        });
-      } else {
-        const Value row = b_.div(block, b_.integer(DType::I64, tiles)),
-                    tile = b_.rem(block, b_.integer(DType::I64, tiles));
-        loops_.bind_outer(b_, row);
-        b_.loop(LoopKind::Vector, Extent::tail(inner, kTile, tile), [&](Value i) {
-          loops_.bind_inner(b_.add(b_.mul(tile, b_.integer(DType::I64, kTile)), i));
-          store_all();
-        });
-      }
+      loops_.bind_outer(b_, block);
+      b_.loop(LoopKind::Vector, Extent(inner), [&](Value i) {
+        loops_.bind_inner(i);
+        store_all();
+      });
     });
-    if (tiles == 1 && inner == domain_.back()) result_.rows_per_block = 1;
+    if (inner == domain_.back()) result_.rows_per_block = 1;
   }
 
   Ints all_axes() const {
@@ -421,19 +410,26 @@ class Lowering {
         kept.push_back(static_cast<int64_t>(i));
     loops_ = LoopNest::make(domain_, all_strides(), kept, attrs_.axes);
     const int64_t columns = loops_.last_size(), tiles = ceil_div(columns, kColumnTile);
-    result_.blocks = loops_.outer_size() / std::max<int64_t>(columns, 1) * tiles;
+    const int64_t rows = columns ? loops_.outer_size() / columns : 0;
+    // One run of columns: its tiles are the blocks. Several: each is a block.
+    result_.blocks = rows == 1 ? tiles : rows;
     b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
-      const Value row = b_.div(block, b_.integer(DType::I64, std::max<int64_t>(tiles, 1)));
-      const Value tile = b_.rem(block, b_.integer(DType::I64, std::max<int64_t>(tiles, 1)));
-      loops_.bind_outer_but_last(b_, row);
-      b_.loop(LoopKind::Vector, Extent::tail(columns, kColumnTile, tile), [&](Value i) {
-        loops_.bind_last_tile(tile, kColumnTile, i);
-        std::vector<Value> inits;
-        for (GraphValue v : body_.outputs) inits.push_back(identity(node(v)));
-        const std::vector<Value> totals = column_nest(0, inits);
-        for (size_t k = 0; k < totals.size(); ++k)
-          store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
-      });
+      if (rows == 1) {
+        column_tile(columns, block);
+      } else {
+        loops_.bind_outer_but_last(b_, block);
+        b_.loop(LoopKind::Serial, Extent(tiles), [&](Value tile) { column_tile(columns, tile); });
+      }
+    });
+  }
+
+  void column_tile(int64_t columns, Value tile) {
+    b_.loop(LoopKind::Vector, Extent::tail(columns, kColumnTile, tile), [&](Value i) {
+      loops_.bind_last_tile(tile, kColumnTile, i);
+      std::vector<Value> inits;
+      for (GraphValue v : body_.outputs) inits.push_back(identity(node(v)));
+      const std::vector<Value> totals = column_nest(0, inits);
+      for (size_t k = 0; k < totals.size(); ++k) store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
     });
   }
 

@@ -371,6 +371,42 @@ class Grower {
   std::vector<Group> groups_;
 };
 
+// A large reduction to few results becomes two: over the last axes, whose rows can be shared out, then over the rest. (f16 and bf16
+// stay whole: they round once.)
+Graph split_reductions(const Graph& g) {
+  Builder b(g.name);
+  std::vector<Values> map(g.nodes.size());
+  auto mapped = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const Node& n = g.nodes[i];
+    Values in;
+    for (Value v : n.in) in.push_back(mapped(v));
+    b.set_origin({});
+    const bool reduces = is_reduce(n) && fusible(n, g) && n.type().dtype != DType::F16 && n.type().dtype != DType::BF16;
+    const Type* t = reduces ? &g.type(n.in[0]) : nullptr;
+    size_t last = 0;  // how many of the axes are the last ones
+    if (reduces) {
+      const Ints& axes = n.get<ReduceAttrs>().axes;
+      while (last < axes.size() && axes[axes.size() - 1 - last] == t->rank() - 1 - static_cast<int64_t>(last)) ++last;
+      if (last == axes.size() && last > 1) --last;  // all are: leave the outermost for the second step
+      if (last == axes.size() || last == 0 || t->shape.elements().value() < kSplitElements) last = 0;
+    }
+    if (!last) {
+      map[i] = b.clone(n, in);
+      continue;
+    }
+    const auto& a = n.get<ReduceAttrs>();
+    b.set_origin({n.origin.label, "split_reductions"});
+    const Ints inner(a.axes.end() - static_cast<int64_t>(last), a.axes.end()), outer(a.axes.begin(), a.axes.end() - static_cast<int64_t>(last));
+    const Value partial = b.emit(*n.op, ReduceAttrs{inner, a.keepdims}, in)[0];
+    map[i] = b.emit(*n.op, ReduceAttrs{outer, a.keepdims}, std::span(&partial, 1));
+  }
+  Graph out = std::move(b.mutable_graph());
+  for (Value v : g.outputs) out.outputs.push_back(mapped(v));
+  for (const Update& u : g.updates) out.updates.push_back({u.param, mapped(u.value)});
+  return out;
+}
+
 }  // namespace
 
 Decision fusible(const Node& n, const Graph& g) {
@@ -385,7 +421,10 @@ Decision fusible(const Node& n, const Graph& g) {
   return Decision::no("{} has a kernel of its own", n.op->name);
 }
 
-Graph fuse_regions(const Graph& g, FusionReport* report) { return drop_dead(Grower(g, report).run()); }
+Graph fuse_regions(const Graph& g, FusionReport* report) { 
+  const Graph split = split_reductions(g);
+  return drop_dead(Grower(split, report).run());
+}
 
 std::string FusionReport::to_string() const {
   std::string out = fmt::format("fusion: {} nodes in {} kernels\n", nodes_before, regions);
