@@ -6,6 +6,7 @@ from .core import (
     ALL,
     EXACT,
     NUMBERS,
+    REALS,
     any_bits,
     array,
     narrow,
@@ -202,7 +203,7 @@ def by_index():
 
 
 def iotas():
-    for dtype in NUMBERS:
+    for dtype in REALS:
         for n, (shape, axis) in enumerate(
             [((5,), 0), ((2, 3), 1), ((3, 2, 2), 0), ((2, 0), 0), ((2, 3), -1)]
         ):

@@ -53,20 +53,12 @@ def count(shape, axes):
     return int(np.prod([shape[a] for a in axes], dtype=np.int64))
 
 
-def neutral(op, dtype):
-    """What reduce_max and reduce_min of nothing are."""
-    if dtype in FLOATS:
-        return -np.inf if op == "reduce_max" else np.inf
-    info = np.iinfo(array(dtype, 0).dtype)
-    return info.min if op == "reduce_max" else info.max
-
-
 def extremum(op, x, dtype, axes, keepdims):
     if not axes:
         return x
     values = x.astype(np.float64) if dtype in FLOATS else x
     function = np.max if op == "reduce_max" else np.min
-    out = function(values, axis=tuple(axes), keepdims=keepdims, initial=neutral(op, dtype))
+    out = function(values, axis=tuple(axes), keepdims=keepdims)
     return array(dtype, out)
 
 
@@ -172,6 +164,8 @@ def extrema():
     for op in ("reduce_max", "reduce_min"):
         for dtype in REALS:
             for n, (shape, axes, keepdims, note) in enumerate(CASES + EMPTY_CASES):
+                if count(shape, axes) == 0:
+                    continue  # refused: there is no largest or smallest of nothing
                 name = f"{op}/{dtype}/case-{n}"
                 x = random(rng_of(name), dtype, shape, -50, 50)
                 yield sample(
