@@ -224,7 +224,12 @@ class Lowering {
   void elementwise() {
     loops_ = LoopNest::make(domain_, all_strides(), all_axes());
     const int64_t inner = loops_.last_size();
-    if (loops_.rank() <= 1) {
+    if (loops_.rank() == 0) {  // one element
+      result_.blocks = 1;
+      b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value) { store_all(); });
+      return;
+    }
+    if (loops_.rank() == 1) {
       const Size n = b_.size();
       result_.sizes.push_back(inner);
       result_.blocks = ceil_div(inner, kTile);
@@ -357,6 +362,7 @@ class Lowering {
     in_row_scope_ = false;
 
     memo_.clear();
+    if (loops_.inner_sizes().empty()) return row_of_one(reduces, outputs);
     const Value i = b_.begin_loop(LoopKind::Vector, Extent(inner_elements_));
     loops_.bind_inner_flat(b_, i);
     std::vector<Value> carries, values;
@@ -377,6 +383,18 @@ class Lowering {
     for (size_t k = 0; k < reduces.size(); ++k)
       row_memo_[{reduces[k], false}] =
           emitter_.finish(b_.result(carries[k]), node(reduces[k]).type().dtype);
+  }
+
+  // The reduced axes have size 1: no loop, and each reduction is its one value.
+  void row_of_one(const std::vector<GraphValue>& reduces, const std::vector<GraphValue>& outputs) {
+    in_row_scope_ = true;
+    for (GraphValue v : reduces) row_memo_[{v, false}] = value(node(v).in[0]);
+    std::vector<std::pair<size_t, Value>> stores;
+    for (size_t k = 0; k < out_.size(); ++k)
+      if (std::find(outputs.begin(), outputs.end(), body_.outputs[k]) != outputs.end())
+        stores.push_back({k, value(body_.outputs[k])});
+    for (auto& [k, v] : stores) store(k, v);
+    in_row_scope_ = false;
   }
 
   void row_values_below(GraphValue v, std::set<GraphValue>& done) {
@@ -424,13 +442,18 @@ class Lowering {
   }
 
   void column_tile(int64_t columns, Value tile) {
+    if (loops_.outer_size() == 1) return column_totals();  // one result
     b_.loop(LoopKind::Vector, Extent::tail(columns, kColumnTile, tile), [&](Value i) {
       loops_.bind_last_tile(tile, kColumnTile, i);
-      std::vector<Value> inits;
-      for (GraphValue v : body_.outputs) inits.push_back(identity(node(v)));
-      const std::vector<Value> totals = column_nest(0, inits);
-      for (size_t k = 0; k < totals.size(); ++k) store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
+      column_totals();
     });
+  }
+
+  void column_totals() {
+    std::vector<Value> inits;
+    for (GraphValue v : body_.outputs) inits.push_back(identity(node(v)));
+    const std::vector<Value> totals = column_nest(0, inits);
+    for (size_t k = 0; k < totals.size(); ++k) store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
   }
 
   // Loops over the reduced dims from `depth` inwards; gives the combined values.
