@@ -1,4 +1,5 @@
-// The golden values (tests/golden/*.jsonl; the format is documented in generate.py), for any way of running a graph.
+// The golden values (tests/golden/*.jsonl; the format is documented in generate.py), for any way of
+// running a graph.
 //
 //   GoldenReport r = run_golden([](const Graph& g, const Tensors& in) { return evaluate(g, in); });
 //   EXPECT_TRUE(r.clean()) << r.text();
@@ -40,19 +41,24 @@ struct GoldenReport {
 inline Tensor golden_tensor(const Json& j) {
   const std::string hex = j.at("data");
   std::vector<uint8_t> bytes(hex.size() / 2);
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
-  return Tensor::from_bytes(*parse_dtype(j.at("dtype").get<std::string>()), j.at("shape").get<Ints>(), bytes.data(),
-                            bytes.size());
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<uint8_t>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
+  return Tensor::from_bytes(*parse_dtype(j.at("dtype").get<std::string>()),
+                            j.at("shape").get<Ints>(), bytes.data(), bytes.size());
 }
 
 inline std::string golden_attrs(const Json& attrs) {
   std::string out;
   for (const auto& [name, value] : attrs.items()) {
     out += (out.empty() ? "{" : ", ") + name + "=";
-    if (value.is_string()) out += value.get<std::string>();
-    else if (value.is_number_float()) out += number_text(value.get<double>());
-    else if (value.is_null()) out += "none";
-    else out += value.dump();
+    if (value.is_string())
+      out += value.get<std::string>();
+    else if (value.is_number_float())
+      out += number_text(value.get<double>());
+    else if (value.is_null())
+      out += "none";
+    else
+      out += value.dump();
   }
   return out.empty() ? out : out + "}";
 }
@@ -60,7 +66,8 @@ inline std::string golden_attrs(const Json& attrs) {
 inline bool accept_real(double x, double y, const Tolerance& t) {
   if (std::isnan(x) || std::isnan(y)) return std::isnan(x) && std::isnan(y);
   if (std::isinf(x) || std::isinf(y)) return x == y;
-  if (t.rel == 0 && t.abs == 0) return x == y && (x != 0 || t.any_zero || std::signbit(x) == std::signbit(y));
+  if (t.rel == 0 && t.abs == 0)
+    return x == y && (x != 0 || t.any_zero || std::signbit(x) == std::signbit(y));
   return std::fabs(x - y) <= t.abs + t.rel * std::fabs(y);
 }
 
@@ -68,18 +75,21 @@ inline bool accept_element(const Tensor& got, const Tensor& want, int64_t i, con
   if (is_float(want.dtype())) return accept_real(got.get_float(i), want.get_float(i), t);
   if (!is_complex(want.dtype())) return got.get_int(i) == want.get_int(i);
   const Complex x = got.get_complex(i), y = want.get_complex(i);
-  if (t.rel == 0 && t.abs == 0) return accept_real(x.real(), y.real(), t) && accept_real(x.imag(), y.imag(), t);
+  if (t.rel == 0 && t.abs == 0)
+    return accept_real(x.real(), y.real(), t) && accept_real(x.imag(), y.imag(), t);
   return std::abs(x - y) <= t.abs + t.rel * std::abs(y);
 }
 
 // What is wrong with a result, or nothing.
 inline std::string compare_golden(const Tensor& got, const Tensor& want, const Tolerance& t) {
-  if (!(got.type() == want.type())) return fmt::format("type {} instead of {}", got.type(), want.type());
+  if (!(got.type() == want.type()))
+    return fmt::format("type {} instead of {}", got.type(), want.type());
   for (int64_t i = 0; i < want.elements(); ++i)
     if (!accept_element(got, want, i, t)) {
       const Complex x = got.get_complex(i), y = want.get_complex(i);
-      return fmt::format("element {}: {:.17g}{:+.17g}i instead of {:.17g}{:+.17g}i (rel {}, abs {})", i, x.real(), x.imag(),
-                         y.real(), y.imag(), t.rel, t.abs);
+      return fmt::format(
+          "element {}: {:.17g}{:+.17g}i instead of {:.17g}{:+.17g}i (rel {}, abs {})", i, x.real(),
+          x.imag(), y.real(), y.imag(), t.rel, t.abs);
     }
   return {};
 }
@@ -101,7 +111,8 @@ inline std::string run_golden_sample(const Json& j, const Execute& execute) {
     for (size_t i = 0; i < got.size(); ++i) {
       const Json& tol = j.at("tol").at(i);
       const Tolerance t{tol.at("rel"), tol.at("abs"), tol.value("any_zero", false)};
-      if (std::string wrong = compare_golden(got[i], golden_tensor(j.at("outputs")[i]), t); !wrong.empty())
+      if (std::string wrong = compare_golden(got[i], golden_tensor(j.at("outputs")[i]), t);
+          !wrong.empty())
         return fmt::format("result {} {}", i, wrong);
     }
   } catch (const std::exception& e) {
@@ -129,10 +140,11 @@ inline GoldenReport run_golden(const Execute& execute, const Skip& skip = {}) {
         continue;
       }
       if (const std::string wrong = run_golden_sample(j, execute); !wrong.empty())
-        report.mismatches[j.at("op")].push_back(fmt::format("{}: {}", j.at("id").get<std::string>(), wrong));
+        report.mismatches[j.at("op")].push_back(
+            fmt::format("{}: {}", j.at("id").get<std::string>(), wrong));
     }
-    check(count == header.at("samples"), "{}: {} samples, the header says {}", entry.path().string(), count,
-          header.at("samples").get<int>());
+    check(count == header.at("samples"), "{}: {} samples, the header says {}",
+          entry.path().string(), count, header.at("samples").get<int>());
   }
   return report;
 }

@@ -1,6 +1,8 @@
-// The sample table (tests/samples.txt): rows of text that say how to try an op. Every test that walks all ops walks these.
+// The sample table (tests/samples.txt): rows of text that say how to try an op. Every test that
+// walks all ops walks these.
 //
-//   for (const Sample& s : samples()) if (auto c = make_case(s, DType::F64)) use(c->graph, c->operands);
+//   for (const Sample& s : samples()) if (auto c = make_case(s, DType::F64)) use(c->graph,
+//   c->operands);
 #pragma once
 
 #include <fstream>
@@ -46,7 +48,8 @@ struct Case {
 };
 
 inline std::string replace_all(std::string text, const std::string& from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
   return text;
 }
 
@@ -93,9 +96,12 @@ inline Sample read_sample(const std::string& text, int line) {
       const std::string option(lex.word());
       lex.expect("=");
       lex.expect("off");
-      if (option == "differences") s.differences = false;
-      else if (option == "second") s.second = false;
-      else lex.error("unknown option " + option);
+      if (option == "differences")
+        s.differences = false;
+      else if (option == "second")
+        s.second = false;
+      else
+        lex.error("unknown option " + option);
     } else {
       s.operands.push_back(read_operand(lex));
     }
@@ -112,8 +118,10 @@ inline const std::vector<Sample>& samples() {
     for (std::string line; std::getline(file, line);) {
       ++number;
       if (line.empty() || line[0] == '#') continue;
-      if (line[0] == ' ') rows.back().first += "\n" + line;
-      else rows.emplace_back(line, number);
+      if (line[0] == ' ')
+        rows.back().first += "\n" + line;
+      else
+        rows.emplace_back(line, number);
     }
     std::vector<Sample> out;
     for (const auto& [text, at] : rows) out.push_back(read_sample(text, at));
@@ -147,7 +155,8 @@ inline double draw(const OperandSpec& o, std::mt19937_64& rng) {
   const double u = unit(rng), sign = unit(rng) < 0.5 ? -1 : 1;
   if (o.kind == "positive") return 0.3 + 1.7 * u;
   if (o.kind == "unit") return sign * (0.05 + 0.85 * u);
-  if (o.kind == "fraction") return std::floor(unit(rng) * 5) - 2 + (u < 0.5 ? 0.1 + 0.6 * u : 0.3 + 0.6 * u);
+  if (o.kind == "fraction")
+    return std::floor(unit(rng) * 5) - 2 + (u < 0.5 ? 0.1 + 0.6 * u : 0.3 + 0.6 * u);
   return sign * (0.25 + 1.5 * u);
 }
 
@@ -168,10 +177,14 @@ inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
   std::shuffle(ladder.begin(), ladder.end(), rng);
   for (int64_t i = 0; i < t.elements(); ++i) {
     if (o.kind == "index" || o.kind == "key" || !is_differentiable(d)) {
-      const int64_t v = o.kind == "distinct" ? std::llround(ladder[static_cast<size_t>(i)] * 4 + (info(d).is_signed ? 0 : 9))
-                                             : draw_int(o, d, rng);
-      if (is_float(d)) t.set_float(i, static_cast<double>(v));
-      else t.set_int(i, v);
+      const int64_t v =
+          o.kind == "distinct"
+              ? std::llround(ladder[static_cast<size_t>(i)] * 4 + (info(d).is_signed ? 0 : 9))
+              : draw_int(o, d, rng);
+      if (is_float(d))
+        t.set_float(i, static_cast<double>(v));
+      else
+        t.set_int(i, v);
     } else if (is_complex(d)) {
       const double re = draw(o, rng);
       t.set_complex(i, {re, draw(o, rng)});
@@ -194,7 +207,8 @@ inline DType dtype_at(const OperandSpec& o, DType swept) {
 inline Tensors make_operands(const Sample& s, DType d, uint64_t salt = 0) {
   Tensors out;
   for (size_t i = 0; i < s.operands.size(); ++i)
-    out.push_back(make_operand(s.operands[i], dtype_at(s.operands[i], d), mix(mix(hash_text(s.text), i), salt)));
+    out.push_back(make_operand(s.operands[i], dtype_at(s.operands[i], d),
+                               mix(mix(hash_text(s.text), i), salt)));
   return out;
 }
 
@@ -212,7 +226,8 @@ inline std::optional<Case> make_case(const Sample& s, DType d) {
   const bool leads = !s.operands.empty() && s.operands[0].dtype == "T";
   if (leads && !op->dtypes.has(d)) return std::nullopt;
   try {
-    for (Value v : b.emit(*op, read_attrs(*op, replace_all(s.attrs, "$T", to_string(d))), in)) b.output(v);
+    for (Value v : b.emit(*op, read_attrs(*op, replace_all(s.attrs, "$T", to_string(d))), in))
+      b.output(v);
   } catch (const Error& e) {
     if (leads && s.attrs.find("graph") == std::string::npos) throw;  // the op says it takes d
     if (e.code().find("dtype") == std::string::npos && e.kind() != ErrorKind::data) throw;

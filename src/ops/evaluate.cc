@@ -15,7 +15,9 @@ std::vector<int32_t> leaf_nodes(const Graph& g) {
   return out;
 }
 
-const LeafAttrs& leaf(const Graph& g, int32_t node) { return g.nodes[static_cast<size_t>(node)].get<LeafAttrs>(); }
+const LeafAttrs& leaf(const Graph& g, int32_t node) {
+  return g.nodes[static_cast<size_t>(node)].get<LeafAttrs>();
+}
 
 // The last node that reads each node; outputs and updates count as a reader behind the end.
 std::vector<int32_t> last_readers(const Graph& g) {
@@ -31,10 +33,12 @@ std::vector<int32_t> last_readers(const Graph& g) {
 
 struct Run {
   std::vector<Tensors> values;  // per node; emptied after the last read
-  const Tensor& at(Value v) const { return values[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  const Tensor& at(Value v) const {
+    return values[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  }
 };
 
-Run run_nodes(const Graph& g, std::span<const Tensor> leaves) {
+Run run_nodes(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe) {
   const std::vector<int32_t> last = last_readers(g);
   Run run{std::vector<Tensors>(g.nodes.size())};
   size_t next = 0;
@@ -52,6 +56,7 @@ Run run_nodes(const Graph& g, std::span<const Tensor> leaves) {
     } catch (const Error& e) {
       throw e.where().empty() ? e.at(fmt::format("%{} {}", i, n.op->name)) : e;
     }
+    observe(i, out);
     for (Value v : n.in)
       if (last[static_cast<size_t>(v.node)] == i) run.values[static_cast<size_t>(v.node)].clear();
   }
@@ -83,8 +88,9 @@ Values scratch_inputs(Builder& b, std::span<const Type> in) {
 
 DimBinding match_symbols(const Graph& g, std::span<const Tensor> leaves) {
   const std::vector<int32_t> nodes = leaf_nodes(g);
-  user_check(nodes.size() == leaves.size(), "leaf-missing", "graph \"{}\" has {} leaves, {} tensors are given", g.name,
-             nodes.size(), leaves.size());
+  user_check(nodes.size() == leaves.size(), "leaf-missing",
+             "graph \"{}\" has {} leaves, {} tensors are given", g.name, nodes.size(),
+             leaves.size());
   DimBinding binding;
   for (size_t k = 0; k < nodes.size(); ++k) {
     const Shape& declared = leaf(g, nodes[k]).shape;
@@ -92,13 +98,15 @@ DimBinding match_symbols(const Graph& g, std::span<const Tensor> leaves) {
     for (size_t d = 0; d < std::min(declared.size(), sizes.size()); ++d) {
       std::vector<std::string> names;
       declared[d].collect_symbols(names);
-      if (names.size() == 1 && declared[d] == Dim::symbol(names[0])) binding.emplace(names[0], sizes[d]);
+      if (names.size() == 1 && declared[d] == Dim::symbol(names[0]))
+        binding.emplace(names[0], sizes[d]);
     }
   }
   for (size_t k = 0; k < nodes.size(); ++k) {
     const LeafAttrs& attrs = leaf(g, nodes[k]);
     user_check(Type{attrs.dtype, attrs.shape.bind(binding)} == leaves[k].type(), "leaf-type",
-               "\"{}\" is declared as {}, given is {}", attrs.name, Type{attrs.dtype, attrs.shape}, leaves[k].type());
+               "\"{}\" is declared as {}, given is {}", attrs.name, Type{attrs.dtype, attrs.shape},
+               leaves[k].type());
   }
   return binding;
 }
@@ -129,40 +137,40 @@ Tensors evaluate_node(const Node& n, std::span<const Tensor> in) {
   } else {
     fail(ErrorKind::internal, "no-rule", "{} states neither eval nor decompose", n.op->name);
   }
-  check(out.size() == n.out.size(), "{}: evaluated to {} results, inferred are {}", n.op->name, out.size(), n.out.size());
+  check(out.size() == n.out.size(), "{}: evaluated to {} results, inferred are {}", n.op->name,
+        out.size(), n.out.size());
   for (size_t i = 0; i < out.size(); ++i)
-    check(out[i].type() == n.out[i], "{}: result {} evaluated to {}, inferred is {}", n.op->name, i, out[i].type(),
-          n.out[i]);
+    check(out[i].type() == n.out[i], "{}: result {} evaluated to {}, inferred is {}", n.op->name, i,
+          out[i].type(), n.out[i]);
   return out;
 }
 
-Tensors evaluate(const Graph& unbound, std::span<const Tensor> leaves) {
+Evaluated evaluate(const Graph& unbound, std::span<const Tensor> leaves, NodeObserver observe) {
   const BoundGraph bound(unbound, leaves);
   const Graph& g = *bound;
-  const Run run = run_nodes(g, leaves);
-  Tensors out;
-  for (Value v : g.outputs) out.push_back(run.at(v));
-  return out;
-}
-
-Evaluated evaluate(const Graph& unbound, const NamedTensors& named) {
-  Tensors leaves;
-  for (int32_t node : leaf_nodes(unbound)) {
-    const auto it = named.find(leaf(unbound, node).name);
-    user_check(it != named.end(), "leaf-missing", "graph \"{}\": \"{}\" is not given", unbound.name,
-               leaf(unbound, node).name);
-    leaves.push_back(it->second);
-  }
-  for (const auto& [name, tensor] : named)
-    user_check(unbound.find_leaf(name).valid(), "leaf-unknown", "graph \"{}\" has no input or parameter \"{}\"",
-               unbound.name, name);
-  const BoundGraph bound(unbound, leaves);
-  const Graph& g = *bound;
-  const Run run = run_nodes(g, leaves);
+  const Run run = run_nodes(g, leaves, observe);
   Evaluated out;
   for (Value v : g.outputs) out.outputs.push_back(run.at(v));
   for (const Update& u : g.updates) out.updates[u.param] = run.at(u.value);
   return out;
+}
+
+Tensors evaluate(const Graph& g, std::span<const Tensor> leaves) {
+  return evaluate(g, leaves, [](int32_t, const Tensors&) {}).outputs;
+}
+
+Evaluated evaluate(const Graph& g, const NamedTensors& named) {
+  Tensors leaves;
+  for (int32_t node : leaf_nodes(g)) {
+    const auto it = named.find(leaf(g, node).name);
+    user_check(it != named.end(), "leaf-missing", "graph \"{}\": \"{}\" is not given", g.name,
+               leaf(g, node).name);
+    leaves.push_back(it->second);
+  }
+  for (const auto& [name, tensor] : named)
+    user_check(g.find_leaf(name).valid(), "leaf-unknown",
+               "graph \"{}\" has no input or parameter \"{}\"", g.name, name);
+  return evaluate(g, leaves, [](int32_t, const Tensors&) {});
 }
 
 }  // namespace rlx

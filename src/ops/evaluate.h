@@ -3,10 +3,10 @@
 //   Evaluated r = evaluate(g, {{"x", x}, {"w", w}});
 //   r.outputs[0];  r.updates.at("w");
 //
-// A node's value is its op's `eval`; an op without one is evaluated through its decomposition. Symbols are bound from the
-// sizes of the leaves. Every value is checked against the inferred type. Raises "leaf-missing", "leaf-unknown", "leaf-type"
-// (user) for wrong leaves, whatever the rules raise (an index out of range, say), and "no-rule" (internal) for an op with
-// neither rule.
+// A node's value is its op's `eval`; an op without one is evaluated through its decomposition.
+// Symbols are bound from the sizes of the leaves. Every value is checked against the inferred type.
+// Raises "leaf-missing", "leaf-unknown", "leaf-type" (user) for wrong leaves, whatever the rules
+// raise (an index out of range, say), and "no-rule" (internal) for an op with neither rule.
 #pragma once
 
 #include <map>
@@ -28,13 +28,19 @@ Evaluated evaluate(const Graph& g, const NamedTensors& leaves);
 // The outputs; leaves (inputs and parameters) in the order of their nodes. Bodies are run this way.
 Tensors evaluate(const Graph& g, std::span<const Tensor> leaves);
 
+// The same with the updates, telling `observe` the results of each computed node as they come.
+using NodeObserver = FunctionRef<void(int32_t node, const Tensors& results)>;
+Evaluated evaluate(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe);
+
 // The results of one node on given operands.
 Tensors evaluate_node(const Node& n, std::span<const Tensor> in);
 
-// The sizes of the symbols in the declared types of the leaves, given actual sizes. Raises "leaf-type" when they do not fit.
+// The sizes of the symbols in the declared types of the leaves, given actual sizes. Raises
+// "leaf-type" when they do not fit.
 DimBinding match_symbols(const Graph& g, std::span<const Tensor> leaves);
 
-// One node as a graph of its own: inputs "0", "1", ... of the given types; outputs are the node's results.
+// One node as a graph of its own: inputs "0", "1", ... of the given types; outputs are the node's
+// results.
 Graph isolate(const Node& n, std::span<const Type> in);
 // The same after one step of decomposition. The op must state one.
 Graph decomposed(const Node& n, std::span<const Type> in);

@@ -4,14 +4,17 @@ namespace rlx {
 
 namespace {
 
-constexpr std::string_view kColumns[] = {"infer", "eval", "decompose", "jvp", "vjp", "vmap", "text", "cpu"};
+constexpr std::string_view kColumns[] = {"infer", "eval", "decompose", "jvp",
+                                         "vjp",   "vmap", "text",      "cpu"};
 
 using Entry = std::pair<Answer, std::string>;
 
 const Entry kNative{Answer::native, ""};
 const Entry kByDecomposition{Answer::derived, "decomposition"};
 
-Entry infer_column(const OpDef& op) { return op.infer ? kNative : Entry{Answer::missing, "no infer rule"}; }
+Entry infer_column(const OpDef& op) {
+  return op.infer ? kNative : Entry{Answer::missing, "no infer rule"};
+}
 
 Entry eval_column(const OpDef& op) {
   if (op.eval) return kNative;
@@ -27,8 +30,10 @@ Entry decompose_column(const OpDef& op) {
 }
 
 Entry derivative_column(const OpDef& op, bool stated, bool reverse) {
-  if (op.kind == Kind::leaf) return {Answer::not_applicable, "a leaf: derivatives start or end here"};
-  if (!op.not_differentiable.empty()) return {Answer::not_applicable, std::string(op.not_differentiable)};
+  if (op.kind == Kind::leaf)
+    return {Answer::not_applicable, "a leaf: derivatives start or end here"};
+  if (!op.not_differentiable.empty())
+    return {Answer::not_applicable, std::string(op.not_differentiable)};
   if (stated) return kNative;
   if (op.derivative) return {Answer::derived, "derivative"};
   if (reverse && op.jvp) return {Answer::derived, "transpose of jvp"};
@@ -38,7 +43,8 @@ Entry derivative_column(const OpDef& op, bool stated, bool reverse) {
 }
 
 Entry vmap_column(const OpDef& op) {
-  if (op.kind == Kind::leaf) return {Answer::not_applicable, "a leaf: the caller says which are batched"};
+  if (op.kind == Kind::leaf)
+    return {Answer::not_applicable, "a leaf: the caller says which are batched"};
   if (op.vmap) return kNative;
   if (op.kind == Kind::elementwise) return {Answer::derived, "elementwise"};
   if (op.decompose) return kByDecomposition;
@@ -48,7 +54,8 @@ Entry vmap_column(const OpDef& op) {
 
 Entry text_column(const OpDef& op) {
   for (const FieldInfo& f : op.attr_type->fields())
-    if (!f.print || !f.read) return {Answer::missing, fmt::format("attribute {} has no text", f.name)};
+    if (!f.print || !f.read)
+      return {Answer::missing, fmt::format("attribute {} has no text", f.name)};
   return {Answer::derived, "fields"};
 }
 
@@ -63,7 +70,8 @@ Entry cpu_column(const OpDef& op, const std::set<std::string_view>& kernels) {
 }  // namespace
 
 std::string_view name(Answer answer) {
-  static constexpr std::string_view names[] = {"native", "generated", "derived", "not_applicable", "missing"};
+  static constexpr std::string_view names[] = {"native", "generated", "derived", "not_applicable",
+                                               "missing"};
   return names[static_cast<size_t>(answer)];
 }
 
@@ -82,7 +90,8 @@ std::vector<Support> support(const OpDef& op, const std::set<std::string_view>& 
   };
   static_assert(std::size(entries) == std::size(kColumns));
   std::vector<Support> out;
-  for (size_t i = 0; i < std::size(kColumns); ++i) out.push_back({kColumns[i], entries[i].first, entries[i].second});
+  for (size_t i = 0; i < std::size(kColumns); ++i)
+    out.push_back({kColumns[i], entries[i].first, entries[i].second});
   return out;
 }
 

@@ -1,6 +1,8 @@
-// The support matrix: every op's answer to every question, and the holes. `rlx ops` prints it; a test fails on a hole.
+// The support matrix: every op's answer to every question, and the holes. `rlx ops` prints it; a
+// test fails on a hole.
 //
-//   for (const Support& s : support(op::softmax.def, {})) fmt::print("{} {}\n", s.column, name(s.answer));
+//   for (const Support& s : support(op::softmax.def, {})) fmt::print("{} {}\n", s.column,
+//   name(s.answer));
 //
 // An answer is read off the op's entry, so it cannot drift from what transforms and backends do.
 #pragma once
@@ -29,7 +31,8 @@ struct Support {
 // The columns in order: infer eval decompose jvp vjp vmap text cpu.
 std::span<const std::string_view> support_columns();
 
-// One answer per column. `cpu_kernels` names the ops for which the CPU backend has kernels of its own.
+// One answer per column. `cpu_kernels` names the ops for which the CPU backend has kernels of its
+// own.
 std::vector<Support> support(const OpDef& op, const std::set<std::string_view>& cpu_kernels);
 
 }  // namespace rlx

@@ -14,7 +14,8 @@ BodyJvp jvp_of_body(const Graph& body, const std::vector<bool>& has_tangent) {
   const Values inputs = body.inputs();
   Values tangents;
   for (size_t i = 0; i < inputs.size(); ++i)
-    tangents.push_back(has_tangent[i] ? b.input(free_name(b.graph(), fmt::format("tangent_{}", i)), b.type(inputs[i]))
+    tangents.push_back(has_tangent[i] ? b.input(free_name(b.graph(), fmt::format("tangent_{}", i)),
+                                                b.type(inputs[i]))
                                       : kNone);
   const Values found = forward(b, body.outputs, inputs, tangents);
   BodyJvp result;
@@ -27,21 +28,25 @@ BodyJvp jvp_of_body(const Graph& body, const std::vector<bool>& has_tangent) {
   return result;
 }
 
-Graph vjp_of_body(const Graph& body, const std::vector<bool>& wanted, const std::vector<bool>& has_cotangent) {
+Graph vjp_of_body(const Graph& body, const std::vector<bool>& wanted,
+                  const std::vector<bool>& has_cotangent) {
   Builder b = builder_of(body, "_grad");
   const Values inputs = body.inputs();
   Values cotangents, wrt;
   for (size_t i = 0; i < body.outputs.size(); ++i)
-    cotangents.push_back(
-        has_cotangent[i] ? b.input(free_name(b.graph(), fmt::format("d_{}", i)), b.type(body.outputs[i])) : kNone);
+    cotangents.push_back(has_cotangent[i] ? b.input(free_name(b.graph(), fmt::format("d_{}", i)),
+                                                    b.type(body.outputs[i]))
+                                          : kNone);
   for (size_t i = 0; i < inputs.size(); ++i)
     if (wanted[i]) wrt.push_back(inputs[i]);
   const Values found = reverse(b, body.outputs, cotangents, wrt);
-  for (size_t i = 0; i < wrt.size(); ++i) b.output(found[i].valid() ? found[i] : zeros(b, b.type(wrt[i])));
+  for (size_t i = 0; i < wrt.size(); ++i)
+    b.output(found[i].valid() ? found[i] : zeros(b, b.type(wrt[i])));
   return drop_dead(b.finish());
 }
 
-BodyVmap vmap_of_body(const Graph& body, const std::vector<bool>& batched, const Dim& size, const std::vector<bool>& force) {
+BodyVmap vmap_of_body(const Graph& body, const std::vector<bool>& batched, const Dim& size,
+                      const std::vector<bool>& force) {
   Builder b(body.name + "_vmap");
   std::vector<Batched> leaves;
   const Values inputs = body.inputs();
@@ -63,6 +68,7 @@ BodyVmap vmap_of_body(const Graph& body, const std::vector<bool>& batched, const
 
 }  // namespace
 
-constinit const BodyTransforms kBodies{.jvp = jvp_of_body, .vjp = vjp_of_body, .vmap = vmap_of_body};
+constinit const BodyTransforms kBodies{
+    .jvp = jvp_of_body, .vjp = vjp_of_body, .vmap = vmap_of_body};
 
 }  // namespace rlx

@@ -52,15 +52,17 @@ class ForwardWalk {
     for (Value v : n.in) in.push_back(tangent(v));
     if (blocks(n) || std::none_of(in.begin(), in.end(), [](Value v) { return v.valid(); })) return;
     for (size_t k = 0; k < n.out.size(); ++k) out.push_back({i, static_cast<int32_t>(k)});
-    if (std::none_of(n.out.begin(), n.out.end(), [](const Type& t) { return is_differentiable(t.dtype); })) return;
+    if (std::none_of(n.out.begin(), n.out.end(),
+                     [](const Type& t) { return is_differentiable(t.dtype); }))
+      return;
     origin_.of(n);
     const Values found = apply_jvp(b_, JvpArgs{n, n.in, out, in, &kBodies});
-    check(found.size() == out.size(), "{}: the forward rule gave {} tangents for {} results", n.op->name, found.size(),
-          out.size());
+    check(found.size() == out.size(), "{}: the forward rule gave {} tangents for {} results",
+          n.op->name, found.size(), out.size());
     for (size_t k = 0; k < found.size(); ++k) {
       if (!found[k].valid() || !is_differentiable(n.out[k].dtype)) continue;
-      check(b_.type(found[k]) == n.out[k], "{}: the tangent of result {} is {}, the result is {}", n.op->name, k,
-            b_.type(found[k]), n.out[k]);
+      check(b_.type(found[k]) == n.out[k], "{}: the tangent of result {} is {}, the result is {}",
+            n.op->name, k, b_.type(found[k]), n.out[k]);
       seed(out[k], found[k]);
     }
   }
@@ -72,7 +74,8 @@ class ForwardWalk {
 };
 
 Values forward_range(Builder& b, Range range, Operands outputs, Operands wrt, Operands tangents) {
-  check(wrt.size() == tangents.size(), "forward: {} values, {} tangents", wrt.size(), tangents.size());
+  check(wrt.size() == tangents.size(), "forward: {} values, {} tangents", wrt.size(),
+        tangents.size());
   const std::vector<bool> needed = needed_nodes(b.graph(), outputs, range.begin, range.end);
   ForwardWalk walk(b);
   for (size_t i = 0; i < wrt.size(); ++i) walk.seed(wrt[i], tangents[i]);
@@ -88,8 +91,9 @@ Values forward_range(Builder& b, Range range, Operands outputs, Operands wrt, Op
 Values forward(Builder& b, Operands outputs, Operands wrt, Operands tangents) {
   for (size_t i = 0; i < std::min(wrt.size(), tangents.size()); ++i)
     if (tangents[i].valid())
-      user_check(b.type(tangents[i]) == b.type(wrt[i]), "tangent-type", "jvp: the tangent of {} is {}, it is {}",
-                 describe(b.graph(), wrt[i]), b.type(tangents[i]), b.type(wrt[i]));
+      user_check(b.type(tangents[i]) == b.type(wrt[i]), "tangent-type",
+                 "jvp: the tangent of {} is {}, it is {}", describe(b.graph(), wrt[i]),
+                 b.type(tangents[i]), b.type(wrt[i]));
   return forward_range(b, range_between(b.graph(), wrt, outputs), outputs, wrt, tangents);
 }
 

@@ -28,8 +28,10 @@ Graph finish(Builder& b, Value result) {
 Graph nth_order_grad(const Graph& g, const std::string& wrt, int order) {
   user_check(order >= 0, "order-range", "nth_order_grad: the order cannot be {}", order);
   const Value x = find_leaves(g, {wrt}, "nth_order_grad")[0];
-  user_check(g.type(x).rank() == 0, "wrt-scalar",
-             "nth_order_grad: \"{}\" is {}; it must be a scalar (directional_nth_grad takes tensors)", wrt, g.type(x));
+  user_check(
+      g.type(x).rank() == 0, "wrt-scalar",
+      "nth_order_grad: \"{}\" is {}; it must be a scalar (directional_nth_grad takes tensors)", wrt,
+      g.type(x));
   Value f = function_of(g);
   if (order == 0) return g;
   Builder b = builder_of(g, fmt::format("_d{}", order));
@@ -37,7 +39,8 @@ Graph nth_order_grad(const Graph& g, const std::string& wrt, int order) {
   return finish(b, f);
 }
 
-Graph directional_nth_grad(const Graph& g, const std::string& wrt, const std::vector<std::string>& directions) {
+Graph directional_nth_grad(const Graph& g, const std::string& wrt,
+                           const std::vector<std::string>& directions) {
   const Value x = find_leaves(g, {wrt}, "directional_nth_grad")[0];
   Value f = function_of(g);
   if (directions.empty()) return g;
@@ -45,8 +48,10 @@ Graph directional_nth_grad(const Graph& g, const std::string& wrt, const std::ve
   Ints axes(static_cast<size_t>(g.type(x).rank()));
   std::iota(axes.begin(), axes.end(), 0);
   for (size_t level = 0; level < directions.size(); ++level) {
-    const std::string name = directions[level].empty() ? fmt::format("dir_{}", level) : directions[level];
-    user_check(!b.graph().find_leaf(name).valid(), "leaf-name", "directional_nth_grad: the name \"{}\" is taken", name);
+    const std::string name =
+        directions[level].empty() ? fmt::format("dir_{}", level) : directions[level];
+    user_check(!b.graph().find_leaf(name).valid(), "leaf-name",
+               "directional_nth_grad: the name \"{}\" is taken", name);
     const Value direction = b.input(name, g.type(x));
     const Value slope = gradients(b, f, {&x, 1}, kVanishing)[0];
     f = sum_axes(b, op::mul(b, slope, direction), axes);

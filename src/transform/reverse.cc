@@ -18,19 +18,22 @@ void save_residuals(Builder& b, int32_t i) {
   Builder scratch;
   scratch.set_origin(n.origin);
   Values in;
-  for (size_t k = 0; k < n.in.size(); ++k) in.push_back(scratch.input(std::to_string(k), b.type(n.in[k])));
+  for (size_t k = 0; k < n.in.size(); ++k)
+    in.push_back(scratch.input(std::to_string(k), b.type(n.in[k])));
   n.op->with_residuals(scratch, n, in);
   Node saved = scratch.graph().nodes.back();
   check(scratch.graph().size() == static_cast<int32_t>(in.size()) + 1 && saved.in == in,
         "{}: with_residuals shall emit one node on the operands", n.op->name);
-  check(saved.out.size() >= n.out.size() && std::equal(n.out.begin(), n.out.end(), saved.out.begin()),
-        "{}: with_residuals shall keep the results", n.op->name);
+  check(
+      saved.out.size() >= n.out.size() && std::equal(n.out.begin(), n.out.end(), saved.out.begin()),
+      "{}: with_residuals shall keep the results", n.op->name);
   saved.in = n.in;
   b.mutable_graph().nodes[static_cast<size_t>(i)] = std::move(saved);
 }
 
-// The reverse rule of a node from its forward rule: jvp is linear in the tangents, so walking back over the nodes it emits
-// for placeholder tangents gives the transpose. {} when that would need the rule it is meant to supply.
+// The reverse rule of a node from its forward rule: jvp is linear in the tangents, so walking back
+// over the nodes it emits for placeholder tangents gives the transpose. {} when that would need the
+// rule it is meant to supply.
 Values transpose_of_jvp(Builder& b, const VjpArgs& a) {
   Builder s("transpose");
   s.set_origin({a.node.origin.label, "grad"});
@@ -51,7 +54,8 @@ Values transpose_of_jvp(Builder& b, const VjpArgs& a) {
   for (const Node& n : s.graph().nodes)
     if (n.op == a.node.op) return {};
   for (size_t j = 0; j < moved.size(); ++j)
-    if (moved[j].valid() && cotangents[j].valid()) results.push_back(moved[j]), seeds.push_back(cotangents[j]);
+    if (moved[j].valid() && cotangents[j].valid())
+      results.push_back(moved[j]), seeds.push_back(cotangents[j]);
   const Values found = reverse(s, results, seeds, wanted);
   for (Value v : found)
     if (v.valid()) s.output(v);
@@ -68,7 +72,8 @@ Values through_decomposition(Builder& b, const VjpArgs& a) {
   const int32_t begin = b.graph().size();
   const Values outputs = a.node.op->decompose(b, a.node, a.in);
   Values wrt;
-  for (size_t i = 0; i < a.in.size(); ++i) {  // an operand that appears twice collects its gradient once
+  for (size_t i = 0; i < a.in.size();
+       ++i) {  // an operand that appears twice collects its gradient once
     const bool first = std::find(a.in.begin(), a.in.begin() + static_cast<int64_t>(i), a.in[i]) ==
                        a.in.begin() + static_cast<int64_t>(i);
     wrt.push_back(a.wanted[i] && first ? a.in[i] : kNone);
@@ -94,7 +99,10 @@ Values apply_vjp(Builder& b, const VjpArgs& a) {
 class ReverseWalk {
  public:
   ReverseWalk(Builder& b, Range range, Operands wrt)
-      : b_(b), range_(range), active_(active_values(b.graph(), wrt, range.begin, range.end)), origin_(b, "grad") {}
+      : b_(b),
+        range_(range),
+        active_(active_values(b.graph(), wrt, range.begin, range.end)),
+        origin_(b, "grad") {}
 
   void seed(Value v, Value cotangent) {
     if (v.valid() && cotangent.valid()) accumulate(v, cotangent);
@@ -110,11 +118,14 @@ class ReverseWalk {
   void visit(int32_t i) {
     const size_t results = b_.graph().nodes[static_cast<size_t>(i)].out.size();
     bool reached = false;
-    for (size_t k = 0; k < results; ++k) reached |= cotangents_.contains({i, static_cast<int32_t>(k)});
+    for (size_t k = 0; k < results; ++k)
+      reached |= cotangents_.contains({i, static_cast<int32_t>(k)});
     if (!reached || b_.graph().nodes[static_cast<size_t>(i)].in.empty()) return;
     std::vector<bool> wanted;
-    for (Value v : b_.graph().nodes[static_cast<size_t>(i)].in) wanted.push_back(active_.contains(v));
-    if (blocks(b_.graph().nodes[static_cast<size_t>(i)]) || std::find(wanted.begin(), wanted.end(), true) == wanted.end())
+    for (Value v : b_.graph().nodes[static_cast<size_t>(i)].in)
+      wanted.push_back(active_.contains(v));
+    if (blocks(b_.graph().nodes[static_cast<size_t>(i)]) ||
+        std::find(wanted.begin(), wanted.end(), true) == wanted.end())
       return;
     const Node n = b_.graph().nodes[static_cast<size_t>(i)];  // a copy: rules append to the graph
     if (n.op->with_residuals) save_residuals(b_, i);
@@ -124,11 +135,12 @@ class ReverseWalk {
       out.push_back({i, static_cast<int32_t>(k)});
     for (size_t k = 0; k < n.out.size(); ++k) cotangents.push_back(find(cotangents_, out[k]));
     const Values found = apply_vjp(b_, VjpArgs{n, n.in, out, cotangents, wanted, &kBodies});
-    check(found.size() == n.in.size(), "{}: the reverse rule gave {} cotangents for {} operands", n.op->name, found.size(),
-          n.in.size());
+    check(found.size() == n.in.size(), "{}: the reverse rule gave {} cotangents for {} operands",
+          n.op->name, found.size(), n.in.size());
     for (size_t k = 0; k < found.size(); ++k) {
       if (!wanted[k] || !found[k].valid()) continue;
-      check(b_.type(found[k]) == b_.type(n.in[k]), "{}: the cotangent of operand {} is {}, the operand is {}", n.op->name, k,
+      check(b_.type(found[k]) == b_.type(n.in[k]),
+            "{}: the cotangent of operand {} is {}, the operand is {}", n.op->name, k,
             b_.type(found[k]), b_.type(n.in[k]));
       accumulate(n.in[k], found[k]);
     }
@@ -148,7 +160,8 @@ class ReverseWalk {
 };
 
 Values reverse_range(Builder& b, Range range, Operands outputs, Operands cotangents, Operands wrt) {
-  check(outputs.size() == cotangents.size(), "reverse: {} outputs, {} cotangents", outputs.size(), cotangents.size());
+  check(outputs.size() == cotangents.size(), "reverse: {} outputs, {} cotangents", outputs.size(),
+        cotangents.size());
   Values found;
   ReverseWalk walk(b, range, wrt);
   for (size_t i = 0; i < outputs.size(); ++i) walk.seed(outputs[i], cotangents[i]);
@@ -166,21 +179,26 @@ std::string why_no_gradient(const Graph& g, Operands outputs, Value leaf) {
   for (int32_t i = range.begin; i < range.end; ++i) {
     const Node& n = g.nodes[static_cast<size_t>(i)];
     if (!needed[static_cast<size_t>(i - range.begin)]) continue;
-    if (std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); })) continue;
-    if (blocks(n)) return fmt::format("the path ends at %{} {}: {}", i, n.op->name, n.op->not_differentiable);
-    if (std::none_of(n.out.begin(), n.out.end(), [](const Type& t) { return is_differentiable(t.dtype); }))
-      blocked = fmt::format("the path ends at %{} {}: its result is {}", i, n.op->name, n.out[0].dtype);
+    if (std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); }))
+      continue;
+    if (blocks(n))
+      return fmt::format("the path ends at %{} {}: {}", i, n.op->name, n.op->not_differentiable);
+    if (std::none_of(n.out.begin(), n.out.end(),
+                     [](const Type& t) { return is_differentiable(t.dtype); }))
+      blocked =
+          fmt::format("the path ends at %{} {}: its result is {}", i, n.op->name, n.out[0].dtype);
   }
   return blocked.empty() ? "no output depends on it through differentiable operands" : blocked;
 }
 
-void fill_missing(Builder& b, Values& found, Operands outputs, Operands wrt, const GradOptions& options) {
+void fill_missing(Builder& b, Values& found, Operands outputs, Operands wrt,
+                  const GradOptions& options) {
   OriginScope origin(b, "grad");
   for (size_t i = 0; i < wrt.size(); ++i) {
     if (found[i].valid()) continue;
     if (!options.zero_missing)
-      fail(ErrorKind::user, "no-gradient", "grad: no gradient reaches {}: {}", describe(b.graph(), wrt[i]),
-           why_no_gradient(b.graph(), outputs, wrt[i]));
+      fail(ErrorKind::user, "no-gradient", "grad: no gradient reaches {}: {}",
+           describe(b.graph(), wrt[i]), why_no_gradient(b.graph(), outputs, wrt[i]));
     found[i] = zeros(b, b.type(wrt[i]));
   }
 }
@@ -194,12 +212,14 @@ Graph finish(Builder& b, const Graph& forward, const Values& gradients, bool kee
 }
 
 Value loss_of(const Graph& g, const GradOptions& options) {
-  user_check(options.output >= 0 && static_cast<size_t>(options.output) < g.outputs.size(), "output-index",
-             "grad: graph \"{}\" has {} outputs, the loss shall be output {}", g.name, g.outputs.size(), options.output);
+  user_check(options.output >= 0 && static_cast<size_t>(options.output) < g.outputs.size(),
+             "output-index", "grad: graph \"{}\" has {} outputs, the loss shall be output {}",
+             g.name, g.outputs.size(), options.output);
   return g.outputs[static_cast<size_t>(options.output)];
 }
 
-Graph gradient_graph(const Graph& g, const std::vector<std::string>& names, const GradOptions& options, bool keep_values) {
+Graph gradient_graph(const Graph& g, const std::vector<std::string>& names,
+                     const GradOptions& options, bool keep_values) {
   const Values wrt = find_leaves(g, names, "grad");
   const Value loss = loss_of(g, options);
   Builder b = builder_of(g, "_grad");
@@ -214,8 +234,8 @@ Values reverse(Builder& b, Operands outputs, Operands cotangents, Operands wrt) 
 
 Values gradients(Builder& b, Value loss, Operands wrt, GradOptions options) {
   const Type type = b.type(loss);
-  user_check(is_float(type.dtype) && type.rank() == 0, "loss-type", "grad: the loss {} is {}; it must be a real scalar",
-             describe(b.graph(), loss), type);
+  user_check(is_float(type.dtype) && type.rank() == 0, "loss-type",
+             "grad: the loss {} is {}; it must be a real scalar", describe(b.graph(), loss), type);
   check_differentiable(b.graph(), wrt, "grad");
   Value seed;
   {
@@ -243,7 +263,8 @@ Graph vjp(const Graph& g, const std::vector<std::string>& names, GradOptions opt
   for (size_t i = 0; i < g.outputs.size(); ++i) {
     const Type& type = g.type(g.outputs[i]);
     const std::string name = g.outputs.size() == 1 ? "d_output" : fmt::format("d_{}", i);
-    cotangents.push_back(is_differentiable(type.dtype) ? b.input(free_name(b.graph(), name), type) : kNone);
+    cotangents.push_back(is_differentiable(type.dtype) ? b.input(free_name(b.graph(), name), type)
+                                                       : kNone);
   }
   Values found = reverse(b, g.outputs, cotangents, wrt);
   fill_missing(b, found, g.outputs, wrt, options);

@@ -33,8 +33,8 @@ Value force_batched(Builder& b, const Batched& v, const Dim& size) {
   return v.batched ? v.value : batch_operand(b, v.value, size);
 }
 
-std::vector<Batched> through_decomposition(Builder& b, const Graph& g, const Node& n, std::span<const Batched> in,
-                                           const Dim& size) {
+std::vector<Batched> through_decomposition(Builder& b, const Graph& g, const Node& n,
+                                           std::span<const Batched> in, const Dim& size) {
   Types types;
   for (Value v : n.in) types.push_back(g.type(v));
   std::vector<Batched> out = vmap_inline(b, decomposed(n, types), in, size);
@@ -42,24 +42,31 @@ std::vector<Batched> through_decomposition(Builder& b, const Graph& g, const Nod
   return out;
 }
 
-std::vector<Batched> apply_vmap(Builder& b, const Graph& g, const Node& n, std::span<const Batched> in, const Dim& size) {
+std::vector<Batched> apply_vmap(Builder& b, const Graph& g, const Node& n,
+                                std::span<const Batched> in, const Dim& size) {
   const OpDef& op = *n.op;
   Values values;
   std::vector<bool> batched;
   for (const Batched& v : in) values.push_back(v.value), batched.push_back(v.batched);
   const VmapArgs args{n, values, batched, size, &kBodies};
   Values found;
-  if (op.vmap) found = op.vmap(b, args);
-  else if (op.kind == Kind::elementwise) found = vmap_elementwise(b, args);
-  else if (op.decompose) return through_decomposition(b, g, n, in, size);
-  else no_rule("vmap", n);
-  check(found.size() == n.out.size(), "{}: the vmap rule gave {} results for {}", op.name, found.size(), n.out.size());
+  if (op.vmap)
+    found = op.vmap(b, args);
+  else if (op.kind == Kind::elementwise)
+    found = vmap_elementwise(b, args);
+  else if (op.decompose)
+    return through_decomposition(b, g, n, in, size);
+  else
+    no_rule("vmap", n);
+  check(found.size() == n.out.size(), "{}: the vmap rule gave {} results for {}", op.name,
+        found.size(), n.out.size());
   std::vector<Batched> out;
   for (Value v : found) out.push_back({v, true});
   return out;
 }
 
-std::vector<std::vector<Batched>> vmap_nodes(Builder& b, const Graph& g, std::span<const Batched> leaves, const Dim& size) {
+std::vector<std::vector<Batched>> vmap_nodes(Builder& b, const Graph& g,
+                                             std::span<const Batched> leaves, const Dim& size) {
   OriginScope origin(b, "vmap");
   std::vector<std::vector<Batched>> map(g.nodes.size());
   size_t next = 0;
@@ -71,7 +78,8 @@ std::vector<std::vector<Batched>> vmap_nodes(Builder& b, const Graph& g, std::sp
       continue;
     }
     std::vector<Batched> in;
-    for (Value v : n.in) in.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+    for (Value v : n.in)
+      in.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
     if (std::none_of(in.begin(), in.end(), [](const Batched& v) { return v.batched; })) {
       Values values;
       for (const Batched& v : in) values.push_back(v.value);
@@ -82,21 +90,23 @@ std::vector<std::vector<Batched>> vmap_nodes(Builder& b, const Graph& g, std::sp
     map[i] = apply_vmap(b, g, n, in, size);
     for (size_t k = 0; k < n.out.size(); ++k) {
       const Type want{n.out[k].dtype, with_axis(n.out[k].shape, 0, size)};
-      check(b.type(map[i][k].value) == want, "{}: result {} of the vmap rule is {}, expected is {}", n.op->name, k,
-            b.type(map[i][k].value), want);
+      check(b.type(map[i][k].value) == want, "{}: result {} of the vmap rule is {}, expected is {}",
+            n.op->name, k, b.type(map[i][k].value), want);
     }
   }
   return map;
 }
 
 // Declares the leaves of the new graph; batched ones get their axis moved to the front.
-std::vector<Batched> declare_leaves(Builder& b, const Graph& g, const std::map<std::string, int64_t>& axes, const Dim& size) {
+std::vector<Batched> declare_leaves(Builder& b, const Graph& g,
+                                    const std::map<std::string, int64_t>& axes, const Dim& size) {
   std::vector<Batched> leaves;
   for (const Node& n : g.nodes) {
     if (!is_leaf(n)) continue;
     LeafAttrs attrs = n.get<LeafAttrs>();
     const auto it = axes.find(attrs.name);
-    const int64_t axis = it == axes.end() ? 0 : normalise_axis(it->second, attrs.shape.rank() + 1, "vmap");
+    const int64_t axis =
+        it == axes.end() ? 0 : normalise_axis(it->second, attrs.shape.rank() + 1, "vmap");
     if (it != axes.end()) attrs.shape = with_axis(attrs.shape, axis, size);
     b.set_origin(n.origin);
     const Value v = b.emit(*n.op, attrs, {})[0];
@@ -108,21 +118,26 @@ std::vector<Batched> declare_leaves(Builder& b, const Graph& g, const std::map<s
     if (!is_leaf(n)) continue;
     Batched& v = leaves[next++];
     if (v.batched)
-      v.value = move_axis(b, v.value, normalise_axis(axes.at(n.get<LeafAttrs>().name), b.type(v.value).rank(), "vmap"), 0);
+      v.value = move_axis(
+          b, v.value,
+          normalise_axis(axes.at(n.get<LeafAttrs>().name), b.type(v.value).rank(), "vmap"), 0);
   }
   return leaves;
 }
 
 }  // namespace
 
-std::vector<Batched> vmap_inline(Builder& b, const Graph& g, std::span<const Batched> leaves, const Dim& size) {
+std::vector<Batched> vmap_inline(Builder& b, const Graph& g, std::span<const Batched> leaves,
+                                 const Dim& size) {
   const auto map = vmap_nodes(b, g, leaves, size);
   std::vector<Batched> out;
-  for (Value v : g.outputs) out.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+  for (Value v : g.outputs)
+    out.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
   return out;
 }
 
-Graph vmap(const Graph& g, const std::map<std::string, int64_t>& axes, const Dim& size, int64_t out_axis) {
+Graph vmap(const Graph& g, const std::map<std::string, int64_t>& axes, const Dim& size,
+           int64_t out_axis) {
   for (const auto& [name, axis] : axes) find_leaves(g, {name}, "vmap");
   Builder b(g.name + "_vmap");
   const std::vector<Batched> leaves = declare_leaves(b, g, axes, size);
@@ -136,8 +151,10 @@ Graph vmap(const Graph& g, const std::map<std::string, int64_t>& axes, const Dim
   for (const Update& u : g.updates) {
     const auto it = axes.find(u.param);
     Value v = at(u.value).value;
-    user_check(it != axes.end() || !at(u.value).batched, "update-batched",
-               "vmap: parameter \"{}\" is shared by the batch but would be updated with a batch of values", u.param);
+    user_check(
+        it != axes.end() || !at(u.value).batched, "update-batched",
+        "vmap: parameter \"{}\" is shared by the batch but would be updated with a batch of values",
+        u.param);
     if (it != axes.end()) {
       v = force_batched(b, at(u.value), size);
       v = move_axis(b, v, 0, normalise_axis(it->second, b.type(v).rank(), "vmap"));

@@ -14,11 +14,13 @@ Builder builder_of(const Graph& g, std::string_view ending) {
   return b;
 }
 
-Values find_leaves(const Graph& g, const std::vector<std::string>& names, std::string_view transform) {
+Values find_leaves(const Graph& g, const std::vector<std::string>& names,
+                   std::string_view transform) {
   Values out;
   for (const std::string& name : names) {
     out.push_back(g.find_leaf(name));
-    user_check(out.back().valid(), "no-leaf", "{}: graph \"{}\" has no input or parameter \"{}\"", transform, g.name, name);
+    user_check(out.back().valid(), "no-leaf", "{}: graph \"{}\" has no input or parameter \"{}\"",
+               transform, g.name, name);
   }
   return out;
 }
@@ -31,19 +33,21 @@ std::string free_name(const Graph& g, const std::string& name) {
 
 void check_differentiable(const Graph& g, Operands wrt, std::string_view transform) {
   for (Value v : wrt)
-    user_check(is_differentiable(g.type(v).dtype), "wrt-dtype", "{}: {} is {}; only floats and complex have derivatives",
-               transform, describe(g, v), g.type(v));
+    user_check(is_differentiable(g.type(v).dtype), "wrt-dtype",
+               "{}: {} is {}; only floats and complex have derivatives", transform, describe(g, v),
+               g.type(v));
 }
 
 std::string describe(const Graph& g, Value v) {
   const Node& n = g.node(v);
-  if (n.op == &op::input || n.op == &op::param) return fmt::format("{} \"{}\"", n.op->name, n.get<LeafAttrs>().name);
+  if (n.op == &op::input || n.op == &op::param)
+    return fmt::format("{} \"{}\"", n.op->name, n.get<LeafAttrs>().name);
   return fmt::format("{} {}", v, n.op->name);
 }
 
 void no_rule(std::string_view transform, const Node& n) {
-  fail(ErrorKind::unsupported, "no-rule", "{}: {} states no rule and no decomposition (result: {})", transform, n.op->name,
-       fmt::join(n.out, ", "));
+  fail(ErrorKind::unsupported, "no-rule", "{}: {} states no rule and no decomposition (result: {})",
+       transform, n.op->name, fmt::join(n.out, ", "));
 }
 
 bool blocks(const Node& n) { return !n.op->not_differentiable.empty(); }
@@ -53,7 +57,9 @@ ValueSet active_values(const Graph& g, Operands wrt, int32_t begin, int32_t end)
   active.erase(kNone);
   for (int32_t i = begin; i < end; ++i) {
     const Node& n = g.nodes[static_cast<size_t>(i)];
-    if (blocks(n) || std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); })) continue;
+    if (blocks(n) ||
+        std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); }))
+      continue;
     for (size_t k = 0; k < n.out.size(); ++k)
       if (is_differentiable(n.out[k].dtype)) active.insert({i, static_cast<int32_t>(k)});
   }

@@ -29,7 +29,8 @@ inline Value find(const ValueMap& map, Value v) {
 // Nodes made while it lives come from `pass`; of(node) gives them the node's label.
 class OriginScope {
  public:
-  OriginScope(Builder& b, std::string pass) : b_(b), label_(b.set_label("")), pass_(b.set_pass(std::move(pass))) {
+  OriginScope(Builder& b, std::string pass)
+      : b_(b), label_(b.set_label("")), pass_(b.set_pass(std::move(pass))) {
     b_.set_label(label_);
   }
   ~OriginScope() { b_.set_origin({label_, pass_}); }
@@ -44,7 +45,8 @@ class OriginScope {
 // A builder that holds a copy of g (values keep their numbers) without its outputs.
 Builder builder_of(const Graph& g, std::string_view ending);
 // The leaves of these names. Raises "no-leaf".
-Values find_leaves(const Graph& g, const std::vector<std::string>& names, std::string_view transform);
+Values find_leaves(const Graph& g, const std::vector<std::string>& names,
+                   std::string_view transform);
 // `name`, or with the first of "_1", "_2".. that makes it new.
 std::string free_name(const Graph& g, const std::string& name);
 // Raises "wrt-dtype" for values without derivatives.
@@ -53,7 +55,8 @@ void check_differentiable(const Graph& g, Operands wrt, std::string_view transfo
 std::string describe(const Graph& g, Value v);
 [[noreturn]] void no_rule(std::string_view transform, const Node& n);
 
-// Values that depend on `wrt` through differentiable edges, among the results of nodes [begin, end).
+// Values that depend on `wrt` through differentiable edges, among the results of nodes [begin,
+// end).
 ValueSet active_values(const Graph& g, Operands wrt, int32_t begin, int32_t end);
 // The nodes of [begin, end) that some of `outputs` depends on.
 std::vector<bool> needed_nodes(const Graph& g, Operands outputs, int32_t begin, int32_t end);

@@ -7,7 +7,8 @@ namespace rlx::testing {
 namespace {
 
 TEST(Golden, ReferenceEvaluator) {
-  const GoldenReport report = run_golden([](const Graph& g, const Tensors& in) { return evaluate(g, in); });
+  const GoldenReport report =
+      run_golden([](const Graph& g, const Tensors& in) { return evaluate(g, in); });
   EXPECT_GT(report.samples, 1000);
   EXPECT_TRUE(report.clean()) << report.text();
 }

@@ -1,4 +1,5 @@
-// Conventions that finite differences cannot see: kinks, ties, NaN, overflow, indices, complex gradients.
+// Conventions that finite differences cannot see: kinks, ties, NaN, overflow, indices, complex
+// gradients.
 #include <gtest/gtest.h>
 
 #include "rlx/ops/evaluate.h"
@@ -9,7 +10,9 @@
 namespace rlx {
 namespace {
 
-Tensor vector(std::vector<double> v) { return Tensor::from<double>({static_cast<int64_t>(v.size())}, v); }
+Tensor vector(std::vector<double> v) {
+  return Tensor::from<double>({static_cast<int64_t>(v.size())}, v);
+}
 
 // The values of op(x..) for f64 vectors.
 template <class Op>
@@ -30,7 +33,8 @@ std::vector<double> value(const Op& op, const std::vector<std::vector<double>>& 
 
 // The cotangent of each operand for a cotangent of ones.
 template <class Op>
-std::vector<std::vector<double>> gradient(const Op& op, const std::vector<std::vector<double>>& in, Attrs attrs = {}) {
+std::vector<std::vector<double>> gradient(const Op& op, const std::vector<std::vector<double>>& in,
+                                          Attrs attrs = {}) {
   Builder b("f");
   Values args;
   Tensors leaves;
@@ -65,7 +69,8 @@ TEST(Conventions, DerivativesAtKinks) {
 TEST(Conventions, TiesShareTheGradient) {
   EXPECT_EQ(gradient(op::maximum, {{1, 2, 3}, {1, 1, 4}}), (Lists{{0.5, 1, 0}, {0.5, 0, 1}}));
   EXPECT_EQ(gradient(op::minimum, {{1, 2, 3}, {1, 1, 4}}), (Lists{{0.5, 0, 1}, {0.5, 1, 0}}));
-  EXPECT_EQ(gradient(op::reduce_max, {{3, 1, 3, 2}}, ReduceAttrs{.axes = {0}}), (Lists{{0.5, 0, 0.5, 0}}));
+  EXPECT_EQ(gradient(op::reduce_max, {{3, 1, 3, 2}}, ReduceAttrs{.axes = {0}}),
+            (Lists{{0.5, 0, 0.5, 0}}));
   EXPECT_EQ(gradient(op::reduce_min, {{1, 1, 3, 1}}, ReduceAttrs{.axes = {0}}),
             (Lists{{1.0 / 3, 1.0 / 3, 0, 1.0 / 3}}));
 }
@@ -83,11 +88,13 @@ TEST(Conventions, NanPropagates) {
   EXPECT_TRUE(std::isnan(value(op::maximum, {{kNan}, {1}})[0]));
   EXPECT_TRUE(std::isnan(value(op::maximum, {{1}, {kNan}})[0]));
   EXPECT_TRUE(std::isnan(value(op::minimum, {{kNan}, {1}})[0]));
-  for (const auto* op : {&op::reduce_max.def, &op::reduce_min.def, &op::reduce_sum.def, &op::reduce_prod.def}) {
+  for (const auto* op :
+       {&op::reduce_max.def, &op::reduce_min.def, &op::reduce_sum.def, &op::reduce_prod.def}) {
     Builder b("f");
     const Value x = b.input("x", {DType::F64, {3}});
     b.output(b.emit(*op, ReduceAttrs{.axes = {0}}, {&x, 1})[0]);
-    EXPECT_TRUE(std::isnan(evaluate(b.finish(), Tensors{vector({1, kNan, 2})})[0].get_float(0))) << op->name;
+    EXPECT_TRUE(std::isnan(evaluate(b.finish(), Tensors{vector({1, kNan, 2})})[0].get_float(0)))
+        << op->name;
   }
 }
 
@@ -111,7 +118,8 @@ TEST(Conventions, IntegersWrapAndDivisionByZeroIsZero) {
     const Value first = b.input("x", type), second = b.input("y", type);
     b.output(op(b, first, second));
     const Ints sizes = type.shape.sizes();
-    const Tensor out = evaluate(b.finish(), Tensors{Tensor::from(sizes, x), Tensor::from(sizes, y)})[0];
+    const Tensor out =
+        evaluate(b.finish(), Tensors{Tensor::from(sizes, x), Tensor::from(sizes, y)})[0];
     return std::vector<int32_t>(out.data<int32_t>(), out.data<int32_t>() + out.elements());
   };
   EXPECT_EQ(run(op::div, {7, -7, INT32_MIN}, {0, 2, -1}), (std::vector<int32_t>{0, -3, INT32_MIN}));
@@ -124,11 +132,13 @@ TEST(Conventions, IndicesOutOfRangeRaise) {
     Builder b("f");
     const Value x = b.input("x", {DType::F64, {2, 3}}), i = b.input("i", {DType::I64, {2}});
     b.output(scatter ? op::scatter_add(b, x, i, {.axis = 0, .size = 4}) : op::gather(b, x, i));
-    evaluate(b.finish(), Tensors{Tensor(DType::F64, {2, 3}), Tensor::from<int64_t>({2}, {0, index})});
+    evaluate(b.finish(),
+             Tensors{Tensor(DType::F64, {2, 3}), Tensor::from<int64_t>({2}, {0, index})});
   };
   for (bool scatter : {false, true}) {
     EXPECT_NO_THROW(run(scatter, 1));
-    for (int64_t bad : {int64_t{-1}, int64_t{4}, INT64_MAX}) EXPECT_THROW(run(scatter, bad), Error) << scatter << " " << bad;
+    for (int64_t bad : {int64_t{-1}, int64_t{4}, INT64_MAX})
+      EXPECT_THROW(run(scatter, bad), Error) << scatter << " " << bad;
   }
 }
 
@@ -137,7 +147,8 @@ TEST(Conventions, ComplexGradientsAreDescentDirections) {
   Builder b("f");
   const Value z = b.input("z", {DType::C64, {}});
   b.output(op::real(b, op::mul(b, z, op::conj(b, z))));
-  const Tensors out = evaluate(grad(b.finish(), {"z"}), Tensors{Tensor::scalar(DType::C64, {3, -2})});
+  const Tensors out =
+      evaluate(grad(b.finish(), {"z"}), Tensors{Tensor::scalar(DType::C64, {3, -2})});
   EXPECT_EQ(out[0].get_complex(0), Complex(6, -4));
 }
 

@@ -1,5 +1,5 @@
-// Every op against its own rules, from the sample table: values, text, decompositions, derivatives of both modes and of
-// second order, vmap; and the table itself for holes.
+// Every op against its own rules, from the sample table: values, text, decompositions, derivatives
+// of both modes and of second order, vmap; and the table itself for holes.
 #include <gtest/gtest.h>
 
 #include "../samples.h"
@@ -10,18 +10,20 @@
 namespace rlx::testing {
 namespace {
 
-// ---- numbers on tensors -----------------------------------------------------------------------------------------------
+// ---- numbers on tensors
 
 Tensor combine(const Tensor& a, const Tensor& b, double scale) {  // a + scale * b
   Tensor out(a.dtype(), a.sizes());
-  for (int64_t i = 0; i < out.elements(); ++i) out.set_complex(i, a.get_complex(i) + scale * b.get_complex(i));
+  for (int64_t i = 0; i < out.elements(); ++i)
+    out.set_complex(i, a.get_complex(i) + scale * b.get_complex(i));
   return out;
 }
 
 // Re <a, b>: for complex cotangents a and tangents b this is the change of a real function.
 double inner(const Tensor& a, const Tensor& b) {
   double sum = 0;
-  for (int64_t i = 0; i < a.elements(); ++i) sum += (std::conj(a.get_complex(i)) * b.get_complex(i)).real();
+  for (int64_t i = 0; i < a.elements(); ++i)
+    sum += (std::conj(a.get_complex(i)) * b.get_complex(i)).real();
   return sum;
 }
 
@@ -50,9 +52,12 @@ Tensor noise(const Tensor& like, uint64_t seed) {
 
 bool differentiable(const Tensor& t) { return is_differentiable(t.dtype()); }
 
-std::string row(const Case& c) { return fmt::format("samples.txt:{} {} at {}", c.sample->line, c.sample->op, c.dtype); }
+std::string row(const Case& c) {
+  return fmt::format("samples.txt:{} {} at {}", c.sample->line, c.sample->op, c.dtype);
+}
 
-// Runs `test` on every sample at every dtype in `dtypes` that it takes (once, at f64's place, when nothing is swept).
+// Runs `test` on every sample at every dtype in `dtypes` that it takes (once, at f64's place, when
+// nothing is swept).
 template <class Test>
 void for_each_case(DTypeSet dtypes, Test&& test) {
   for (const Sample& s : samples())
@@ -61,13 +66,15 @@ void for_each_case(DTypeSet dtypes, Test&& test) {
       try {
         if (auto c = make_case(s, d.dtype)) test(*c);
       } catch (const std::exception& e) {
-        ADD_FAILURE() << "samples.txt:" << s.line << " " << s.op << " at " << to_string(d.dtype) << ": " << e.what();
+        ADD_FAILURE() << "samples.txt:" << s.line << " " << s.op << " at " << to_string(d.dtype)
+                      << ": " << e.what();
       }
     }
 }
 
 bool has_derivatives(const Case& c) {
-  if (!c.node().op->not_differentiable.empty() || c.swept.empty() || !is_differentiable(c.dtype)) return false;
+  if (!c.node().op->not_differentiable.empty() || c.swept.empty() || !is_differentiable(c.dtype))
+    return false;
   for (const Type& t : c.node().out)
     if (is_differentiable(t.dtype)) return true;
   return false;
@@ -79,19 +86,21 @@ std::vector<std::string> names(const std::vector<size_t>& operands) {
   return out;
 }
 
-// ---- the table ----------------------------------------------------------------------------------------------------------
+// ---- the table
 
 TEST(OpsTable, EveryOpHasASample) {
   std::set<std::string> seen;
   for (const Sample& s : samples()) seen.insert(s.op);
   for (const auto& entry : op_table().entries())
-    EXPECT_TRUE(entry.op->kind == Kind::leaf || seen.contains(std::string(entry.op->name))) << entry.op->name;
+    EXPECT_TRUE(entry.op->kind == Kind::leaf || seen.contains(std::string(entry.op->name)))
+        << entry.op->name;
 }
 
 std::vector<std::string> holes(const OpDef& op, const std::set<std::string_view>& cpu) {
   std::vector<std::string> out;
   for (const Support& s : support(op, cpu))
-    if (s.answer == Answer::missing) out.push_back(fmt::format("{} {}: {}", op.name, s.column, s.how));
+    if (s.answer == Answer::missing)
+      out.push_back(fmt::format("{} {}: {}", op.name, s.column, s.how));
   return out;
 }
 
@@ -101,7 +110,8 @@ TEST(OpsTable, NoHoles) {
 }
 
 TEST(OpsTable, HolesAreFound) {
-  static constexpr OpDef incomplete{.name = "incomplete", .kind = Kind::contraction, .infer = infer_same};
+  static constexpr OpDef incomplete{
+      .name = "incomplete", .kind = Kind::contraction, .infer = infer_same};
   const std::vector<std::string> expected = {
       "incomplete eval: neither eval nor decompose",
       "incomplete jvp: no derivative rule, no decomposition and no reason",
@@ -119,7 +129,7 @@ TEST(OpsTable, EveryOpIsDocumented) {
   }
 }
 
-// ---- values -------------------------------------------------------------------------------------------------------------
+// ---- values
 
 TEST(OpsTable, EvaluatesAtEveryDType) {
   std::set<std::pair<std::string, DType>> tried;
@@ -128,12 +138,14 @@ TEST(OpsTable, EvaluatesAtEveryDType) {
     EXPECT_EQ(out.size(), c.graph.outputs.size()) << row(c);
     if (!c.operands.empty()) tried.insert({c.sample->op, c.operands[0].dtype()});
   });
-  std::map<std::string, bool> leads;  // ops whose operand 0 is swept must have run at every dtype they declare
+  std::map<std::string, bool>
+      leads;  // ops whose operand 0 is swept must have run at every dtype they declare
   for (const Sample& s : samples())
     if (!s.operands.empty() && op_table().find(s.op)) leads[s.op] |= s.operands[0].dtype == "T";
   for (const auto& [name, swept] : leads)
     for (const DTypeInfo& d : kDTypes)
-      EXPECT_TRUE(!swept || !op_table().find(name)->dtypes.has(d.dtype) || tried.contains({name, d.dtype}))
+      EXPECT_TRUE(!swept || !op_table().find(name)->dtypes.has(d.dtype) ||
+                  tried.contains({name, d.dtype}))
           << name << " at " << d.name;
 }
 
@@ -153,27 +165,35 @@ TEST(OpsTable, DecompositionAgrees) {
     const Graph g = decomposed(n, types);
     ASSERT_EQ(g.output_types(), n.out) << row(c);
     const Tensors stated = evaluate(c.graph, c.operands), composed = evaluate(g, c.operands);
-    const double tolerance = c.dtype == DType::F16 ? 4e-3 : c.dtype == DType::BF16 ? 3e-2 : c.dtype == DType::F64 ? 1e-12 : 2e-6;
-    for (size_t i = 0; i < stated.size(); ++i) EXPECT_LE(distance(stated[i], composed[i]), tolerance) << row(c) << " result " << i;
+    const double tolerance = c.dtype == DType::F16    ? 4e-3
+                             : c.dtype == DType::BF16 ? 3e-2
+                             : c.dtype == DType::F64  ? 1e-12
+                                                      : 2e-6;
+    for (size_t i = 0; i < stated.size(); ++i)
+      EXPECT_LE(distance(stated[i], composed[i]), tolerance) << row(c) << " result " << i;
   });
 }
 
-// ---- derivatives ----------------------------------------------------------------------------------------------------------
+// ---- derivatives
 
 struct Precision {
   double step, differences, transpose;
 };
-Precision precision(DType d) { return d == DType::F64 ? Precision{1e-5, 1e-6, 1e-10} : Precision{4e-3, 2e-3, 1e-5}; }
+Precision precision(DType d) {
+  return d == DType::F64 ? Precision{1e-5, 1e-6, 1e-10} : Precision{4e-3, 2e-3, 1e-5};
+}
 
 Tensors tangents_of(const Case& c) {
   Tensors out;
-  for (size_t i : c.swept) out.push_back(noise(c.operands[i], mix(hash_text(c.sample->text), 100 + i)));
+  for (size_t i : c.swept)
+    out.push_back(noise(c.operands[i], mix(hash_text(c.sample->text), 100 + i)));
   return out;
 }
 
 Tensors moved(const Case& c, const Tensors& tangents, double step) {
   Tensors out = c.operands;
-  for (size_t k = 0; k < c.swept.size(); ++k) out[c.swept[k]] = combine(out[c.swept[k]], tangents[k], step);
+  for (size_t k = 0; k < c.swept.size(); ++k)
+    out[c.swept[k]] = combine(out[c.swept[k]], tangents[k], step);
   return out;
 }
 
@@ -188,10 +208,12 @@ TEST(OpsTable, ForwardDerivativeAgainstDifferences) {
     const Precision p = precision(c.dtype);
     const Tensors tangents = tangents_of(c);
     const Tensors result = evaluate(jvp(c.graph, names(c.swept)), with(c.operands, tangents));
-    const Tensors up = evaluate(c.graph, moved(c, tangents, p.step)), down = evaluate(c.graph, moved(c, tangents, -p.step));
+    const Tensors up = evaluate(c.graph, moved(c, tangents, p.step)),
+                  down = evaluate(c.graph, moved(c, tangents, -p.step));
     for (size_t i = 0, next = up.size(); i < up.size(); ++i) {
       if (!differentiable(up[i])) continue;
-      const Tensor quotient = combine(Tensor(up[i].dtype(), up[i].sizes()), combine(up[i], down[i], -1), 0.5 / p.step);
+      const Tensor quotient =
+          combine(Tensor(up[i].dtype(), up[i].sizes()), combine(up[i], down[i], -1), 0.5 / p.step);
       EXPECT_LE(distance(result[next++], quotient), p.differences) << row(c) << " result " << i;
     }
   });
@@ -206,16 +228,19 @@ TEST(OpsTable, ReverseIsTheTransposeOfForward) {
     Tensors cotangents;
     for (size_t i = 0; i < outputs; ++i)
       if (differentiable(forward[i])) cotangents.push_back(noise(forward[i], 7 + i));
-    const Tensors reverse = evaluate(vjp(c.graph, names(c.swept), {.zero_missing = true}), with(c.operands, cotangents));
+    const Tensors reverse = evaluate(vjp(c.graph, names(c.swept), {.zero_missing = true}),
+                                     with(c.operands, cotangents));
     double one = 0, other = 0, size = 1;
-    for (size_t i = 0; i < cotangents.size(); ++i) one += inner(cotangents[i], forward[outputs + i]);
+    for (size_t i = 0; i < cotangents.size(); ++i)
+      one += inner(cotangents[i], forward[outputs + i]);
     for (size_t k = 0; k < tangents.size(); ++k) other += inner(reverse[outputs + k], tangents[k]);
     for (size_t i = outputs; i < forward.size(); ++i) size = std::max(size, magnitude(forward[i]));
     EXPECT_NEAR(one, other, precision(c.dtype).transpose * size) << row(c);
   });
 }
 
-// The loss sum(w * f(x)^2) / 2 over all real results, so that linear ops have a second derivative too.
+// The loss sum(w * f(x)^2) / 2 over all real results, so that linear ops have a second derivative
+// too.
 Graph loss_of(const Case& c) {
   Builder b("loss");
   Values in;
@@ -238,7 +263,8 @@ Graph loss_of(const Case& c) {
 Graph slope(const Graph& gradient, size_t count) {
   Builder b("slope");
   Values in;
-  for (Value v : gradient.inputs()) in.push_back(b.input(gradient.node(v).get<LeafAttrs>().name, gradient.type(v)));
+  for (Value v : gradient.inputs())
+    in.push_back(b.input(gradient.node(v).get<LeafAttrs>().name, gradient.type(v)));
   const Values g = b.inline_graph(gradient, in);
   Value sum = kNone;
   for (size_t k = 0; k < count; ++k) {
@@ -257,32 +283,40 @@ TEST(OpsTable, SecondOrderAgainstDifferencesOfGradients) {
     if (c.graph.type(c.graph.outputs[0]).shape.elements() == Dim(0)) return;
     const Tensors v = tangents_of(c);
     const Graph first = grad(loss_of(c), names(c.swept), {.zero_missing = true});
-    const Tensors up = evaluate(first, moved(c, v, 1e-5)), down = evaluate(first, moved(c, v, -1e-5));
+    const Tensors up = evaluate(first, moved(c, v, 1e-5)),
+                  down = evaluate(first, moved(c, v, -1e-5));
     const Tensors forward = evaluate(jvp(first, names(c.swept)), with(c.operands, v));
     const Tensors reverse =
-        evaluate(grad(slope(first, c.swept.size()), names(c.swept), {.zero_missing = true}), with(c.operands, v));
+        evaluate(grad(slope(first, c.swept.size()), names(c.swept), {.zero_missing = true}),
+                 with(c.operands, v));
     for (size_t k = 0; k < c.swept.size(); ++k) {
-      const Tensor quotient = combine(Tensor(up[k].dtype(), up[k].sizes()), combine(up[k], down[k], -1), 0.5e5);
-      EXPECT_LE(distance(forward[c.swept.size() + k], quotient), 2e-6) << row(c) << " forward over reverse, operand " << k;
-      EXPECT_LE(distance(reverse[k], quotient), 2e-6) << row(c) << " reverse over reverse, operand " << k;
+      const Tensor quotient =
+          combine(Tensor(up[k].dtype(), up[k].sizes()), combine(up[k], down[k], -1), 0.5e5);
+      EXPECT_LE(distance(forward[c.swept.size() + k], quotient), 2e-6)
+          << row(c) << " forward over reverse, operand " << k;
+      EXPECT_LE(distance(reverse[k], quotient), 2e-6)
+          << row(c) << " reverse over reverse, operand " << k;
     }
   });
 }
 
 TEST(OpsTable, NotDifferentiableOpsSayWhy) {
   for_each_case({DType::F64}, [](const Case& c) {
-    if (c.node().op->not_differentiable.empty() || c.swept.empty() || !is_float(c.graph.type(c.graph.outputs[0]).dtype)) return;
+    if (c.node().op->not_differentiable.empty() || c.swept.empty() ||
+        !is_float(c.graph.type(c.graph.outputs[0]).dtype))
+      return;
     try {
       vjp(c.graph, names(c.swept));
       ADD_FAILURE() << row(c) << ": no error";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), "no-gradient") << row(c);
-      EXPECT_NE(e.message().find(c.node().op->not_differentiable), std::string::npos) << e.message();
+      EXPECT_NE(e.message().find(c.node().op->not_differentiable), std::string::npos)
+          << e.message();
     }
   });
 }
 
-// ---- vmap -----------------------------------------------------------------------------------------------------------------
+// ---- vmap
 
 constexpr int64_t kBatch = 3;
 
@@ -291,19 +325,22 @@ Tensor stack(const std::vector<Tensor>& parts) {
   sizes.insert(sizes.begin(), static_cast<int64_t>(parts.size()));
   Tensor out(parts[0].dtype(), sizes);
   for (size_t i = 0; i < parts.size(); ++i)
-    if (parts[i].bytes()) std::memcpy(out.mutable_raw() + i * parts[i].bytes(), parts[i].raw(), parts[i].bytes());
+    if (parts[i].bytes())
+      std::memcpy(out.mutable_raw() + i * parts[i].bytes(), parts[i].raw(), parts[i].bytes());
   return out;
 }
 
 Tensor part(const Tensor& t, int64_t i) {
   Tensor out(t.dtype(), Ints(t.sizes().begin() + 1, t.sizes().end()));
-  if (out.bytes()) std::memcpy(out.mutable_raw(), t.raw() + static_cast<size_t>(i) * out.bytes(), out.bytes());
+  if (out.bytes())
+    std::memcpy(out.mutable_raw(), t.raw() + static_cast<size_t>(i) * out.bytes(), out.bytes());
   return out;
 }
 
 // vmap of g over the operands in `mask` against a loop over the samples.
-void check_vmap(const Case& c, const Graph& g, const Tensors& shared, const std::vector<Tensors>& each, unsigned mask,
-                const std::string& what, const Dim& size = kBatch) {
+void check_vmap(const Case& c, const Graph& g, const Tensors& shared,
+                const std::vector<Tensors>& each, unsigned mask, const std::string& what,
+                const Dim& size = kBatch) {
   std::map<std::string, int64_t> axes;
   Tensors leaves;
   std::vector<Tensors> single(kBatch);
@@ -379,7 +416,8 @@ TEST(OpsTable, VmapOfGradientsAgainstALoop) {
     }
     check_vmap(c, g, shared, each, (1u << shared.size()) - 1, "gradient");
     check_vmap(c, g, shared, each, 1u << (shared.size() - 1), "gradient by cotangent");
-    check_vmap(c, g, shared, each, (1u << shared.size()) - 1, "gradient, symbolic batch", Dim::symbol("n"));
+    check_vmap(c, g, shared, each, (1u << shared.size()) - 1, "gradient, symbolic batch",
+               Dim::symbol("n"));
   });
 }
 
@@ -403,12 +441,15 @@ TEST(OpsTable, GradientsOfVmapAreVmapOfGradients) {
     const Graph other = vmap(inner_vjp, axes, kBatch);
     const Values inputs = one.inputs();
     for (size_t i = leaves.size(); i < inputs.size(); ++i)
-      leaves.push_back(noise(Tensor(one.type(inputs[i]).dtype, one.type(inputs[i]).shape.sizes()), 90 + i));
+      leaves.push_back(
+          noise(Tensor(one.type(inputs[i]).dtype, one.type(inputs[i]).shape.sizes()), 90 + i));
     const Tensors a = evaluate(one, leaves), b = evaluate(other, leaves);
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_LE(distance(a[i], b[i]), 1e-12) << row(c) << " result " << i;
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_LE(distance(a[i], b[i]), 1e-12) << row(c) << " result " << i;
     std::map<std::string, int64_t> operands;
     for (size_t i = 0; i < c.operands.size(); ++i) operands[std::to_string(i)] = 0;
-    const Tensors symbolic = evaluate(vjp(vmap(c.graph, operands, Dim::symbol("n")), names(c.swept), zero), leaves);
+    const Tensors symbolic =
+        evaluate(vjp(vmap(c.graph, operands, Dim::symbol("n")), names(c.swept), zero), leaves);
     for (size_t i = 0; i < a.size(); ++i)
       EXPECT_LE(distance(symbolic[i], b[i]), 1e-12) << row(c) << " symbolic batch, result " << i;
   });

@@ -1,5 +1,5 @@
-// The transforms as such: what they return, what they keep, what they refuse. The rules of single ops are tried by
-// ops_table_test.cc.
+// The transforms as such: what they return, what they keep, what they refuse. The rules of single
+// ops are tried by ops_table_test.cc.
 #include "rlx/transform/transform.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,9 @@ const Type kScalar{DType::F64, {}};
 const Type kVector{DType::F64, {3}};
 
 Tensor number(double v) { return Tensor::scalar(DType::F64, v); }
-Tensor vector(std::vector<double> v) { return Tensor::from<double>({static_cast<int64_t>(v.size())}, v); }
+Tensor vector(std::vector<double> v) {
+  return Tensor::from<double>({static_cast<int64_t>(v.size())}, v);
+}
 double first(const Tensors& t) { return t.at(0).get_float(0); }
 
 Value total(Builder& b, Value x) { return op::reduce_sum(b, x, {.axes = {0}}); }
@@ -53,7 +55,7 @@ void expect_error(std::string_view code, std::string_view part, F&& f) {
   }
 }
 
-// ---- reverse ----------------------------------------------------------------------------------------------------------------
+// ---- reverse
 
 TEST(Reverse, VjpOfASum) {
   Builder b("sum");
@@ -78,7 +80,8 @@ TEST(Reverse, ValueAndGradientKeepTheSignature) {
   EXPECT_EQ(both.updates.size(), 1u);
   const Graph only = grad(f, {"w"});
   ASSERT_EQ(only.outputs.size(), 1u);
-  const Evaluated r = evaluate(only, {{"x", vector({1, 2, 3})}, {"w", vector({0, 0, 0})}, {"unused", number(2)}});
+  const Evaluated r =
+      evaluate(only, {{"x", vector({1, 2, 3})}, {"w", vector({0, 0, 0})}, {"unused", number(2)}});
   EXPECT_TRUE(r.outputs[0].same_bits(vector({1, 2, 3})));
   EXPECT_EQ(r.updates.at("unused").get_float(0), 4);
 }
@@ -91,8 +94,8 @@ TEST(Reverse, HigherOrdersInsideABuilder) {
   for (int order = 0; order < 4; ++order) b.output(y = gradients(b, y, {&x, 1})[0]);
   const Graph g = b.finish();
   const double v = 0.7, s = std::sin(v), c = std::cos(v);
-  const double expected[] = {v * v * s, 2 * v * s + v * v * c, (2 - v * v) * s + 4 * v * c, -6 * v * s + (6 - v * v) * c,
-                             (v * v - 12) * s - 8 * v * c};
+  const double expected[] = {v * v * s, 2 * v * s + v * v * c, (2 - v * v) * s + 4 * v * c,
+                             -6 * v * s + (6 - v * v) * c, (v * v - 12) * s - 8 * v * c};
   const Tensors out = evaluate(g, Tensors{number(v)});
   for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(out[i].get_float(0), expected[i], 1e-12) << i;
 }
@@ -119,14 +122,16 @@ TEST(Reverse, OnlyThePathIsVisited) {
   b.output(total(b, op::mul(b, x, op::floor(b, y))));
   const Graph f = b.finish();
   EXPECT_NO_THROW(grad(f, {"x"}));
-  expect_error("no-gradient", "input \"y\": the path ends at %2 floor: piecewise constant", [&] { grad(f, {"y"}); });
+  expect_error("no-gradient", "input \"y\": the path ends at %2 floor: piecewise constant",
+               [&] { grad(f, {"y"}); });
   const Graph zero = grad(f, {"y"}, {.zero_missing = true});
   EXPECT_EQ(first(evaluate(zero, Tensors{vector({1, 2, 3}), vector({1, 2, 3})})), 0);
 }
 
 TEST(Reverse, Refusals) {
   Builder b("f");
-  Value x = b.input("x", kVector), i = b.input("i", {DType::I64, {3}}), c = b.input("c", {DType::C64, {}});
+  Value x = b.input("x", kVector), i = b.input("i", {DType::I64, {3}}),
+        c = b.input("c", {DType::C64, {}});
   b.output(total(b, x));
   b.output(x);
   b.output(c);
@@ -141,12 +146,14 @@ TEST(Reverse, Refusals) {
 }
 
 TEST(Reverse, StopGradient) {
-  const Graph g = grad(loss([](Builder& b, Value x) { return op::mul(b, x, op::stop_gradient(b, x)); }), {"x"});
+  const Graph g =
+      grad(loss([](Builder& b, Value x) { return op::mul(b, x, op::stop_gradient(b, x)); }), {"x"});
   EXPECT_EQ(first(evaluate(g, Tensors{vector({3, 4, 5})})), 3);
 }
 
 TEST(Reverse, AnOperandUsedTwiceByAComposite) {
-  const Graph f = loss([](Builder& b, Value x) { return op::clamp(b, x, op::neg(b, x), x); });  // |x| below, x above
+  const Graph f = loss(
+      [](Builder& b, Value x) { return op::clamp(b, x, op::neg(b, x), x); });  // |x| below, x above
   const Graph g = grad(f, {"x"});
   EXPECT_EQ(first(evaluate(g, Tensors{vector({2, 3, 4})})), 1);
 }
@@ -188,12 +195,14 @@ TEST(Reverse, TransposeOfTheForwardRule) {
   c.output(g[0]);
   c.output(g[1]);
   // No node of the result may need the value of twist, which has none.
-  const Tensors out = evaluate(drop_dead(c.finish()), Tensors{vector({2, 2, 2}), vector({1, 1, 1})});
+  const Tensors out =
+      evaluate(drop_dead(c.finish()), Tensors{vector({2, 2, 2}), vector({1, 1, 1})});
   EXPECT_NEAR(out[0].get_float(0), std::sin(1.0), 1e-15);
   EXPECT_NEAR(out[1].get_float(0), 2 * std::cos(1.0), 1e-15);
 }
 
-constexpr OpDef kMute{.name = "mute", .doc = "No rules.", .kind = Kind::contraction, .infer = infer_same};
+constexpr OpDef kMute{
+    .name = "mute", .doc = "No rules.", .kind = Kind::contraction, .infer = infer_same};
 
 TEST(Reverse, AnOpWithoutAnAnswerIsNamed) {
   Builder b("f");
@@ -212,7 +221,8 @@ Graph recurrence() {
   body.output(op::tanh(body, op::mul(body, w, y)));
   Builder b("recurrence");
   Value y0 = b.input("y0", kScalar), v = b.input("w", kScalar);
-  b.output(b.emit(*&op::scan, ScanAttrs{.body = body.finish(), .length = 5, .num_carries = 1}, Values{y0, v})[0]);
+  b.output(b.emit(*&op::scan, ScanAttrs{.body = body.finish(), .length = 5, .num_carries = 1},
+                  Values{y0, v})[0]);
   return b.finish();
 }
 
@@ -226,7 +236,7 @@ TEST(Reverse, AScanIsRunOnceAndSwept) {
   EXPECT_NEAR(out[2].get_float(0), (at(0.8, 1.1 + 1e-6) - at(0.8, 1.1 - 1e-6)) / 2e-6, 1e-8);
 }
 
-// ---- forward ------------------------------------------------------------------------------------------------------------------
+// ---- forward
 
 TEST(Forward, NamesAndOutputs) {
   Builder b("f");
@@ -264,7 +274,7 @@ TEST(Forward, HessianIsSymmetric) {
   EXPECT_NEAR(hu[2].get_float(0), dot(hu[1], vector({1, 2, 3})), 1e-12);
 }
 
-// ---- higher order ----------------------------------------------------------------------------------------------------------------
+// ---- higher order
 
 TEST(HigherOrder, OfAScalar) {
   Builder b("cube");
@@ -284,12 +294,12 @@ TEST(HigherOrder, OfAScalar) {
 TEST(HigherOrder, AlongDirections) {
   const Graph f = loss([](Builder& b, Value x) { return op::mul(b, x, op::mul(b, x, x)); });
   const Graph g = directional_nth_grad(f, "x", {"u", ""});
-  const Evaluated r =
-      evaluate(g, {{"x", vector({1, 2, 3})}, {"u", vector({1, 0, 2})}, {"dir_1", vector({1, 1, 1})}});
+  const Evaluated r = evaluate(
+      g, {{"x", vector({1, 2, 3})}, {"u", vector({1, 0, 2})}, {"dir_1", vector({1, 1, 1})}});
   EXPECT_EQ(r.outputs[0].get_float(0), 6 * 1 * 1 + 6 * 3 * 2);
 }
 
-// ---- vmap -----------------------------------------------------------------------------------------------------------------------
+// ---- vmap
 
 TEST(Vmap, AddsTheBatchAxis) {
   const Graph g = vmap(doubled(), {{"x", 0}}, 4);
@@ -306,7 +316,8 @@ TEST(Vmap, AddsTheBatchAxis) {
 TEST(Vmap, AxesElsewhere) {
   const Graph g = vmap(doubled(), {{"x", 1}}, 2, 1);
   const Tensor x = Tensor::from<double>({3, 2}, {1, 2, 3, 4, 5, 6});
-  EXPECT_TRUE(evaluate(g, Tensors{x})[0].same_bits(Tensor::from<double>({3, 2}, {2, 4, 6, 8, 10, 12})));
+  EXPECT_TRUE(
+      evaluate(g, Tensors{x})[0].same_bits(Tensor::from<double>({3, 2}, {2, 4, 6, 8, 10, 12})));
 }
 
 TEST(Vmap, ParametersAndUpdates) {
@@ -334,7 +345,7 @@ TEST(Vmap, PerSampleGradients) {
   }
 }
 
-// ---- the evaluator ----------------------------------------------------------------------------------------------------------------
+// ---- the evaluator
 
 TEST(Evaluate, BindsSymbolsAndChecksLeaves) {
   Builder b("f");
@@ -348,7 +359,8 @@ TEST(Evaluate, BindsSymbolsAndChecksLeaves) {
   expect_error("leaf-type", "\"y\" is declared as [?n] f64, given is [2] f64",
                [&] { evaluate(g, {{"x", two}, {"y", vector({1, 2})}}); });
   expect_error("leaf-missing", "\"y\" is not given", [&] { evaluate(g, {{"x", two}}); });
-  expect_error("leaf-unknown", "\"z\"", [&] { evaluate(g, {{"x", two}, {"y", vector({1, 2, 3})}, {"z", two}}); });
+  expect_error("leaf-unknown", "\"z\"",
+               [&] { evaluate(g, {{"x", two}, {"y", vector({1, 2, 3})}, {"z", two}}); });
 }
 
 TEST(Evaluate, AnOpWithoutAValueIsNamed) {
