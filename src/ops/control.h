@@ -9,7 +9,7 @@ namespace rlx {
 // constants. Body outputs: next carries, then one slice of each stacked output. Results: final carries, stacked outputs
 // ([length, *]). With reverse the steps run from the last slice to the first (slices keep their places).
 struct ScanAttrs {
-  Body body;
+  Body body = {};
   Dim length = 0;
   int64_t num_carries = 0, num_xs = 0;
   bool reverse = false;
@@ -21,7 +21,7 @@ struct ScanAttrs {
 };
 // Operands: predicate (bool, rank 0), arguments of both bodies. Only the chosen body runs.
 struct CondAttrs {
-  Body then_body, else_body;
+  Body then_body = {}, else_body = {};
   static constexpr auto fields() {
     return std::tuple{field("then_body", &CondAttrs::then_body), field("else_body", &CondAttrs::else_body)};
   }

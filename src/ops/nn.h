@@ -37,7 +37,7 @@ inline std::span<const std::string_view> enum_names(MaskKind) {
 struct AttentionAttrs {
   int64_t num_heads = 1, num_kv_heads = 0;
   MaskKind mask = MaskKind::none;
-  std::optional<double> scale;
+  std::optional<double> scale = std::nullopt;
   static constexpr auto fields() {
     return std::tuple{field("num_heads", &AttentionAttrs::num_heads), field("num_kv_heads", &AttentionAttrs::num_kv_heads),
                       field("mask", &AttentionAttrs::mask), field("scale", &AttentionAttrs::scale)};
