@@ -251,7 +251,20 @@ class Lowering {
         store_all();
       });
     });
-    if (inner == domain_.back()) result_.rows_per_block = 1;
+    by_rows(domain_.back(), inner);
+  }
+
+  // A row is `length` elements of the domain; a block is `block` elements.
+  void by_rows(int64_t length, int64_t block) {
+    if (length <= 0 || block % length) return;
+    result_.rows = result_.elements / length;
+    result_.rows_per_block = block / length;
+    for (size_t i = 0; i < in_.size(); ++i) {
+      const View& v = in_[i];
+      const bool full = v.dims == domain_, per_row = v.elements() == result_.rows && attrs_.kind == RegionKind::row &&
+                                                     Shape::of(v.dims) == row_shape(v.dims.size() == domain_.size());
+      result_.row_aligned.push_back(v.is_dense() && (full || per_row));
+    }
   }
 
   Ints all_axes() const {
@@ -318,7 +331,7 @@ class Lowering {
     loops_ = LoopNest::make(domain_, all_strides(), outer_axes, inner_axes);
     inner_elements_ = loops_.inner_size();
     result_.blocks = loops_.outer_size();
-    result_.rows_per_block = 1;
+    by_rows(inner_elements_, inner_elements_);
 
     int passes = 1;
     std::vector<std::vector<GraphValue>> reduces(1), outputs(1);  // by pass

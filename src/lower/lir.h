@@ -69,8 +69,14 @@ class StepKernel {
   virtual int64_t work() const { return 1 << 20; }
   // Floating-point operations, for reports.
   virtual double flops() const { return 0; }
-  // When block b computes exactly the rows [b * n, (b + 1) * n) of its results and reads its row operands only there: n. Else 0.
+  // Kernels that work row by row can be run tile by tile with their neighbours (Chain). rows() > 0: block b computes exactly the
+  // rows [b * n, (b + 1) * n) of its dense results, n = rows_per_block(), and reads operands for which row_aligned() holds only there.
+  virtual int64_t rows() const { return 0; }
   virtual int64_t rows_per_block() const { return 0; }
+  virtual bool row_aligned(int in) const {
+    (void)in;
+    return false;
+  }
 };
 
 struct Program;
@@ -87,9 +93,17 @@ struct Step {
   bool reverse = false;
 };
 
+// Steps [begin, end) that run one row tile after the other, so that what one step writes is still in cache when the next reads it:
+// products with their epilogues and prologues. One step alone is a chain too.
+struct Chain {
+  int32_t begin = 0, end = 0;
+  int64_t rows = 0, tile = 0;  // 0: not by rows; one step
+};
+
 struct Program {
   Graph graph;  // what was lowered (after all passes)
   std::vector<Step> steps;
+  std::vector<Chain> chains;  // cover the steps in order
   std::vector<Buffer> buffers;
   std::vector<View> outputs;            // one per graph output
   std::vector<Tensor> constants;

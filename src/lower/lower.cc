@@ -20,6 +20,7 @@ class Lowering {
       if (s.kernel) p_.scratch_bytes = std::max(p_.scratch_bytes, align_up(static_cast<int64_t>(s.kernel->scratch_bytes()), 64));
     for (const Step& s : p_.steps)
       for (const auto& body : s.bodies) p_.scratch_bytes = std::max(p_.scratch_bytes, body->scratch_bytes);
+    form_chains(p_);
     plan_memory(p_);
     return std::move(p_);
   }

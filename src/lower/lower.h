@@ -9,6 +9,9 @@ namespace rlx {
 // The graph must be static (symbols bound), legal for the target and fused.
 Program lower(const Graph& g, Target& target);
 
+// Groups neighbouring steps that work row by row. Comes before memory planning, which treats a chain as one moment.
+void form_chains(Program& p);
+
 // Live ranges, in-place reuse and arena offsets; fills Buffer::first, last, shares, offset and Program::arena_bytes.
 void plan_memory(Program& p);
 

@@ -22,8 +22,22 @@ int32_t root_of(const Program& p, int32_t b) {
   return b;
 }
 
+// Whether the other steps of the chain touch the buffer only at the rows they work on.
+bool chain_allows(const Program& p, const Chain& chain, size_t s, int32_t root) {
+  for (int32_t t = chain.begin; t < chain.end; ++t) {
+    if (t == static_cast<int32_t>(s)) continue;
+    const Step& other = p.steps[static_cast<size_t>(t)];
+    for (size_t i = 0; i < other.in.size(); ++i)
+      if (root_of(p, other.in[i].buffer) == root && !other.kernel->row_aligned(static_cast<int>(i))) return false;
+  }
+  return true;
+}
+
 // Lets results take over operands that die here.
 void share_in_place(Program& p) {
+  std::vector<const Chain*> chain_of(p.steps.size());
+  for (const Chain& c : p.chains)
+    for (int32_t s = c.begin; s < c.end; ++s) chain_of[static_cast<size_t>(s)] = &c;
   for (size_t s = 0; s < p.steps.size(); ++s) {
     const Step& step = p.steps[s];
     if (!step.kernel) continue;
@@ -41,7 +55,7 @@ void share_in_place(Program& p) {
         bool alone = std::find(taken.begin(), taken.end(), root) == taken.end();
         for (size_t j = 0; j < step.in.size(); ++j)
           alone = alone && (j == i || root_of(p, step.in[j].buffer) != root);
-        if (!alone) continue;
+        if (!alone || !chain_allows(p, *chain_of[s], s, root)) continue;
         taken.push_back(root);
         out.shares = root;
         in.last = std::max(in.last, out.last);
@@ -61,6 +75,12 @@ void plan_memory(Program& p) {
     if (p.steps[s].workspace >= 0) touch(p.buffers[static_cast<size_t>(p.steps[s].workspace)], step);
   }
   share_in_place(p);
+  // The steps of a chain take turns, so whatever one of them touches is alive during all of it.
+  std::vector<const Chain*> chain_of(p.steps.size());
+  for (const Chain& c : p.chains)
+    for (int32_t s = c.begin; s < c.end; ++s) chain_of[static_cast<size_t>(s)] = &c;
+  auto chain_begin = [&](const Buffer& b) { return chain_of[static_cast<size_t>(b.first)]->begin; };
+  auto chain_end = [&](const Buffer& b) { return chain_of[static_cast<size_t>(b.last)]->end - 1; };
 
   std::vector<int32_t> order;
   for (size_t b = 0; b < p.buffers.size(); ++b) {
@@ -79,7 +99,7 @@ void plan_memory(Program& p) {
     int64_t offset = 0;
     for (int32_t other : placed) {
       const Buffer& o = at(other);
-      if (o.last < at(b).first || at(b).last < o.first) continue;
+      if (chain_end(o) < chain_begin(at(b)) || chain_end(at(b)) < chain_begin(o)) continue;
       if (offset + bytes <= o.offset) break;
       offset = std::max(offset, o.offset + align_up(std::max<int64_t>(o.bytes, 1), kAlignment));
     }

@@ -33,13 +33,14 @@ class Memory {
 // The run-time tables of one program; bodies of control flow have their own. Made once, reused by every run.
 struct Frame {
   explicit Frame(const Program& program) : p(program), base(program.buffers.size(), nullptr) {
-    size_t most = 0;
+    size_t operand_count = 0;
     for (const Step& s : p.steps) {
-      most = std::max(most, s.in.size() + s.out.size());
+      first_operand.push_back(operand_count);
+      operand_count += s.in.size() + s.out.size();
       bodies.emplace_back();
       for (const auto& body : s.bodies) bodies.back().push_back(std::make_unique<Frame>(*body));
     }
-    operands.resize(most);
+    operands.resize(operand_count);
     for (const Step& s : p.steps)
       if (s.control != Step::Control::none) {
         in.resize(std::max(in.size(), s.in.size()));
@@ -48,7 +49,8 @@ struct Frame {
   }
   const Program& p;
   std::vector<std::byte*> base;  // per buffer
-  std::vector<void*> operands;   // of the step that runs
+  std::vector<void*> operands;   // of all steps, inputs then results
+  std::vector<size_t> first_operand;  // per step
   std::vector<std::vector<std::unique_ptr<Frame>>> bodies;  // per step
   std::vector<const void*> in;   // of the body that runs
   std::vector<void*> out;
@@ -111,6 +113,7 @@ class CpuExecutable final : public Executable {
     std::vector<StepTime> out;
     for (size_t s = 0; s < times_.size(); ++s) {
       const Step& step = c_->program.steps[s];
+      // A chain is timed as a whole, under the name of its first step.
       out.push_back({step.label, step.kernel ? step.kernel->name() : "control flow", times_[s], step.kernel ? step.kernel->flops() : 0});
     }
     return out;
@@ -137,35 +140,47 @@ class CpuExecutable final : public Executable {
 
   void run_program(Frame& f, const void* const* inputs, void* const* outputs, std::byte* arena) {
     resolve(f, inputs, outputs, arena);
-    for (size_t s = 0; s < f.p.steps.size(); ++s) {
+    for (const Chain& chain : f.p.chains) {
       if (options_->cancel && options_->cancel->load(std::memory_order_relaxed))
         fail(ErrorKind::user, "cancelled", "the run was cancelled");
       const auto start = options_->profile ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
-      run_step(f, s);
+      run_chain(f, chain);
       if (options_->profile && &f == &frame_)
-        times_[s] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      after_step(f, s);
+        times_[static_cast<size_t>(chain.begin)] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      for (int32_t s = chain.begin; s < chain.end; ++s) after_step(f, static_cast<size_t>(s));
     }
   }
 
-  void run_step(Frame& f, size_t s) {
-    const Step& step = f.p.steps[s];
-    if (step.control == Step::Control::scan) return run_scan(f, s);
-    if (step.control == Step::Control::cond) return run_cond(f, s);
-    size_t k = 0;
-    for (const View& v : step.in) f.operands[k++] = address(f, v);
-    for (const View& v : step.out) f.operands[k++] = address(f, v);
-    const StepKernel& kernel = *step.kernel;
-    const int64_t blocks = kernel.blocks();
-    void* const* operands = f.operands.data();
-    if (kernel.work() < kSerialWork || c_->threads == 1) {
-      if (blocks) kernel.run({operands, scratch_.data(), &flag_}, 0, blocks);
-      return;
+  // Steps one after the other over all their blocks, or, in a longer chain, over one row tile after the other.
+  void run_chain(Frame& f, const Chain& chain) {
+    int64_t work = 0;
+    for (int32_t s = chain.begin; s < chain.end; ++s) {
+      const Step& step = f.p.steps[static_cast<size_t>(s)];
+      if (step.control == Step::Control::scan) return run_scan(f, static_cast<size_t>(s));
+      if (step.control == Step::Control::cond) return run_cond(f, static_cast<size_t>(s));
+      void** operands = f.operands.data() + f.first_operand[static_cast<size_t>(s)];
+      for (const View& v : step.in) *operands++ = address(f, v);
+      for (const View& v : step.out) *operands++ = address(f, v);
+      work += step.kernel->work();
     }
-    const int64_t scratch_bytes = c_->program.scratch_bytes;
-    parallel_for_worker(c_->threads, blocks, [&](int worker, int64_t begin, int64_t end) {
-      kernel.run({operands, scratch_.data() + worker * scratch_bytes, &flag_}, begin, end);
-    });
+    const int64_t tiles = chain.rows ? ceil_div(chain.rows, chain.tile) : f.p.steps[static_cast<size_t>(chain.begin)].kernel->blocks();
+    const int threads = work < kSerialWork ? 1 : c_->threads;
+    parallel_for_worker(threads, tiles, [&](int worker, int64_t begin, int64_t end) { run_tiles(f, chain, worker, begin, end); });
+  }
+
+  void run_tiles(const Frame& f, const Chain& chain, int worker, int64_t begin, int64_t end) {
+    std::byte* scratch = scratch_.data() + worker * c_->program.scratch_bytes;
+    auto run = [&](int32_t s, int64_t first, int64_t last) {
+      const StepKernel& kernel = *f.p.steps[static_cast<size_t>(s)].kernel;
+      kernel.run({f.operands.data() + f.first_operand[static_cast<size_t>(s)], scratch, &flag_}, first, last);
+    };
+    if (!chain.rows) return run(chain.begin, begin, end);
+    for (int64_t tile = begin; tile < end; ++tile)
+      for (int32_t s = chain.begin; s < chain.end; ++s) {
+        const int64_t per_block = f.p.steps[static_cast<size_t>(s)].kernel->rows_per_block();
+        const int64_t last_row = std::min((tile + 1) * chain.tile, chain.rows);
+        run(s, tile * chain.tile / per_block, ceil_div(last_row, per_block));
+      }
   }
 
   void after_step(Frame& f, size_t s) {

@@ -82,9 +82,13 @@ class MatmulKernel final : public StepKernel {
     for (const MatmulBatch& b : p.batch) f *= static_cast<double>(b.size);
     return f;
   }
-  int64_t rows_per_block() const override {
-    return plan_->full_rows() && plan_->problem().batch.empty() ? plan_->rows_per_tile() : 0;
+  // Rows of A make rows of C; B is read whole.
+  int64_t rows() const override {
+    const MatmulProblem& p = plan_->problem();
+    return plan_->full_rows() && p.batch.empty() && p.c_col == 1 && p.a_col == 1 && p.a_row == p.k ? p.m : 0;
   }
+  int64_t rows_per_block() const override { return plan_->rows_per_tile(); }
+  bool row_aligned(int in) const override { return in == 0; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
     for (int64_t t = begin; t < end; ++t) plan_->run_tile(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
   }

@@ -1,0 +1,76 @@
+// Chains: neighbouring steps over the same rows run tile by tile. The mechanism behind matmul prologues and epilogues.
+#include <algorithm>
+#include <numeric>
+
+#include "rlx/lower/lower.h"
+
+namespace rlx {
+
+namespace {
+
+constexpr int64_t kMaxTileRows = 512;
+constexpr int32_t kMaxSteps = 8;
+
+bool reads_aligned(const Step& s, int32_t buffer) {
+  for (size_t i = 0; i < s.in.size(); ++i)
+    if (s.in[i].buffer == buffer && !s.kernel->row_aligned(static_cast<int>(i))) return false;
+  return true;
+}
+
+// Buffers that one step writes and the other touches must be touched at the same rows by both.
+bool compatible(const Step& a, const Step& b) {
+  for (const View& v : a.out) {
+    if (!reads_aligned(b, v.buffer)) return false;
+    for (const View& w : b.out)
+      if (w.buffer == v.buffer) return false;
+  }
+  for (const View& v : b.out)
+    if (!reads_aligned(a, v.buffer)) return false;
+  return true;
+}
+
+bool shares_data(const Step& a, const Step& b) {
+  for (const View& v : b.in) {
+    for (const View& w : a.out)
+      if (v.buffer == w.buffer) return true;
+    for (const View& w : a.in)
+      if (v.buffer == w.buffer) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void form_chains(Program& p) {
+  const auto count = static_cast<int32_t>(p.steps.size());
+  for (int32_t begin = 0; begin < count;) {
+    Chain chain{begin, begin + 1, 0, 0};
+    const Step& first = p.steps[static_cast<size_t>(begin)];
+    if (first.kernel && first.kernel->rows() > 0) {
+      const int64_t rows = first.kernel->rows();
+      int64_t tile = first.kernel->rows_per_block();
+      while (chain.end < count && chain.end - begin < kMaxSteps) {
+        const Step& next = p.steps[static_cast<size_t>(chain.end)];
+        if (!next.kernel || next.kernel->rows() != rows) break;
+        const int64_t both = std::lcm(tile, next.kernel->rows_per_block());
+        if (both > kMaxTileRows) break;
+        bool fits = false;
+        for (int32_t s = begin; s < chain.end; ++s) fits = fits || shares_data(p.steps[static_cast<size_t>(s)], next);
+        for (int32_t s = begin; s < chain.end; ++s) fits = fits && compatible(p.steps[static_cast<size_t>(s)], next);
+        if (!fits) break;
+        tile = both;
+        ++chain.end;
+      }
+      if (chain.end - begin > 1) {
+        // Cheap steps alone would make tiles of one row; give a tile a few thousand elements of work.
+        while (tile < 64 && 2 * tile <= kMaxTileRows) tile *= 2;
+        chain.rows = rows;
+        chain.tile = tile;
+      }
+    }
+    p.chains.push_back(chain);
+    begin = chain.end;
+  }
+}
+
+}  // namespace rlx
