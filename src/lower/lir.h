@@ -33,11 +33,11 @@ View view_slice(const View& v, const Ints& start, const Ints& limit, const Ints&
 View view_broadcast(const View& v, const Ints& dims);
 View view_reverse(const View& v, const Ints& axes);
 
-enum class Place : uint8_t { arena, input, output, param, constant };
+enum class Place : uint8_t { arena, input, output, param, constant, packed };
 
 struct Buffer {
   Place place = Place::arena;
-  int32_t index = 0;       // which input, output, parameter or constant
+  int32_t index = 0;       // which input, output, parameter, constant or packed weight
   int64_t bytes = 0;
   int64_t offset = 0;      // in the arena
   int32_t first = -1, last = -1;  // steps that write it first and touch it last
@@ -69,6 +69,14 @@ class StepKernel {
   virtual int64_t work() const { return 1 << 20; }
   // Floating-point operations, for reports.
   virtual double flops() const { return 0; }
+  // Weights that do not change from run to run may be stored in the kernel's own form: packed(i) is this kernel reading operand i
+  // in that form, and of the result packed_bytes() is the form's size and pack() makes it. nullptr: no such form.
+  virtual std::shared_ptr<const StepKernel> packed(int in) const {
+    (void)in;
+    return nullptr;
+  }
+  virtual size_t packed_bytes() const { return 0; }
+  virtual void pack(const void* source, void* target) const { (void)source, (void)target; }
   // Kernels that work row by row can be run tile by tile with their neighbours (Chain). rows() > 0: block b computes exactly the
   // rows [b * n, (b + 1) * n) of its dense results, n = rows_per_block(), and reads operands for which row_aligned() holds only there.
   virtual int64_t rows() const { return 0; }
@@ -100,6 +108,11 @@ struct Chain {
   int64_t rows = 0, tile = 0;  // 0: not by rows; one step
 };
 
+struct PackedWeight {
+  int32_t step = 0;  // whose kernel reads it
+  View source;       // in a parameter or constant
+};
+
 struct Program {
   Graph graph;  // what was lowered (after all passes)
   std::vector<Step> steps;
@@ -109,6 +122,7 @@ struct Program {
   std::vector<Tensor> constants;
   std::vector<int32_t> input_buffers, param_buffers;  // by order of leaves
   std::vector<bool> param_updated;
+  std::vector<PackedWeight> packed;
   int64_t arena_bytes = 0, scratch_bytes = 0, unshared_bytes = 0;
 };
 

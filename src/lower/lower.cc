@@ -10,7 +10,10 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(const Graph& g, Target& target) : g_(g), target_(target), views_(g.nodes.size()) { p_.graph = g; }
+  Lowering(const Graph& g, Target& target, bool is_body)
+      : g_(g), target_(target), is_body_(is_body), views_(g.nodes.size()) {
+    p_.graph = g;
+  }
 
   Program run() {
     for (int32_t i = 0; i < g_.size(); ++i) node(i);
@@ -148,7 +151,30 @@ class Lowering {
     for (const Type& t : n.out) s.out.push_back(new_view(t));
     s.kernel = target_.make(n, s.in, s.out);
     views_[static_cast<size_t>(i)] = s.out;
+    pack_weights(s);
     p_.steps.push_back(std::move(s));
+  }
+
+  // Operands that no run changes go into the form their kernel likes best, once.
+  void pack_weights(Step& s) {
+    if (is_body_) return;  // bodies run many times per run, but own no memory that outlives one
+    for (size_t k = 0; k < s.in.size(); ++k) {
+      const Buffer& b = p_.buffers[static_cast<size_t>(s.in[k].buffer)];
+      const bool fixed = b.place == Place::constant || (b.place == Place::param && !is_written(b.index));
+      auto packed = fixed ? s.kernel->packed(static_cast<int>(k)) : nullptr;
+      if (!packed) continue;
+      const int32_t buffer = new_buffer(Place::packed, static_cast<int32_t>(p_.packed.size()), static_cast<int64_t>(packed->packed_bytes()));
+      p_.packed.push_back({static_cast<int32_t>(p_.steps.size()), s.in[k]});
+      s.in[k].buffer = buffer;
+      s.in[k].offset = 0;
+      s.kernel = std::move(packed);
+      return;  // one per kernel
+    }
+  }
+
+  bool is_written(int32_t param) const {
+    const std::string& name = g_.node(g_.params()[static_cast<size_t>(param)]).get<LeafAttrs>().name;
+    return std::any_of(g_.updates.begin(), g_.updates.end(), [&](const Update& u) { return u.param == name; });
   }
 
   void control(const Node& n, int32_t i) {
@@ -159,7 +185,7 @@ class Lowering {
       s.in.push_back(v.is_dense() ? v : make_dense(v, s.label));
     }
     for (const Type& t : n.out) s.out.push_back(new_view(t));
-    auto body = [&](const Body& b) { s.bodies.push_back(std::make_shared<const Program>(lower(*b, target_))); };
+    auto body = [&](const Body& b) { s.bodies.push_back(std::make_shared<const Program>(Lowering(*b, target_, true).run())); };
     if (n.op == &op::scan) {
       const auto& a = n.get<ScanAttrs>();
       s.control = Step::Control::scan;
@@ -292,12 +318,13 @@ class Lowering {
 
   const Graph& g_;
   Target& target_;
+  bool is_body_;
   std::vector<std::vector<View>> views_;
   Program p_;
 };
 
 }  // namespace
 
-Program lower(const Graph& g, Target& target) { return Lowering(g, target).run(); }
+Program lower(const Graph& g, Target& target) { return Lowering(g, target, false).run(); }
 
 }  // namespace rlx

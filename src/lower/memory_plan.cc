@@ -115,7 +115,7 @@ void plan_memory(Program& p) {
 
 std::string to_string(const Program& p) {
   std::string out = fmt::format("arena {} bytes (unshared {}), scratch {} bytes per worker\n", p.arena_bytes, p.unshared_bytes, p.scratch_bytes);
-  static constexpr std::string_view places[] = {"arena", "input", "output", "param", "constant"};
+  static constexpr std::string_view places[] = {"arena", "input", "output", "param", "constant", "packed"};
   auto show = [&](const View& v) {
     const Buffer& b = p.buffers[static_cast<size_t>(v.buffer)];
     return fmt::format("b{}({}{}) {}{}", v.buffer, places[static_cast<size_t>(b.place)],

@@ -86,10 +86,14 @@ class CpuExecutable final : public Executable {
       params_.push_back(std::make_shared<Memory>(c_->signature.type(v).bytes()));
       std::memset(params_.back()->data(), 0, params_.back()->bytes());
     }
+    for (const PackedWeight& w : c_->program.packed)
+      packed_.push_back(std::make_shared<Packed>(static_cast<int64_t>(kernel_of(w).packed_bytes())));
   }
   CpuExecutable(const CpuExecutable& o) : CpuExecutable(o.c_) {
     for (size_t i = 0; i < params_.size(); ++i)
       params_[i] = c_->param_updated[i] ? std::make_shared<Memory>(*o.params_[i]) : o.params_[i];
+    const_cast<CpuExecutable&>(o).pack_weights();  // once for both
+    packed_ = o.packed_;
   }
 
   const Graph& signature() const override { return c_->signature; }
@@ -99,12 +103,19 @@ class CpuExecutable final : public Executable {
   void set_param(size_t i, const void* data) override {
     if (params_[i].use_count() > 1) params_[i] = std::make_shared<Memory>(static_cast<int64_t>(params_[i]->bytes()));
     std::memcpy(params_[i]->data(), data, params_[i]->bytes());
+    for (size_t k = 0; k < packed_.size(); ++k) {
+      const Buffer& source = c_->program.buffers[static_cast<size_t>(c_->program.packed[k].source.buffer)];
+      if (source.place != Place::param || c_->param_of[static_cast<size_t>(source.index)] != i) continue;
+      if (packed_[k].use_count() > 1) packed_[k] = std::make_shared<Packed>(static_cast<int64_t>(packed_[k]->memory.bytes()));
+      packed_[k]->ready = false;
+    }
   }
   const void* param(size_t i) const override { return params_[i]->data(); }
 
   void run(const void* const* inputs, void* const* outputs, const RunOptions& options) override {
     options_ = &options;
     flag_ = 0;
+    pack_weights();
     if (c_->poison) std::memset(arena_.data(), 0xff, arena_.bytes());
     run_program(frame_, inputs, outputs, arena_.data());
   }
@@ -120,6 +131,27 @@ class CpuExecutable final : public Executable {
   }
 
  private:
+  // A weight in its kernel's form; made before the first run after it was set.
+  struct Packed {
+    explicit Packed(int64_t bytes) : memory(bytes) {}
+    Memory memory;
+    bool ready = false;
+  };
+
+  const StepKernel& kernel_of(const PackedWeight& w) const { return *c_->program.steps[static_cast<size_t>(w.step)].kernel; }
+
+  void pack_weights() {
+    for (size_t k = 0; k < packed_.size(); ++k) {
+      if (packed_[k]->ready) continue;
+      const PackedWeight& w = c_->program.packed[k];
+      const Buffer& b = c_->program.buffers[static_cast<size_t>(w.source.buffer)];
+      const std::byte* base = b.place == Place::param ? params_[c_->param_of[static_cast<size_t>(b.index)]]->data()
+                                                      : c_->program.constants[static_cast<size_t>(b.index)].raw();
+      kernel_of(w).pack(base + w.source.offset * size_of(w.source.dtype), packed_[k]->memory.data());
+      packed_[k]->ready = true;
+    }
+  }
+
   void resolve(Frame& f, const void* const* inputs, void* const* outputs, std::byte* arena) {
     for (size_t b = 0; b < f.base.size(); ++b) {
       const Buffer& buffer = f.p.buffers[b];
@@ -129,6 +161,7 @@ class CpuExecutable final : public Executable {
         case Place::input: f.base[b] = static_cast<std::byte*>(const_cast<void*>(inputs[k])); break;
         case Place::output: f.base[b] = static_cast<std::byte*>(outputs[k]); break;
         case Place::param: f.base[b] = params_[c_->param_of[k]]->data(); break;
+        case Place::packed: f.base[b] = packed_[k]->memory.data(); break;
         case Place::constant: f.base[b] = const_cast<std::byte*>(f.p.constants[k].raw()); break;
       }
     }
@@ -239,6 +272,7 @@ class CpuExecutable final : public Executable {
   std::shared_ptr<const Compiled> c_;
   Memory arena_, scratch_;
   std::vector<std::shared_ptr<Memory>> params_;
+  std::vector<std::shared_ptr<Packed>> packed_;
   Frame frame_;
   std::vector<double> times_;
   const RunOptions* options_ = nullptr;

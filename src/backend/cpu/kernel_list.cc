@@ -71,8 +71,14 @@ MatmulProblem matmul_problem(const Node& n, std::span<const View> in, std::span<
 
 class MatmulKernel final : public StepKernel {
  public:
-  explicit MatmulKernel(std::shared_ptr<const MatmulPlan> plan) : plan_(std::move(plan)) {}
-  std::string name() const override { return fmt::format("matmul ({})", plan_->name()); }
+  explicit MatmulKernel(std::shared_ptr<const MatmulPlan> plan, bool is_packed = false)
+      : plan_(std::move(plan)), packed_(is_packed) {}
+  std::shared_ptr<const StepKernel> packed(int in) const override {
+    return in == 1 && plan_->packed_b_bytes() ? std::make_shared<MatmulKernel>(plan_, true) : nullptr;
+  }
+  size_t packed_bytes() const override { return plan_->packed_b_bytes(); }
+  void pack(const void* source, void* target) const override { plan_->pack_b(source, target); }
+  std::string name() const override { return fmt::format("matmul ({}{})", plan_->name(), packed_ ? ", packed weights" : ""); }
   int64_t blocks() const override { return plan_->tiles(); }
   size_t scratch_bytes() const override { return plan_->scratch_bytes(); }
   int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
@@ -90,11 +96,15 @@ class MatmulKernel final : public StepKernel {
   int64_t rows_per_block() const override { return plan_->rows_per_tile(); }
   bool row_aligned(int in) const override { return in == 0; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    for (int64_t t = begin; t < end; ++t) plan_->run_tile(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
+    for (int64_t t = begin; t < end; ++t) {
+      if (packed_) plan_->run_tile_packed(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
+      else plan_->run_tile(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
+    }
   }
 
  private:
   std::shared_ptr<const MatmulPlan> plan_;
+  bool packed_;
 };
 
 std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<const View> in, std::span<const View> out) {
