@@ -2,17 +2,24 @@
 //
 //   Session session(Device::cpu);
 //   CompiledGraph f = session.compile(graph);
-//   f.set_param("w", w);                               // once; updates of the program write it in place
-//   std::vector<Tensor> y = f.run({{"x", x}});          // by name, new tensors out
+//   f.set_param("w", w);                          // once; updates of the program write it in place
+//   std::vector<Tensor> y = f.run({{"x", x}});    // by name, new tensors out
 //
-// The hot path: bind() once, then run() allocates nothing, looks up no name and takes no lock of ours.
+// The hot path: set or bind once, then run() allocates nothing, looks up no name and takes no lock
+// of ours (on the cpu device; the reference device evaluates tensors).
 //
-//   f.set_input("x", x);                               // copies x; or f.bind_input("x", pointer)
-//   f.run();                                           // outputs stay inside: f.output(0)
-//   f.run_into({y.data()...});                         // or go where the caller wants
+//   f.set_input("x", x);                          // copies x; or f.bind_input(i, pointer)
+//   f.run();                                      // outputs stay inside: f.output(0)
+//   f.run_into({y.data()...});                    // or go where the caller wants
 //
-// A CompiledGraph is movable and not shared between threads; clone() gives another thread its own, with the code and the
-// parameters that no update writes shared. Wrong names, dtypes and sizes raise Error(user) and change nothing.
+// A CompiledGraph is movable and not shared between threads; clone() gives another thread its own,
+// with the code and the parameters that no update writes shared.
+//
+// Raises Error(user), and changes nothing: "input-unknown", "param-unknown" (the message lists the
+// names there are), "input-type", "param-type" (wrong dtype or sizes), "input-missing",
+// "param-missing" (run before it was ever set), "output-index", "unbound-dim" (compile of a
+// symbolic graph without sizes), "dim-unknown", "threads"; Error(unsupported, "device"). A run that
+// fails (cancelled, an index out of range) may have written some of the parameters' updates.
 #pragma once
 
 #include <map>
@@ -31,7 +38,8 @@ std::optional<Device> parse_device(std::string_view name);
 bool is_available(Device d);
 std::vector<Device> available_devices();
 
-// Backends by device. The built-in ones are there from the start; registering replaces.
+// Backends by device. The built-in ones are there from the start; registering replaces, and nullptr
+// takes away. Sessions keep the backend they were made with.
 void register_backend(Device d, std::shared_ptr<const Backend> backend);
 std::shared_ptr<const Backend> backend_for(Device d);  // raises Error(unsupported, "device")
 
@@ -42,15 +50,17 @@ class CompiledGraph {
   explicit CompiledGraph(std::unique_ptr<Executable> executable);
   CompiledGraph(CompiledGraph&&) noexcept = default;
   CompiledGraph& operator=(CompiledGraph&&) noexcept = default;
+  // Has the same parameters and the same inputs (bound ones stay bound); outputs go to its own
+  // memory.
   CompiledGraph clone() const;
 
   // Parameters.
   void set_param(const std::string& name, const Tensor& value);
   Tensor param(const std::string& name) const;  // the current value
-  NamedTensors params() const;
+  NamedTensors params() const;                  // those that were set
   void set_params(const NamedTensors& values);  // all or nothing; names must be parameters
 
-  // By name.
+  // By name. Inputs that are not given keep their values; bound outputs are left alone.
   std::vector<Tensor> run(const NamedTensors& inputs, const RunOptions& options = {});
   // Raw bytes with their dtype, as a caller without Tensors has them.
   struct TypedInput {
@@ -63,35 +73,46 @@ class CompiledGraph {
   // The hot path. Inputs keep their values until set or bound again.
   void set_input(const std::string& name, const Tensor& value);
   size_t input_index(const std::string& name) const;
-  void bind_input(size_t index, const void* data) { input_pointers_[index] = data; }  // must stay valid while running
-  void bind_output(size_t index, void* data) { output_pointers_[index] = data; }
-  void run(const RunOptions& options = {}) { executable_->run(input_pointers_.data(), output_pointers_.data(), options); }
-  void run_into(std::span<void* const> outputs, const RunOptions& options = {});
+  void bind_input(size_t index, const void* data);  // must stay valid while running
+  void bind_output(size_t index, void* data);
+  void run(const RunOptions& options = {}) { run_into(output_pointers_, options); }
+  void run_into(std::span<void* const> outputs, const RunOptions& options = {}) {
+    if (unset_ != 0 || outputs.size() != outputs_.size()) [[unlikely]]
+      refuse_to_run(outputs.size());
+    executable_->run(input_pointers_.data(), outputs.data(), options);
+  }
   const void* output(size_t index) const { return output_pointers_[index]; }
-  Tensor output_tensor(size_t index) const;
+  Tensor output_tensor(size_t index) const;  // a copy
 
-  const Graph& signature() const { return executable_->signature(); }
+  const Graph& signature() const { return executable_->signature(); }  // static; leaves in order
   const CompileInfo& info() const { return executable_->info(); }
   std::vector<StepTime> times() const { return executable_->times(); }
 
  private:
   size_t param_index(const std::string& name) const;
-  void check_type(std::string_view what, const std::string& name, const Type& expected, const Type& got) const;
   void store_input(size_t index, const void* data);
+  void store_param(size_t index, const void* data);
+  std::vector<Tensor> run_to_tensors(const RunOptions& options);
+  [[noreturn]] void refuse_to_run(size_t outputs) const;
 
+  struct Leaf {
+    std::string name;
+    Type type;
+    bool set = false;
+  };
   std::unique_ptr<Executable> executable_;
-  std::vector<std::string> input_names_, param_names_;
-  std::vector<Type> input_types_, param_types_, output_types_;
-  std::vector<Tensor> inputs_, outputs_;  // owned memory behind the pointers
-  std::vector<bool> input_set_;
+  std::vector<Leaf> input_leaves_, param_leaves_;
+  std::vector<std::optional<Tensor>> inputs_;  // owned memory behind the pointers, where not bound
+  std::vector<Tensor> outputs_;
   std::vector<const void*> input_pointers_;
   std::vector<void*> output_pointers_;
+  size_t unset_ = 0;  // leaves without a value
 };
 
 class Session {
  public:
   explicit Session(Device device = Device::cpu, CompileOptions options = {});
-  CompiledGraph compile(const Graph& g) const;
+  CompiledGraph compile(const Graph& g) const { return compile(g, options_); }
   CompiledGraph compile(const Graph& g, const CompileOptions& options) const;
   Device device() const { return device_; }
 

@@ -1,0 +1,275 @@
+// The runtime on every device: values, parameters and updates, the hot path, clones, and the
+// errors.
+#include "rlx/runtime/runtime.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "rlx/ir/builder.h"
+#include "rlx/ops/ops.h"
+
+// Counts allocations while asked to.
+namespace {
+std::atomic<bool> counting{false};
+std::atomic<int> allocations{0};
+void* counted(size_t size, size_t alignment) {
+  if (counting) ++allocations;
+  void* p = alignment
+                ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
+                : std::malloc(size ? size : 1);
+  if (!p) throw std::bad_alloc();
+  return p;
+}
+}  // namespace
+void* operator new(size_t n) { return counted(n, 0); }
+void* operator new[](size_t n) { return counted(n, 0); }
+void* operator new(size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
+void* operator new[](size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
+void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return counted(n, static_cast<size_t>(a));
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace rlx {
+namespace {
+
+constexpr DType f32 = DType::F32;
+
+// y = x @ w; then w <- w + 1.
+Graph linear_with_update() {
+  Builder b("linear");
+  Value x = b.input("x", {f32, {2, 3}});
+  Value w = b.param("w", {f32, {3, 2}});
+  b.output(op::matmul(b, x, w));
+  b.update("w", op::add(b, w, b.constant(f32, 1)));
+  return b.finish();
+}
+
+Tensor x_value() { return Tensor::from<float>({2, 3}, {1, 2, 3, 4, 5, 6}); }
+Tensor w_value() { return Tensor::from<float>({3, 2}, {1, 0, 0, 1, 1, 1}); }
+
+std::vector<float> floats(const Tensor& t) {
+  return {t.data<float>(), t.data<float>() + t.elements()};
+}
+
+template <class F>
+std::string code_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_FALSE(e.message().empty());
+    return e.code();
+  }
+  return "no error";
+}
+
+class OnDevice : public ::testing::TestWithParam<Device> {
+ protected:
+  Session session{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Runtime, OnDevice, ::testing::ValuesIn(available_devices()),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+TEST_P(OnDevice, RunsByNameAndAppliesUpdates) {
+  CompiledGraph f = session.compile(linear_with_update());
+  f.set_param("w", w_value());
+  EXPECT_EQ(floats(f.run({{"x", x_value()}})[0]), (std::vector<float>{4, 5, 10, 11}));
+  EXPECT_EQ(floats(f.param("w")), (std::vector<float>{2, 1, 1, 2, 2, 2}));
+  // x keeps its value.
+  EXPECT_EQ(floats(f.run(NamedTensors{})[0]), (std::vector<float>{10, 11, 25, 26}));
+}
+
+TEST_P(OnDevice, RunsTypedBytes) {
+  CompiledGraph f = session.compile(linear_with_update());
+  f.set_param("w", w_value());
+  const Tensor x = x_value();
+  const CompiledGraph::TypedInput in[] = {{"x", f32, {x.raw(), x.bytes()}}};
+  EXPECT_EQ(floats(f.run_typed(in)[0]), (std::vector<float>{4, 5, 10, 11}));
+  const CompiledGraph::TypedInput short_one[] = {{"x", f32, {x.raw(), x.bytes() - 4}}};
+  EXPECT_EQ(code_of([&] { f.run_typed(short_one); }), "input-type");
+  const CompiledGraph::TypedInput other[] = {{"x", DType::I32, {x.raw(), x.bytes()}}};
+  EXPECT_EQ(code_of([&] { f.run_typed(other); }), "input-type");
+}
+
+TEST_P(OnDevice, BoundMemory) {
+  CompiledGraph f = session.compile(linear_with_update());
+  f.set_param("w", w_value());
+  Tensor x = x_value(), y(f32, {2, 2}), z(f32, {2, 2});
+  f.bind_input(f.input_index("x"), x.raw());
+  f.bind_output(0, y.mutable_raw());
+  f.run();
+  EXPECT_EQ(f.output(0), y.raw());
+  EXPECT_EQ(floats(y), (std::vector<float>{4, 5, 10, 11}));
+  void* outputs[] = {z.mutable_raw()};
+  f.run_into(outputs);
+  EXPECT_EQ(floats(z), (std::vector<float>{10, 11, 25, 26}));
+  EXPECT_EQ(floats(y), (std::vector<float>{4, 5, 10, 11}));  // left alone
+  EXPECT_EQ(floats(f.output_tensor(0)), floats(y));
+}
+
+TEST_P(OnDevice, WrongNamesAndTypes) {
+  CompiledGraph f = session.compile(linear_with_update());
+  EXPECT_EQ(code_of([&] { f.set_param("v", w_value()); }), "param-unknown");
+  EXPECT_EQ(code_of([&] { f.set_param("x", x_value()); }), "param-unknown");
+  EXPECT_EQ(code_of([&] { f.set_input("w", w_value()); }), "input-unknown");
+  EXPECT_EQ(code_of([&] { f.set_param("w", x_value()); }), "param-type");
+  EXPECT_EQ(code_of([&] { f.set_input("x", Tensor(DType::F64, {2, 3})); }), "input-type");
+  EXPECT_EQ(code_of([&] { f.bind_input(1, nullptr); }), "input-unknown");
+  EXPECT_EQ(code_of([&] { f.bind_output(1, nullptr); }), "output-index");
+  EXPECT_EQ(code_of([&] { f.output_tensor(1); }), "output-index");
+  EXPECT_EQ(code_of([&] { f.param("w"); }), "param-missing");
+}
+
+TEST_P(OnDevice, MissingLeavesAreErrors) {
+  CompiledGraph f = session.compile(linear_with_update());
+  EXPECT_EQ(code_of([&] { f.run(); }), "input-missing");
+  f.set_input("x", x_value());
+  EXPECT_EQ(code_of([&] { f.run(); }), "param-missing");
+  f.set_param("w", w_value());
+  f.run();
+  f.bind_input(0, nullptr);
+  EXPECT_EQ(code_of([&] { f.run(); }), "input-missing");
+  f.set_input("x", x_value());
+  EXPECT_EQ(code_of([&] { f.run_into({}); }), "output-index");
+}
+
+TEST_P(OnDevice, SetParamsIsAllOrNothing) {
+  Builder b;
+  for (const char* name : {"a", "b"}) b.output(op::neg(b, b.param(name, {f32, {1}})));
+  CompiledGraph f = session.compile(b.finish());
+  const Tensor one = Tensor::from<float>({1}, {1}), wrong = Tensor::from<float>({2}, {1, 1});
+  f.set_params({{"a", one}, {"b", one}});
+  const Tensor two = Tensor::from<float>({1}, {2});
+  EXPECT_EQ(code_of([&] { f.set_params({{"a", two}, {"b", wrong}}); }), "param-type");
+  EXPECT_EQ(code_of([&] { f.set_params({{"a", two}, {"c", two}}); }), "param-unknown");
+  EXPECT_EQ(floats(f.param("a")), (std::vector<float>{1}));
+  EXPECT_EQ(f.params().size(), 2u);
+}
+
+TEST_P(OnDevice, SymbolicDims) {
+  Builder b;
+  b.output(op::neg(b, b.input("x", {f32, {Dim::symbol("n"), 2}})));
+  const Graph g = b.finish();
+  EXPECT_EQ(code_of([&] { session.compile(g); }), "unbound-dim");
+  EXPECT_EQ(code_of([&] { session.compile(g, {.dims = {{"n", 1}, {"m", 1}}}); }), "dim-unknown");
+  EXPECT_EQ(code_of([&] { session.compile(g, {.dims = {{"n", -1}}}); }), "negative-dim");
+  CompiledGraph f = session.compile(g, {.dims = {{"n", 2}}});
+  EXPECT_EQ(floats(f.run({{"x", Tensor::from<float>({2, 2}, {1, 2, 3, 4})}})[0]),
+            (std::vector<float>{-1, -2, -3, -4}));
+}
+
+TEST_P(OnDevice, EmptyTensors) {
+  Builder b;
+  b.output(op::neg(b, b.input("x", {f32, {0, 2}})));
+  CompiledGraph f = session.compile(b.finish());
+  EXPECT_EQ(f.run({{"x", Tensor(f32, {0, 2})}})[0].elements(), 0);
+}
+
+TEST_P(OnDevice, OptionsAreChecked) {
+  EXPECT_EQ(code_of([&] { session.compile(linear_with_update(), {.threads = -1}); }), "threads");
+}
+
+TEST_P(OnDevice, CancelStopsARunAndTheNextOneWorks) {
+  CompiledGraph f = session.compile(linear_with_update());
+  f.set_param("w", w_value());
+  f.set_input("x", x_value());
+  std::atomic<bool> cancel{true};
+  EXPECT_EQ(code_of([&] { f.run({.cancel = &cancel}); }), "cancelled");
+  cancel = false;
+  f.run({.cancel = &cancel});
+  EXPECT_EQ(floats(f.output_tensor(0)), (std::vector<float>{4, 5, 10, 11}));
+}
+
+TEST_P(OnDevice, CheckNanNamesTheNode) {
+  Builder b;
+  Value x = b.input("x", {f32, {1}});
+  b.output(op::log(b, x));
+  CompiledGraph f = session.compile(b.finish());
+  f.set_input("x", Tensor::from<float>({1}, {-1}));
+  f.run();
+  EXPECT_EQ(code_of([&] { f.run({.check_nan = true}); }), "nan");
+}
+
+TEST_P(OnDevice, OutOfRangeIndexIsAnError) {
+  Builder b;
+  Value x = b.input("x", {f32, {3, 2}}), i = b.input("i", {DType::I32, {1}});
+  b.output(op::gather(b, x, i, {.axis = 0}));
+  CompiledGraph f = session.compile(b.finish());
+  const Tensor table(f32, {3, 2});
+  EXPECT_EQ(code_of([&] {
+              f.run({{"x", table}, {"i", Tensor::from<int32_t>({1}, {3})}});
+            }),
+            "index-range");
+  EXPECT_EQ(f.run({{"i", Tensor::from<int32_t>({1}, {2})}})[0].elements(), 2);
+}
+
+TEST_P(OnDevice, ClonesOwnWhatUpdatesWrite) {
+  CompiledGraph f = session.compile(linear_with_update());
+  f.set_param("w", w_value());
+  f.set_input("x", x_value());
+  CompiledGraph g = f.clone();
+  f.run();
+  f.run();
+  EXPECT_EQ(floats(g.param("w")), floats(w_value()));
+  g.set_input("x", Tensor(f32, {2, 3}));
+  g.run();
+  EXPECT_EQ(floats(g.output_tensor(0)), (std::vector<float>{0, 0, 0, 0}));
+  EXPECT_EQ(floats(f.output_tensor(0)), (std::vector<float>{10, 11, 25, 26}));
+  EXPECT_EQ(floats(f.param("w")), (std::vector<float>{3, 2, 2, 3, 3, 3}));
+}
+
+TEST_P(OnDevice, ClonesRunOnThreadsOfTheirOwn) {
+  CompiledGraph f = session.compile(linear_with_update(), {.threads = 1});
+  f.set_param("w", w_value());
+  f.set_input("x", x_value());
+  CompiledGraph g = f.clone();
+  auto run = [](CompiledGraph& c) {
+    for (int i = 0; i < 50; ++i) c.run();
+  };
+  std::thread other([&] { run(g); });
+  run(f);
+  other.join();
+  EXPECT_EQ(floats(f.output_tensor(0)), floats(g.output_tensor(0)));
+}
+
+TEST(Runtime, HotPathAllocatesNothing) {
+  if (!is_available(Device::cpu)) GTEST_SKIP() << "no cpu backend";
+  Builder b;
+  Value x = b.input("x", {f32, {64, 32}}), w = b.param("w", {f32, {32, 32}});
+  Value h = op::softmax(b, op::matmul(b, x, w), {.axis = -1});
+  b.output(op::reduce_sum(b, op::tanh(b, h), {.axes = {1}}));
+  CompiledGraph f = Session(Device::cpu).compile(b.finish());
+  f.set_param("w", Tensor::full(f32, {32, 32}, 0.5));
+  f.set_input("x", Tensor::full(f32, {64, 32}, 0.25));
+  f.run();  // threads start
+  counting = true;
+  for (int i = 0; i < 3; ++i) f.run();
+  counting = false;
+  EXPECT_EQ(allocations.load(), 0);
+}
+
+TEST(Runtime, Devices) {
+  EXPECT_EQ(parse_device("reference"), Device::reference);
+  EXPECT_EQ(parse_device("cpu"), Device::cpu);
+  EXPECT_EQ(parse_device("tpu"), std::nullopt);
+  const auto kept = backend_for(Device::reference);
+  register_backend(Device::reference, nullptr);
+  EXPECT_FALSE(is_available(Device::reference));
+  EXPECT_EQ(code_of([] { Session s(Device::reference); }), "device");
+  register_backend(Device::reference, kept);
+  EXPECT_TRUE(is_available(Device::reference));
+}
+
+}  // namespace
+}  // namespace rlx
