@@ -102,8 +102,8 @@ Values Builder::emit(const OpDef& op, Attrs attrs, Operands in) {
   return results;
 }
 
-Value emit(Builder& b, const OpDef& op, Attrs attrs, std::initializer_list<Value> in) {
-  return b.emit(op, std::move(attrs), {in.begin(), in.size()})[0];
+Value emit_one(Builder& b, const OpDef& op, Attrs attrs, Operands in) {
+  return b.emit(op, std::move(attrs), in)[0];
 }
 
 Values Builder::clone(const Node& n, Operands in) {

@@ -148,15 +148,19 @@ struct OpDef {
   const AttrType* attr_type = &kAttrType<NoAttrs>;  // set by Op<A>
 };
 
-// Anything a traced tensor type offers to be usable with Op's call operators.
+// What a traced tensor type offers to be usable with Op's call operators: the builder that appends, itself as a value of
+// a builder (raises when it belongs to another), and a tensor around the result.
 template <class T>
-concept TracedLike = requires(const T& t, Value v) {
+concept TracedLike = requires(const T& t, Builder& b, Value v) {
   { t.builder() } -> std::same_as<Builder&>;
-  { t.value() } -> std::same_as<Value>;
-  T(t.builder(), v);
+  { t.value_in(b) } -> std::same_as<Value>;
+  { t.make(v) } -> std::same_as<T>;
 };
 
-Value emit(Builder& b, const OpDef& op, Attrs attrs, std::initializer_list<Value> in);
+Value emit_one(Builder& b, const OpDef& op, Attrs attrs, Operands in);  // result 0
+inline Value emit(Builder& b, const OpDef& op, Attrs attrs, std::initializer_list<Value> in) {
+  return emit_one(b, op, std::move(attrs), {in.begin(), in.size()});
+}
 
 template <class A = NoAttrs>
 struct Op {
@@ -180,17 +184,28 @@ struct Op {
   }
   template <TracedLike T>
   T operator()(const T& x, A attrs = {}) const {
-    return T(x.builder(), (*this)(x.builder(), x.value(), std::move(attrs)));
+    return traced<T>({&x}, std::move(attrs));
   }
   template <TracedLike T>
   T operator()(const T& x, const T& y, A attrs = {}) const {
-    return T(x.builder(), (*this)(x.builder(), x.value(), y.value(), std::move(attrs)));
+    return traced<T>({&x, &y}, std::move(attrs));
   }
   template <TracedLike T>
   T operator()(const T& x, const T& y, const T& z, A attrs = {}) const {
-    return T(x.builder(), (*this)(x.builder(), x.value(), y.value(), z.value(), std::move(attrs)));
+    return traced<T>({&x, &y, &z}, std::move(attrs));
   }
   bool is(const Node& n) const { return n.op == &def; }
+
+ private:
+  template <TracedLike T>
+  T traced(std::initializer_list<const T*> operands, A attrs) const {
+    const T& first = **operands.begin();
+    Builder& b = first.builder();
+    Value in[3];
+    size_t n = 0;
+    for (const T* x : operands) in[n++] = x->value_in(b);
+    return first.make(emit_one(b, def, std::move(attrs), {in, n}));
+  }
 };
 
 // A family is an array of entries; table.cc of ops/ lists the families. Lookups are by name.

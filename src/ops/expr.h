@@ -16,6 +16,11 @@ class Expr {
   Builder& builder() const { return *builder_; }
   Value value() const { return value_; }
   operator Value() const { return value_; }  // NOLINT: implicit by design
+  Value value_in(Builder& b) const {
+    check(&b == builder_, "a value of another graph than \"{}\"", b.graph().name);
+    return value_;
+  }
+  Expr make(Value v) const { return {*builder_, v}; }
   const Type& type() const { return builder_->type(value_); }
   const Shape& shape() const { return type().shape; }
   DType dtype() const { return type().dtype; }
