@@ -34,7 +34,7 @@ def layer_norm(x, g, b):
 
 
 def attention(q, k, v, heads):
-    """Causal attention of [B, T, C] operands; jax.nn.dot_product_attention takes as long and more memory."""
+    """Causal attention of [B, T, C] operands; jax.nn.dot_product_attention takes as long."""
     batch, block, width = q.shape
     split = lambda t: t.reshape(batch, block, heads, width // heads)
     q, k, v = (split(t).transpose(0, 2, 1, 3) for t in (q, k, v))

@@ -68,7 +68,11 @@ def eager_step(params, config):
 
 
 def compiled_step(params, config):
-    """Loss, gradients, clipping and AdamW as one graph: on this model 8 % faster than compiling the loss alone."""
+    """Loss, gradients, clipping and AdamW as one graph.
+
+    Measured once against compiling the loss alone with the fused AdamW kernel (60 interleaved steps, a noisy machine):
+    2 % faster by the median, 5 % by the minimum, and a longer compile.
+    """
     first, second = ({k: torch.zeros_like(p) for k, p in params.items()} for _ in range(2))
 
     @torch.compile(fullgraph=True, dynamic=False)
