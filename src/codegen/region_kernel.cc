@@ -159,6 +159,7 @@ class Lowering {
   // Whether leaf v is read by values per row without kept axes (outer) or by anything else (not
   // outer).
   bool used_as(GraphValue v, bool outer) const {
+    if (!outer && std::find(body_.outputs.begin(), body_.outputs.end(), v) != body_.outputs.end()) return true;
     for (size_t i = 0; i < body_.nodes.size(); ++i) {
       const Node& n = body_.nodes[i];
       if (std::find(n.in.begin(), n.in.end(), v) == n.in.end()) continue;

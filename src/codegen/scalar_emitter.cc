@@ -166,7 +166,13 @@ int NodeEmitter::apply(ScalarOp op, DType result, std::span<const Scalar> operan
   std::vector<Value> in;
   for (const Scalar& s : operands) in.push_back(Value{s.id});
   const DType from = b_.dtype(in[0]);
-  if (op == ScalarOp::cast) return (from == result ? in[0] : b_.cast(in[0], result)).id;
+  if (op == ScalarOp::cast && from == result) return in[0].id;
+  if (op == ScalarOp::cast) {
+    // An integer of more than 24 bits would round twice on its way through f32.
+    const bool narrow = result == DType::F16 || result == DType::BF16;
+    if (narrow && is_int(from) && size_of(from) >= 4) in[0] = b_.cast(in[0], DType::F64);
+    return b_.cast(in[0], result).id;
+  }
   if (op == ScalarOp::pow && !is_float(from)) return power(in[0], in[1], from).id;
   if (op == ScalarOp::abs && !info(from).is_signed) return in[0].id;
   if (op == ScalarOp::neg && !info(from).is_signed) return b_.sub(b_.integer(from, 0), in[0]).id;
