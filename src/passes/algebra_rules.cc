@@ -1,4 +1,5 @@
-// Elementwise identities. Without fast_math they keep every value, NaN, infinities and the sign of zero included.
+// Elementwise identities. Without fast_math they keep every value, NaN, infinities and the sign of
+// zero included.
 #include <cmath>
 
 #include "rlx/ops/rules.h"
@@ -29,24 +30,36 @@ bool exact_inverse(DType dtype, double v) {
   return std::abs(exponent - 1) <= limit;
 }
 
-// Digits that a dtype holds exactly: integers of up to `digits` bits, or floats of that precision and exponent range.
+// Digits that a dtype holds exactly: integers of up to `digits` bits, or floats of that precision
+// and exponent range.
 struct Precision {
   int digits, exponent;
 };
 Precision precision(DType t) {
   switch (t) {
-    case DType::Bool: return {1, 0};
-    case DType::I8: return {7, 7};
-    case DType::U8: return {8, 8};
-    case DType::I16: return {15, 15};
-    case DType::I32: return {31, 31};
-    case DType::U32: return {32, 32};
-    case DType::I64: return {63, 63};
-    case DType::F16: return {11, 15};
-    case DType::BF16: return {8, 127};
+    case DType::Bool:
+      return {1, 0};
+    case DType::I8:
+      return {7, 7};
+    case DType::U8:
+      return {8, 8};
+    case DType::I16:
+      return {15, 15};
+    case DType::I32:
+      return {31, 31};
+    case DType::U32:
+      return {32, 32};
+    case DType::I64:
+      return {63, 63};
+    case DType::F16:
+      return {11, 15};
+    case DType::BF16:
+      return {8, 127};
     case DType::F32:
-    case DType::C64: return {24, 127};
-    case DType::F64: return {53, 1023};
+    case DType::C64:
+      return {24, 127};
+    case DType::F64:
+      return {53, 1023};
   }
   return {0, 0};
 }
@@ -56,56 +69,75 @@ bool lossless(DType from, DType to) {
   if (from == to || is_bool(from)) return true;
   if (is_bool(to) || is_complex(from) || (is_float(from) && is_int(to))) return false;
   if (is_int(to) && info(from).is_signed && !info(to).is_signed) return false;
-  return precision(from).digits <= precision(to).digits && precision(from).exponent <= precision(to).exponent;
+  return precision(from).digits <= precision(to).digits &&
+         precision(from).exponent <= precision(to).exponent;
 }
 
-// cast(cast(x)) equals one cast: the first loses nothing, and the second means the same for both dtypes (from integers it
-// wraps, from floats it saturates).
+// cast(cast(x)) equals one cast: the first loses nothing, and the second means the same for both
+// dtypes (from integers it wraps, from floats it saturates).
 bool casts_merge(const Match& m) {
   const DType from = m.type(x).dtype, middle = m.type(y).dtype, to = m.type().dtype;
-  return lossless(from, middle) && (is_bool(from) || info(from).cls == info(middle).cls || !is_int(to));
+  return lossless(from, middle) &&
+         (is_bool(from) || info(from).cls == info(middle).cls || !is_int(to));
 }
 
 bool splat_divisor(const Match& m) {
-  return is_float(m.type().dtype) && (m.fast_math() || exact_inverse(m.type().dtype, m.splat(c).real()));
+  return is_float(m.type().dtype) &&
+         (m.fast_math() || exact_inverse(m.type().dtype, m.splat(c).real()));
 }
 
-// Constants are brought together; x itself must not be one, else three constants would chase each other.
+// Constants are brought together; x itself must not be one, else three constants would chase each
+// other.
 bool constants_merge(const Match& m) { return exact_or_fast(m) && !splat_value(m.graph(), m[x]); }
 
 }  // namespace
 
 RuleSet algebra_rules() {
   return {
-      {"add-zero", pat(op::add, {x, zero.as(c)}), [](const Match& m) { return signed_zero(m, true) || m.fast_math(); },
+      {"add-zero", pat(op::add, {x, zero.as(c)}),
+       [](const Match& m) { return signed_zero(m, true) || m.fast_math(); },
        [](Builder&, const Match& m) { return m[x]; }},
-      {"sub-zero", pat(op::sub, {x, zero.as(c)}), [](const Match& m) { return signed_zero(m, false) || m.fast_math(); },
+      {"sub-zero", pat(op::sub, {x, zero.as(c)}),
+       [](const Match& m) { return signed_zero(m, false) || m.fast_math(); },
        [](Builder&, const Match& m) { return m[x]; }},
-      {"sub-self", pat(op::sub, {x, x}), exact_or_fast, [](Builder& b, const Match& m) { return full(b, m.type(), 0); }},
-      {"sub-neg", pat(op::sub, {x, pat(op::neg, {y})}), [](Builder& b, const Match& m) { return op::add(b, m[x], m[y]); }},
-      {"add-neg", pat(op::add, {x, pat(op::neg, {y})}), [](Builder& b, const Match& m) { return op::sub(b, m[x], m[y]); }},
+      {"sub-self", pat(op::sub, {x, x}), exact_or_fast,
+       [](Builder& b, const Match& m) { return full(b, m.type(), 0); }},
+      {"sub-neg", pat(op::sub, {x, pat(op::neg, {y})}),
+       [](Builder& b, const Match& m) { return op::add(b, m[x], m[y]); }},
+      {"add-neg", pat(op::add, {x, pat(op::neg, {y})}),
+       [](Builder& b, const Match& m) { return op::sub(b, m[x], m[y]); }},
       {"neg-neg", pat(op::neg, {pat(op::neg, {x})}), [](Builder&, const Match& m) { return m[x]; }},
-      {"add-constants", pat(op::add, {pat(op::add, {x, any_splat.as(c)}), any_splat.as(d)}), constants_merge,
+      {"add-constants", pat(op::add, {pat(op::add, {x, any_splat.as(c)}), any_splat.as(d)}),
+       constants_merge,
        [](Builder& b, const Match& m) { return op::add(b, m[x], op::add(b, m[c], m[d])); }},
 
       {"mul-one", pat(op::mul, {x, one}), real, [](Builder&, const Match& m) { return m[x]; }},
-      {"mul-minus-one", pat(op::mul, {x, minus_one}), real, [](Builder& b, const Match& m) { return op::neg(b, m[x]); }},
-      {"mul-zero", pat(op::mul, {x, zero}), exact_or_fast, [](Builder& b, const Match& m) { return full(b, m.type(), 0); }},
-      {"mul-self", pat(op::mul, {x, x}), [](Builder& b, const Match& m) { return op::square(b, m[x]); }},
-      {"mul-constants", pat(op::mul, {pat(op::mul, {x, any_splat.as(c)}), any_splat.as(d)}), constants_merge,
+      {"mul-minus-one", pat(op::mul, {x, minus_one}), real,
+       [](Builder& b, const Match& m) { return op::neg(b, m[x]); }},
+      {"mul-zero", pat(op::mul, {x, zero}), exact_or_fast,
+       [](Builder& b, const Match& m) { return full(b, m.type(), 0); }},
+      {"mul-self", pat(op::mul, {x, x}),
+       [](Builder& b, const Match& m) { return op::square(b, m[x]); }},
+      {"mul-constants", pat(op::mul, {pat(op::mul, {x, any_splat.as(c)}), any_splat.as(d)}),
+       constants_merge,
        [](Builder& b, const Match& m) { return op::mul(b, m[x], op::mul(b, m[c], m[d])); }},
       {"div-one", pat(op::div, {x, one}), real, [](Builder&, const Match& m) { return m[x]; }},
       {"div-constant", pat(op::div, {x, any_splat.as(c)}), splat_divisor,
-       [](Builder& b, const Match& m) { return op::mul(b, m[x], b.constant(m.type().dtype, 1.0 / m.splat(c))); }},
+       [](Builder& b, const Match& m) {
+         return op::mul(b, m[x], b.constant(m.type().dtype, 1.0 / m.splat(c)));
+       }},
 
-      {"pow-zero", pat(op::pow, {x, zero}), [](Builder& b, const Match& m) { return full(b, m.type(), 1); }},
+      {"pow-zero", pat(op::pow, {x, zero}),
+       [](Builder& b, const Match& m) { return full(b, m.type(), 1); }},
       {"pow-one", pat(op::pow, {x, one}), [](Builder&, const Match& m) { return m[x]; }},
-      {"pow-two", pat(op::pow, {x, two}), [](Builder& b, const Match& m) { return op::square(b, m[x]); }},
+      {"pow-two", pat(op::pow, {x, two}),
+       [](Builder& b, const Match& m) { return op::square(b, m[x]); }},
 
       {"select-constant", pat(op::select, {any_splat.as(c), x, y}),
        [](Builder&, const Match& m) { return m.splat(c) == Complex(0) ? m[y] : m[x]; }},
       {"select-same", pat(op::select, {c, x, x}), [](Builder&, const Match& m) { return m[x]; }},
-      {"not-not", pat(op::logical_not, {pat(op::logical_not, {x})}), [](Builder&, const Match& m) { return m[x]; }},
+      {"not-not", pat(op::logical_not, {pat(op::logical_not, {x})}),
+       [](Builder&, const Match& m) { return m[x]; }},
 
       {"cast-same", pat(op::cast, {x}), [](const Match& m) { return m.type(x) == m.type(); },
        [](Builder&, const Match& m) { return m[x]; }},

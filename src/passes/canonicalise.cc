@@ -1,5 +1,5 @@
-// The forms that fusion and kernel choice expect: products that say which operand is transposed, elementwise ops that
-// broadcast by themselves, equal elements as a broadcast scalar.
+// The forms that fusion and kernel choice expect: products that say which operand is transposed,
+// elementwise ops that broadcast by themselves, equal elements as a broadcast scalar.
 #include <algorithm>
 
 #include "rlx/ops/rules.h"
@@ -11,7 +11,8 @@ namespace {
 
 using namespace rule_words;
 
-// ---- products --------------------------------------------------------------------------------------------------------
+// ---- products
+// --------------------------------------------------------------------------------------------------------
 
 // Whether the permutation swaps the last two axes and leaves the others.
 bool swaps_matrix(const Ints& perm) {
@@ -44,17 +45,23 @@ Value swapped_matmul(Builder& b, const Match& m) {
   return op::matmul(b, m[y], m[x], {!a.transpose_b, !a.transpose_a});
 }
 
-// The broadcast z of a matmul's operand `inner` repeats whole matrices, and the product comes out the same without it.
+// The broadcast z of a matmul's operand `inner` repeats whole matrices, and the product comes out
+// the same without it.
 bool batch_broadcast(const Match& m, Var inner, Var other) {
   const Shape &from = m.shape(inner), &to = m.shape(z), &rest = m.shape(other);
   if (from.size() < 2 || !std::equal(from.end() - 2, from.end(), to.end() - 2)) return false;
-  const auto batch = broadcast_shapes(Shape(from.begin(), from.end() - 2), Shape(rest.begin(), rest.end() - 2));
-  return batch && std::equal(batch->begin(), batch->end(), m.type().shape.begin(), m.type().shape.end() - 2);
+  const auto batch =
+      broadcast_shapes(Shape(from.begin(), from.end() - 2), Shape(rest.begin(), rest.end() - 2));
+  return batch &&
+         std::equal(batch->begin(), batch->end(), m.type().shape.begin(), m.type().shape.end() - 2);
 }
 
-Value plain_matmul(Builder& b, const Match& m) { return op::matmul(b, m[x], m[y], m.get<MatmulAttrs>()); }
+Value plain_matmul(Builder& b, const Match& m) {
+  return op::matmul(b, m[x], m[y], m.get<MatmulAttrs>());
+}
 
-// ---- broadcasts around elementwise ops ---------------------------------------------------------------------------------
+// ---- broadcasts around elementwise ops
+// ---------------------------------------------------------------------------------
 
 const Node* broadcast_operand(const Match& m, size_t i) {
   const Node& n = m.graph().node(m.root().in[i]);
@@ -83,7 +90,8 @@ Value use_before_broadcast(Builder& b, const Match& m, size_t i) {
   return b.emit(*m.root().op, m.root().attrs, in)[0];
 }
 
-// The only operand that is not a scalar, when it is a broadcast: the op can be applied to fewer elements.
+// The only operand that is not a scalar, when it is a broadcast: the op can be applied to fewer
+// elements.
 std::optional<size_t> late_broadcast(const Match& m) {
   std::optional<size_t> found;
   for (size_t i = 0; i < m.root().in.size(); ++i) {
@@ -94,18 +102,16 @@ std::optional<size_t> late_broadcast(const Match& m) {
   return found;
 }
 
-// ---- constants and reductions --------------------------------------------------------------------------------------------
+// ---- constants and reductions
+// --------------------------------------------------------------------------------------------
 
 bool is_long_splat(const Match& m) {
   const Tensor& t = m.get<ConstantAttrs>().value;
-  const auto bytes = static_cast<size_t>(size_of(t.dtype()));
-  return t.elements() > 1 && std::memcmp(t.raw(), t.raw() + bytes, t.bytes() - bytes) == 0;
+  return t.elements() > 1 && is_splat(t);
 }
 
 Value scalar_broadcast(Builder& b, const Match& m) {
-  const Tensor& t = m.get<ConstantAttrs>().value;
-  const Value scalar = b.constant(Tensor::from_bytes(t.dtype(), {}, t.raw(), static_cast<size_t>(size_of(t.dtype()))));
-  return broadcast_to(b, scalar, m.type().shape);
+  return broadcast_to(b, b.constant(first_element(m.get<ConstantAttrs>().value)), m.type().shape);
 }
 
 // The reduced axes along which the broadcast y only repeats x.
@@ -120,7 +126,8 @@ Ints repeated_axes(const Match& m) {
   return out;
 }
 
-// max and min of copies are the copy; a sum of copies is a product, which rounds otherwise than adding does.
+// max and min of copies are the copy; a sum of copies is a product, which rounds otherwise than
+// adding does.
 bool repeats(const Match& m) {
   const Ints axes = repeated_axes(m);
   for (int64_t a : axes) {
@@ -152,30 +159,41 @@ Value reduce_once(Builder& b, const Match& m) {
 
 const RuleSet& canonicalise_rules() {
   static const RuleSet rules{
-      {"matmul-transpose-a", pat(op::matmul, {pat(op::transpose, {x}).as(z), y}), transposed_operand, transpose_a},
-      {"matmul-transpose-b", pat(op::matmul, {x, pat(op::transpose, {y}).as(z)}), transposed_operand, transpose_b},
+      {"matmul-transpose-a", pat(op::matmul, {pat(op::transpose, {x}).as(z), y}),
+       transposed_operand, transpose_a},
+      {"matmul-transpose-b", pat(op::matmul, {x, pat(op::transpose, {y}).as(z)}),
+       transposed_operand, transpose_b},
       {"transpose-matmul", pat(op::transpose, {pat(op::matmul, {x, y}).as(z)}),
-       [](const Match& m) { return swaps_matrix(m.get<TransposeAttrs>().perm) && m.single_use(z); }, swapped_matmul},
+       [](const Match& m) { return swaps_matrix(m.get<TransposeAttrs>().perm) && m.single_use(z); },
+       swapped_matmul},
       {"matmul-broadcast-a", pat(op::matmul, {pat(op::broadcast, {x}).as(z), y}),
        [](const Match& m) { return batch_broadcast(m, x, y); }, plain_matmul},
       {"matmul-broadcast-b", pat(op::matmul, {x, pat(op::broadcast, {y}).as(z)}),
        [](const Match& m) { return batch_broadcast(m, y, x); }, plain_matmul},
 
-      {"elementwise-broadcast", pat(Kind::elementwise), [](const Match& m) { return implied_broadcast(m).has_value(); },
-       [](Builder& b, const Match& m) { return use_before_broadcast(b, m, *implied_broadcast(m)); }},
-      {"broadcast-late", pat(Kind::elementwise), [](const Match& m) { return late_broadcast(m).has_value(); },
+      {"elementwise-broadcast", pat(Kind::elementwise),
+       [](const Match& m) { return implied_broadcast(m).has_value(); },
+       [](Builder& b, const Match& m) {
+         return use_before_broadcast(b, m, *implied_broadcast(m));
+       }},
+      {"broadcast-late", pat(Kind::elementwise),
+       [](const Match& m) { return late_broadcast(m).has_value(); },
        [](Builder& b, const Match& m) { return use_before_broadcast(b, m, *late_broadcast(m)); }},
 
       {"splat-constant", pat(op::constant), is_long_splat, scalar_broadcast},
-      {"reduce-broadcast", pat({op::reduce_sum, op::reduce_max, op::reduce_min}, {pat(op::broadcast, {x}).as(y)}), repeats,
-       reduce_once},
+      {"reduce-broadcast",
+       pat({op::reduce_sum, op::reduce_max, op::reduce_min}, {pat(op::broadcast, {x}).as(y)}),
+       repeats, reduce_once},
   };
   return rules;
 }
 
 constinit const Pass pass::canonicalise{
-    "canonicalise", "The forms that fusion and kernel choice expect.", [](const Graph& g, const PassOptions& o) {
-      return rewrite(g, canonicalise_rules(), {.pass = "canonicalise", .fast_math = o.fast_math}, o.stats);
+    "canonicalise",
+    "The forms that fusion and kernel choice expect, and the identities of simplify.",
+    [](const Graph& g, const PassOptions& o) {
+      static const RuleSet rules = simplify_rules() + canonicalise_rules();
+      return rewrite(g, rules, {.pass = "canonicalise", .fast_math = o.fast_math}, o.stats);
     }};
 
 }  // namespace rlx

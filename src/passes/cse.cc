@@ -10,7 +10,8 @@ namespace {
 // What makes two nodes the same expression; operands of commutative ops in one order.
 uint64_t key_of(const Node& n) {
   uint64_t h = mix(reinterpret_cast<uintptr_t>(n.op), n.attrs.hash());
-  for (Value v : n.in) h = mix(h, static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index));
+  for (Value v : n.in)
+    h = mix(h, static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index));
   return h;
 }
 
@@ -18,7 +19,8 @@ bool same(const Node& a, const Node& b) {
   return a.op == b.op && a.in == b.in && a.out == b.out && a.attrs == b.attrs;
 }
 
-// The node as it is looked up. Ops with two or more interchangeable operands that follow each other: all of them.
+// The node as it is looked up. Ops with two or more interchangeable operands that follow each
+// other: all of them.
 Node canonical(Node n) {
   if (n.op->commutative) std::sort(n.in.begin(), n.in.end());
   return n;
@@ -50,7 +52,8 @@ Graph run_cse(const Graph& g, const PassOptions&) {
     seen.emplace(key, kept.size());
     kept.push_back(std::move(form));
     Values values;
-    for (size_t k = 0; k < kept.back().out.size(); ++k) values.push_back(r.at({i, static_cast<int32_t>(k)}));
+    for (size_t k = 0; k < kept.back().out.size(); ++k)
+      values.push_back(r.at({i, static_cast<int32_t>(k)}));
     results.push_back(std::move(values));
   }
   return r.finish();
@@ -58,6 +61,7 @@ Graph run_cse(const Graph& g, const PassOptions&) {
 
 }  // namespace
 
-constinit const Pass pass::cse{"cse", "Computes equal expressions once; equal constants become one.", run_cse};
+constinit const Pass pass::cse{
+    "cse", "Computes equal expressions once; equal constants become one.", run_cse};
 
 }  // namespace rlx

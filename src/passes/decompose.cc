@@ -9,7 +9,8 @@ namespace {
 constexpr int kMaxDepth = 32;
 }  // namespace
 
-Graph decompose_composites(const Graph& g, std::string_view pass, FunctionRef<bool(const Node&)> keeps) {
+Graph decompose_composites(const Graph& g, std::string_view pass,
+                           FunctionRef<bool(const Node&)> keeps) {
   Graph now = g;
   for (int depth = 0;; ++depth) {
     Rebuild r(now, std::string(pass));
@@ -32,6 +33,8 @@ Graph decompose_composites(const Graph& g, std::string_view pass, FunctionRef<bo
 
 constinit const Pass pass::decompose{
     "decompose", "Replaces every composite by its definition, repeatedly.",
-    [](const Graph& g, const PassOptions&) { return decompose_composites(g, "decompose", [](const Node&) { return false; }); }};
+    [](const Graph& g, const PassOptions&) {
+      return decompose_composites(g, "decompose", [](const Node&) { return false; });
+    }};
 
 }  // namespace rlx

@@ -16,8 +16,8 @@ bool foldable(const Node& n) {
   return true;
 }
 
-// The values of the node, or nothing when it is not made of constants, too large, or has no value (an index out of
-// range, say): then the run will say so.
+// The values of the node, or nothing when it is not made of constants, too large, or has no value
+// (an index out of range, say): then the run will say so.
 std::optional<Tensors> fold(const Graph& now, const Node& n) {
   Tensors in;
   size_t limit = 0, size = 0;
@@ -56,6 +56,8 @@ Graph run_fold(const Graph& g, const PassOptions&) {
 }  // namespace
 
 constinit const Pass pass::fold_constants{
-    "fold_constants", "Evaluates nodes whose operands are constants, up to 64 KiB or the size of the operands.", run_fold};
+    "fold_constants",
+    "Evaluates nodes whose operands are constants, up to 64 KiB or the size of the operands.",
+    run_fold};
 
 }  // namespace rlx

@@ -3,9 +3,11 @@
 namespace rlx {
 
 constinit const Pass pass::legalise{
-    "legalise", "Keeps the composites that the target has a kernel for and decomposes the others, repeatedly.",
+    "legalise",
+    "Keeps the composites that the target has a kernel for and decomposes the others, repeatedly.",
     [](const Graph& g, const PassOptions& o) {
-      return decompose_composites(g, "legalise", [&](const Node& n) { return o.keeps && o.keeps(n); });
+      return decompose_composites(g, "legalise",
+                                  [&](const Node& n) { return o.keeps && o.keeps(n); });
     }};
 
 }  // namespace rlx

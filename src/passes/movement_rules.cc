@@ -1,5 +1,5 @@
-// Identities of data movement. Attributes are normalised: slices state start, limit and stride for every axis, pads low and
-// high.
+// Identities of data movement. Attributes are normalised: slices state start, limit and stride for
+// every axis, pads low and high.
 #include <algorithm>
 
 #include "rlx/ops/rules.h"
@@ -16,7 +16,8 @@ bool all_zero(const Shape& dims) {
   return std::all_of(dims.begin(), dims.end(), [](const Dim& d) { return d == Dim(0); });
 }
 bool none_negative(const Shape& dims) {
-  return std::all_of(dims.begin(), dims.end(), [](const Dim& d) { return d.is_static() && d.value() >= 0; });
+  return std::all_of(dims.begin(), dims.end(),
+                     [](const Dim& d) { return d.is_static() && d.value() >= 0; });
 }
 bool all_ones(const Ints& values) {
   return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == 1; });
@@ -42,25 +43,31 @@ bool full_slice(const Match& m) { return same_type(m) && all_zero(m.get<SliceAtt
 
 Value composed_slice(Builder& b, const Match& m) {
   const auto &outer = m.get<SliceAttrs>(), &inner = m.get<SliceAttrs>(y);
-  return op::slice(b, m[x], {sum(inner.start, outer.start), sum(inner.start, outer.limit), outer.stride});
+  return op::slice(b, m[x],
+                   {sum(inner.start, outer.start), sum(inner.start, outer.limit), outer.stride});
 }
 
-// ---- concat ----------------------------------------------------------------------------------------------------------
+// ---- concat
+// ----------------------------------------------------------------------------------------------------------
 
 bool is_part_concat(const Match& m, Value v) {
   const Node& n = m.graph().node(v);
-  return n.op == &op::concat && n.get<AxisAttrs>().axis == m.get<AxisAttrs>().axis && m.single_use(v);
+  return n.op == &op::concat && n.get<AxisAttrs>().axis == m.get<AxisAttrs>().axis &&
+         m.single_use(v);
 }
 
 bool has_concat(const Match& m) {
-  return std::any_of(m.root().in.begin(), m.root().in.end(), [&](Value v) { return is_part_concat(m, v); });
+  return std::any_of(m.root().in.begin(), m.root().in.end(),
+                     [&](Value v) { return is_part_concat(m, v); });
 }
 
 Value flat_concat(Builder& b, const Match& m) {
   Values parts;
   for (Value v : m.root().in) {
-    if (!is_part_concat(m, v)) parts.push_back(v);
-    else parts.insert(parts.end(), m.graph().node(v).in.begin(), m.graph().node(v).in.end());
+    if (!is_part_concat(m, v))
+      parts.push_back(v);
+    else
+      parts.insert(parts.end(), m.graph().node(v).in.begin(), m.graph().node(v).in.end());
   }
   return b.emit(op::concat.def, m.root().attrs, parts)[0];
 }
@@ -78,7 +85,8 @@ std::optional<Piece> sliced_piece(const Match& m) {
     const Dim end = piece.start + m.graph().type(v).shape[axis];
     const Dim before = s.start[axis] - piece.start, after = end - s.limit[axis];
     piece.value = v;
-    if (before.is_static() && after.is_static() && before.value() >= 0 && after.value() >= 0) return piece;
+    if (before.is_static() && after.is_static() && before.value() >= 0 && after.value() >= 0)
+      return piece;
     piece.start = end;
   }
   return std::nullopt;
@@ -93,13 +101,14 @@ Value slice_of_piece(Builder& b, const Match& m) {
   return op::slice(b, piece.value, s);
 }
 
-// ---- pad -------------------------------------------------------------------------------------------------------------
+// ---- pad
+// -------------------------------------------------------------------------------------------------------------
 
 bool pads_merge(const Match& m) {
   const auto &outer = m.get<PadAttrs>(), &inner = m.get<PadAttrs>(y);
   const auto v = splat_value(m.graph(), m[c]), w = splat_value(m.graph(), m[d]);
-  return (m[c] == m[d] || (v && w && *v == *w)) && none_negative(outer.low) && none_negative(outer.high) &&
-         none_negative(inner.low) && none_negative(inner.high);
+  return (m[c] == m[d] || (v && w && *v == *w)) && none_negative(outer.low) &&
+         none_negative(outer.high) && none_negative(inner.low) && none_negative(inner.high);
 }
 
 Value merged_pad(Builder& b, const Match& m) {
@@ -107,7 +116,8 @@ Value merged_pad(Builder& b, const Match& m) {
   return op::pad(b, m[x], m[c], {sum(inner.low, outer.low), sum(inner.high, outer.high)});
 }
 
-// A sum of zero pads that lie side by side along one axis, as the gradients of slices of one tensor give it.
+// A sum of zero pads that lie side by side along one axis, as the gradients of slices of one tensor
+// give it.
 struct SideBySide {
   Values parts;  // in order
   size_t axis = 0;
@@ -126,7 +136,8 @@ std::optional<std::vector<const Node*>> summed_pads(const Match& m) {
     if (n.op == &op::pad && n.type() == m.type()) {
       const auto value = splat_value(m.graph(), n.in[1]);
       const auto& p = n.get<PadAttrs>();
-      if (!value || *value != Complex(0) || !none_negative(p.low) || !none_negative(p.high)) return std::nullopt;
+      if (!value || *value != Complex(0) || !none_negative(p.low) || !none_negative(p.high))
+        return std::nullopt;
       pads.push_back(&n);
     } else if (n.op == &op::add && n.type() == m.type() && m.single_use(v)) {
       open.insert(open.end(), n.in.begin(), n.in.end());
@@ -148,13 +159,18 @@ std::optional<SideBySide> side_by_side(const Match& m) {
   while (out.axis < first_low.size() && first_low[out.axis] == other_low[out.axis]) ++out.axis;
   if (out.axis == first_low.size()) return std::nullopt;
   const size_t axis = out.axis;
-  std::sort(pads->begin(), pads->end(),
-            [&](const Node* a, const Node* b) { return low(a)[axis].value() < low(b)[axis].value(); });
+  std::sort(pads->begin(), pads->end(), [&](const Node* a, const Node* b) {
+    return low(a)[axis].value() < low(b)[axis].value();
+  });
   for (size_t k = 0; k < pads->size(); ++k) {
     const Node* n = (*pads)[k];
     for (size_t i = 0; i < first_low.size(); ++i)
-      if (i != axis && !(low(n)[i] == low(pads->front())[i] && high(n)[i] == high(pads->front())[i])) return std::nullopt;
-    if (k + 1 < pads->size() && !(m.type().shape[axis] - high(n)[axis] == low((*pads)[k + 1])[axis])) return std::nullopt;
+      if (i != axis &&
+          !(low(n)[i] == low(pads->front())[i] && high(n)[i] == high(pads->front())[i]))
+        return std::nullopt;
+    if (k + 1 < pads->size() &&
+        !(m.type().shape[axis] - high(n)[axis] == low((*pads)[k + 1])[axis]))
+      return std::nullopt;
     out.parts.push_back(n->in[0]);
   }
   out.around = {low(pads->front()), high(pads->front())};
@@ -173,15 +189,20 @@ Value concat_of_pads(Builder& b, const Match& m) {
 
 RuleSet movement_rules() {
   return {
-      {"transpose-identity", pat(op::transpose, {x}), identity_permutation, [](Builder&, const Match& m) { return m[x]; }},
-      {"transpose-transpose", pat(op::transpose, {pat(op::transpose, {x}).as(y)}), composed_transpose},
-      {"reshape-identity", pat(op::reshape, {x}), same_type, [](Builder&, const Match& m) { return m[x]; }},
+      {"transpose-identity", pat(op::transpose, {x}), identity_permutation,
+       [](Builder&, const Match& m) { return m[x]; }},
+      {"transpose-transpose", pat(op::transpose, {pat(op::transpose, {x}).as(y)}),
+       composed_transpose},
+      {"reshape-identity", pat(op::reshape, {x}), same_type,
+       [](Builder&, const Match& m) { return m[x]; }},
       {"reshape-reshape", pat(op::reshape, {pat(op::reshape, {x})}),
        [](Builder& b, const Match& m) { return reshape_to(b, m[x], m.type().shape); }},
-      {"broadcast-identity", pat(op::broadcast, {x}), same_type, [](Builder&, const Match& m) { return m[x]; }},
+      {"broadcast-identity", pat(op::broadcast, {x}), same_type,
+       [](Builder&, const Match& m) { return m[x]; }},
       {"broadcast-broadcast", pat(op::broadcast, {pat(op::broadcast, {x})}),
        [](Builder& b, const Match& m) { return broadcast_to(b, m[x], m.type().shape); }},
-      {"reverse-nothing", pat(op::reverse, {x}), [](const Match& m) { return m.get<ReverseAttrs>().axes.empty(); },
+      {"reverse-nothing", pat(op::reverse, {x}),
+       [](const Match& m) { return m.get<ReverseAttrs>().axes.empty(); },
        [](Builder&, const Match& m) { return m[x]; }},
       {"reverse-reverse", pat(op::reverse, {pat(op::reverse, {x}).as(y)}),
        [](const Match& m) { return m.get<ReverseAttrs>().axes == m.get<ReverseAttrs>(y).axes; },
@@ -189,27 +210,29 @@ RuleSet movement_rules() {
       // Moving equal elements about gives equal elements.
       {"move-splat", pat({op::transpose, op::reshape, op::slice, op::reverse}, {any_splat.as(c)}),
        [](Builder& b, const Match& m) {
-         Value v = m[c];
-         while (b.node(v).op == &op::broadcast || b.node(v).op == &op::reshape) v = b.node(v).in[0];
-         if (b.type(v).rank() != 0) v = b.constant(m.type().dtype, m.splat(c));
-         return broadcast_to(b, v, m.type().shape);
+         return broadcast_to(b, splat_scalar(b, m[c]), m.type().shape);
        }},
 
-      {"slice-full", pat(op::slice, {x}), full_slice, [](Builder&, const Match& m) { return m[x]; }},
+      {"slice-full", pat(op::slice, {x}), full_slice,
+       [](Builder&, const Match& m) { return m[x]; }},
       {"slice-slice", pat(op::slice, {pat(op::slice, {x}).as(y)}),
        [](const Match& m) { return all_ones(m.get<SliceAttrs>(y).stride); }, composed_slice},
-      {"slice-concat", pat(op::slice, {pat(op::concat).as(y)}), [](const Match& m) { return sliced_piece(m).has_value(); },
-       slice_of_piece},
+      {"slice-concat", pat(op::slice, {pat(op::concat).as(y)}),
+       [](const Match& m) { return sliced_piece(m).has_value(); }, slice_of_piece},
 
       {"concat-one", pat(op::concat, {x}), [](Builder&, const Match& m) { return m[x]; }},
       {"concat-concat", pat(op::concat), has_concat, flat_concat},
 
       {"pad-nothing", pat(op::pad, {x, y}),
-       [](const Match& m) { return all_zero(m.get<PadAttrs>().low) && all_zero(m.get<PadAttrs>().high); },
+       [](const Match& m) {
+         return all_zero(m.get<PadAttrs>().low) && all_zero(m.get<PadAttrs>().high);
+       },
        [](Builder&, const Match& m) { return m[x]; }},
       {"pad-pad", pat(op::pad, {pat(op::pad, {x, d}).as(y), c}), pads_merge, merged_pad},
-      // The one rule that may turn a zero's sign without fast_math: the sum gives -0 + +0 = +0 where the concat keeps -0.
-      {"pads-to-concat", pat(op::add, {pat({op::pad, op::add}, {y, z}), pat({op::pad, op::add}, {c, d})}),
+      // The one rule that may turn a zero's sign without fast_math: the sum gives -0 + +0 = +0
+      // where the concat keeps -0.
+      {"pads-to-concat",
+       pat(op::add, {pat({op::pad, op::add}, {y, z}), pat({op::pad, op::add}, {c, d})}),
        [](const Match& m) { return side_by_side(m).has_value(); }, concat_of_pads},
   };
 }

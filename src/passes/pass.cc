@@ -29,7 +29,8 @@ std::string to_string(const Pipeline& pipeline) {
   for (const PassUse& use : pipeline) {
     out += (out.empty() ? "" : ",") + std::string(use.pass->name);
     std::string inner;
-    for (const auto& [name, value] : use.arguments) inner += (inner.empty() ? "" : ",") + name + "=" + value;
+    for (const auto& [name, value] : use.arguments)
+      inner += (inner.empty() ? "" : ",") + name + "=" + value;
     if (!inner.empty()) out += "(" + inner + ")";
   }
   return out;
@@ -38,14 +39,15 @@ std::string to_string(const Pipeline& pipeline) {
 std::string PassReport::to_string() const {
   std::string out;
   for (const PassRecord& r : passes) {
-    out += fmt::format("{:<16} {:>8.3f} ms  {:>6} -> {:<6} nodes\n", r.pass, r.seconds * 1e3, r.nodes_before, r.nodes_after);
-    for (const auto& [rule, count] : r.rules.hits) out += fmt::format("    {:<32} {:>6}\n", rule, count);
+    out += fmt::format("{:<16} {:>8.3f} ms  {:>6} -> {:<6} nodes\n", r.pass, r.seconds * 1e3,
+                       r.nodes_before, r.nodes_after);
+    for (const auto& [rule, count] : r.rules.hits)
+      out += fmt::format("    {:<32} {:>6}\n", rule, count);
   }
   return out;
 }
 
 namespace {
-
 
 // The node with every body run through the pass.
 void run_in_bodies(Node& n, const Pass& pass, const PassOptions& options) {
@@ -84,7 +86,8 @@ void dump(const Graph& g, const std::string& dir, size_t number, std::string_vie
   if (!file.flush()) fail(ErrorKind::resource, "dump", "cannot write {}", path);
   for (const auto& [hash, tensor] : store.constants) {
     std::ofstream blob(fmt::format("{}/{:016x}.bin", dir, hash), std::ios::binary);
-    blob.write(reinterpret_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(tensor.bytes()));
+    blob.write(reinterpret_cast<const char*>(tensor.raw()),
+               static_cast<std::streamsize>(tensor.bytes()));
   }
 }
 
@@ -109,12 +112,13 @@ Graph run_passes(Graph g, const Pipeline& pipeline, const PassContext& context) 
     PassOptions options{context.fast_math, context.keeps, use.arguments, &record.rules};
     const auto start = std::chrono::steady_clock::now();
     Graph next = run_pass(g, *use.pass, options);
-    record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    record.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     record.nodes_after = next.size();
     if (context.verify) {
       verify(next, use.pass->name);
-      check(!use.pass->keeps_signature || signature(next) == signature(g), "{}: changed the signature of \"{}\"",
-            use.pass->name, g.name);
+      check(!use.pass->keeps_signature || signature(next) == signature(g),
+            "{}: changed the signature of \"{}\"", use.pass->name, g.name);
     }
     g = std::move(next);
     if (!context.dump_dir.empty()) dump(g, context.dump_dir, ++number, use.pass->name);

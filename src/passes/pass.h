@@ -1,11 +1,13 @@
-// Passes: named functions from graph to graph, and the runner that verifies, times and dumps between them.
+// Passes: named functions from graph to graph, and the runner that verifies, times and dumps
+// between them.
 //
 //   PassReport report;
 //   Graph h = run_passes(g, parse_pipeline("simplify,cse,grad(wrt=w|b)"), {.report = &report});
-//   Graph k = run_passes(g, default_pipeline(), {.dump_dir = "dump"});      // dump/00-input.rlx, 01-simplify.rlx, ...
+//   Graph k = run_passes(g, default_pipeline(), {.dump_dir = "dump"});      // dump/00-input.rlx,
+//   01-simplify.rlx, ...
 //
-// Raises Error(user): "pass-unknown", "pass-option" (names what is allowed), "pipeline" (malformed text); Error(internal)
-// when a pass leaves an invalid graph or changes the signature it must keep.
+// Raises Error(user): "pass-unknown", "pass-option" (names what is allowed), "pipeline" (malformed
+// text); Error(internal) when a pass leaves an invalid graph or changes the signature it must keep.
 #pragma once
 
 #include <functional>
@@ -19,7 +21,8 @@ namespace rlx {
 using PassArguments = std::map<std::string, std::string, std::less<>>;
 
 struct PassOptions {
-  bool fast_math = false;  // value-changing algebra: x + 0, x * 0, reassociation, x / c as x * (1 / c)
+  bool fast_math =
+      false;  // value-changing algebra: x + 0, x * 0, reassociation, x / c as x * (1 / c)
   // Which composites the target has a kernel for; legalise decomposes the others. Unset: none.
   std::function<bool(const Node&)> keeps;
   PassArguments arguments;
@@ -44,7 +47,8 @@ struct Pass {
 
 // One step of a pipeline.
 struct PassUse {
-  PassUse(const Pass& p, PassArguments a = {}) : pass(&p), arguments(std::move(a)) {}  // NOLINT: implicit by design
+  PassUse(const Pass& p, PassArguments a = {})
+      : pass(&p), arguments(std::move(a)) {}  // NOLINT: implicit by design
   const Pass* pass;
   PassArguments arguments;
 };

@@ -13,6 +13,7 @@ extern const Pass fold_constants;  // nodes of constants become constants
 extern const Pass dead_code;       // what nobody needs goes
 extern const Pass decompose;       // every composite becomes its definition
 extern const Pass legalise;        // composites without a kernel become their definitions
+extern const Pass fuse_regions;    // nodes that run as one kernel become regions
 extern const Pass grad, value_and_grad, jvp, vmap;  // the transforms, with arguments
 }  // namespace pass
 
@@ -21,9 +22,11 @@ const RuleSet& simplify_rules();
 const RuleSet& canonicalise_rules();
 
 // Replaces the composites that `keeps` does not want by their definitions, until none is left.
-Graph decompose_composites(const Graph& g, std::string_view pass, FunctionRef<bool(const Node&)> keeps);
+Graph decompose_composites(const Graph& g, std::string_view pass,
+                           FunctionRef<bool(const Node&)> keeps);
 
-// What every program passes through between the front end and fusion. See pipeline.cc for the reasons.
+// What every program passes through between the front end and fusion. See pipeline.cc for the
+// reasons.
 const Pipeline& default_pipeline();
 
 }  // namespace rlx

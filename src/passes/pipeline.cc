@@ -1,30 +1,49 @@
 // The table of passes, the default pipeline and its text form.
 #include <algorithm>
 
+#include "rlx/passes/fuse_regions.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {
 
 const Pipeline& default_pipeline() {
   static const Pipeline pipeline{
-      pass::simplify,        // Local identities first, while composites are whole: less for everybody after.
-      pass::fold_constants,  // What simplify brought together out of constants becomes one constant.
-      pass::cse,             // Gradients repeat much of the forward program; equal expressions are computed once.
-      pass::legalise,        // Composites that the target has no kernel for become their definitions.
-      pass::simplify,        // Definitions are written for clarity, not for the operands at hand.
-      pass::canonicalise,    // Transposes go into products, broadcasts into operands: the forms that kernels accept.
-      pass::fold_constants,  // Scales and counts that the definitions computed.
-      pass::simplify,        // Constants that became ones and zeros.
-      pass::cse,             // Definitions share parts with each other.
-      pass::dead_code,       // Parameters and nodes that nobody reads any more.
+      // Local identities first, while composites are whole: less for everybody after.
+      pass::simplify,
+      // What simplify brought together out of constants becomes one constant.
+      pass::fold_constants,
+      // Gradients repeat much of the forward program; equal expressions are computed once.
+      pass::cse,
+      // Composites that the target has no kernel for become their definitions.
+      pass::legalise,
+      // Definitions are written for clarity, not for the operands at hand; transposes go into
+      // products and broadcasts into operands: the forms that kernels accept.
+      pass::canonicalise,
+      // Scales and counts that the definitions computed.
+      pass::fold_constants,
+      // Definitions share parts with each other.
+      pass::cse,
+      // Constants that became ones and zeros, operands that became equal.
+      pass::canonicalise,
+      // What the last rules made twice.
+      pass::cse,
+      // Parameters and nodes that nobody reads any more.
+      pass::dead_code,
   };
   return pipeline;
 }
 
+constinit const Pass pass::fuse_regions{
+    .name = "fuse_regions",
+    .doc = "Groups the nodes that run as one kernel.",
+    .run = [](const Graph& g, const PassOptions&) { return rlx::fuse_regions(g); },
+    .in_bodies = false};
+
 std::span<const Pass* const> all_passes() {
   static const Pass* const passes[] = {
-      &pass::simplify, &pass::canonicalise, &pass::cse,  &pass::fold_constants, &pass::dead_code, &pass::decompose,
-      &pass::legalise, &pass::grad,         &pass::value_and_grad, &pass::jvp,  &pass::vmap,
+      &pass::simplify,  &pass::canonicalise,   &pass::cse,      &pass::fold_constants,
+      &pass::dead_code, &pass::decompose,      &pass::legalise, &pass::fuse_regions,
+      &pass::grad,      &pass::value_and_grad, &pass::jvp,      &pass::vmap,
   };
   return passes;
 }
@@ -45,7 +64,8 @@ std::string names_of_passes() {
 
 std::string names_of_arguments(const Pass& pass) {
   std::string out;
-  for (const PassArgument& a : pass.arguments) out += (out.empty() ? "" : ", ") + std::string(a.name);
+  for (const PassArgument& a : pass.arguments)
+    out += (out.empty() ? "" : ", ") + std::string(a.name);
   return out.empty() ? "none" : out;
 }
 
@@ -76,12 +96,16 @@ PassArguments parse_arguments(const Pass& pass, std::string_view text) {
   if (trim(text).empty()) return out;
   for (std::string_view item : split(text)) {
     const size_t equals = item.find('=');
-    user_check(equals != item.npos && equals > 0, "pipeline", "pass {}: expected option=value, got \"{}\"", pass.name, item);
-    const std::string_view name = trim(item.substr(0, equals)), value = trim(item.substr(equals + 1));
+    user_check(equals != item.npos && equals > 0, "pipeline",
+               "pass {}: expected option=value, got \"{}\"", pass.name, item);
+    const std::string_view name = trim(item.substr(0, equals)),
+                           value = trim(item.substr(equals + 1));
     const bool known = std::any_of(pass.arguments.begin(), pass.arguments.end(),
                                    [&](const PassArgument& a) { return a.name == name; });
-    user_check(known, "pass-option", "pass {}: has no option {}; allowed: {}", pass.name, name, names_of_arguments(pass));
-    user_check(out.emplace(name, value).second, "pass-option", "pass {}: option {} is given twice", pass.name, name);
+    user_check(known, "pass-option", "pass {}: has no option {}; allowed: {}", pass.name, name,
+               names_of_arguments(pass));
+    user_check(out.emplace(name, value).second, "pass-option", "pass {}: option {} is given twice",
+               pass.name, name);
   }
   return out;
 }
@@ -96,10 +120,12 @@ Pipeline parse_pipeline(std::string_view text) {
     const std::string_view name = trim(item.substr(0, open));
     user_check(!name.empty(), "pipeline", "expected the name of a pass in \"{}\"", text);
     const Pass* pass = find_pass(name);
-    user_check(pass != nullptr, "pass-unknown", "there is no pass {}; passes are {}", name, names_of_passes());
+    user_check(pass != nullptr, "pass-unknown", "there is no pass {}; passes are {}", name,
+               names_of_passes());
     PassArguments arguments;
     if (open != item.npos) {
-      user_check(item.back() == ')', "pipeline", "pass {}: expected ')' at the end of \"{}\"", name, item);
+      user_check(item.back() == ')', "pipeline", "pass {}: expected ')' at the end of \"{}\"", name,
+                 item);
       arguments = parse_arguments(*pass, item.substr(open + 1, item.size() - open - 2));
     }
     out.emplace_back(*pass, std::move(arguments));

@@ -10,7 +10,9 @@ namespace {
 
 using namespace rule_words;
 
-bool is_sum(const Match& m) { return m.root().op == &op::reduce_sum || m.root().op == &op::reduce_prod; }
+bool is_sum(const Match& m) {
+  return m.root().op == &op::reduce_sum || m.root().op == &op::reduce_prod;
+}
 
 // The axes of x that both reductions fold.
 Ints merged_axes(const Match& m) {
@@ -27,7 +29,8 @@ Ints merged_axes(const Match& m) {
 
 // Sums and products of floats change their rounding when merged.
 bool reductions_merge(const Match& m) {
-  return m.root().op == m.node(y).op && m.single_use(y) && (!is_sum(m) || !is_differentiable(m.type().dtype) || m.fast_math());
+  return m.root().op == m.node(y).op && m.single_use(y) &&
+         (!is_sum(m) || !is_differentiable(m.type().dtype) || m.fast_math());
 }
 
 // A sum starts at +0, so the sum of a single -0 is +0.
@@ -43,9 +46,12 @@ bool unit_axes(const Match& m) {
 
 RuleSet reduction_rules() {
   return {
-      {"reduce-nothing", pat({op::reduce_sum, op::reduce_prod, op::reduce_max, op::reduce_min, op::reduce_mean}, {x}),
-       [](const Match& m) { return m.get<ReduceAttrs>().axes.empty(); }, [](Builder&, const Match& m) { return m[x]; }},
-      {"reduce-unit-axes", pat({op::reduce_sum, op::reduce_prod, op::reduce_max, op::reduce_min}, {x}), unit_axes,
+      {"reduce-nothing",
+       pat({op::reduce_sum, op::reduce_prod, op::reduce_max, op::reduce_min, op::reduce_mean}, {x}),
+       [](const Match& m) { return m.get<ReduceAttrs>().axes.empty(); },
+       [](Builder&, const Match& m) { return m[x]; }},
+      {"reduce-unit-axes",
+       pat({op::reduce_sum, op::reduce_prod, op::reduce_max, op::reduce_min}, {x}), unit_axes,
        [](Builder& b, const Match& m) { return reshape_to(b, m[x], m.type().shape); }},
       {"reduce-reduce",
        pat({op::reduce_sum, op::reduce_prod, op::reduce_max, op::reduce_min},
@@ -53,7 +59,8 @@ RuleSet reduction_rules() {
        reductions_merge,
        [](Builder& b, const Match& m) {
          const bool keepdims = m.type().rank() == m.type(x).rank();
-         const Value all = b.emit(*m.root().op, ReduceAttrs{merged_axes(m), keepdims}, std::array{m[x]})[0];
+         const Value all =
+             b.emit(*m.root().op, ReduceAttrs{merged_axes(m), keepdims}, std::array{m[x]})[0];
          return reshape_to(b, all, m.type().shape);
        }},
   };

@@ -1,4 +1,5 @@
-// The transforms as passes, so that pipelines and the command line can name them: `simplify,grad(wrt=w|b),cse`.
+// The transforms as passes, so that pipelines and the command line can name them:
+// `simplify,grad(wrt=w|b),cse`.
 #include <charconv>
 
 #include "rlx/passes/passes.h"
@@ -14,20 +15,22 @@ std::vector<std::string> wrt_of(const Graph& g, const PassOptions& o) {
   if (names.empty())
     for (Value v : g.params())
       if (is_differentiable(g.type(v).dtype)) names.push_back(g.node(v).get<LeafAttrs>().name);
-  user_check(!names.empty(), "pass-option", "wrt: \"{}\" has no parameters; say wrt=name|name", g.name);
+  user_check(!names.empty(), "pass-option", "wrt: \"{}\" has no parameters; say wrt=name|name",
+             g.name);
   return names;
 }
 
 int64_t integer_of(std::string_view option, std::string_view text) {
   int64_t value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  user_check(status == std::errc() && end == text.data() + text.size(), "pass-option", "{}: expected an integer, got \"{}\"",
-             option, text);
+  user_check(status == std::errc() && end == text.data() + text.size(), "pass-option",
+             "{}: expected an integer, got \"{}\"", option, text);
   return value;
 }
 
 bool bool_of(std::string_view option, std::string_view text) {
-  user_check(text == "true" || text == "false", "pass-option", "{}: expected true or false, got \"{}\"", option, text);
+  user_check(text == "true" || text == "false", "pass-option",
+             "{}: expected true or false, got \"{}\"", option, text);
   return text == "true";
 }
 
@@ -41,7 +44,8 @@ std::map<std::string, int64_t> batched_of(const PassOptions& o) {
   std::map<std::string, int64_t> out;
   for (const std::string& item : o.list("over")) {
     const size_t colon = item.find(':');
-    out[item.substr(0, colon)] = colon == item.npos ? 0 : integer_of("over", std::string_view(item).substr(colon + 1));
+    out[item.substr(0, colon)] =
+        colon == item.npos ? 0 : integer_of("over", std::string_view(item).substr(colon + 1));
   }
   user_check(!out.empty(), "pass-option", "vmap: say over=name|name:axis");
   return out;
@@ -59,7 +63,8 @@ constexpr PassArgument kGradArguments[] = {
     {"output", "which output is the loss; 0"},
     {"zero_missing", "zeros instead of an error where no gradient arrives; false"},
 };
-constexpr PassArgument kJvpArguments[] = {{"wrt", "leaves that move, name|name; all parameters when left out"}};
+constexpr PassArgument kJvpArguments[] = {
+    {"wrt", "leaves that move, name|name; all parameters when left out"}};
 constexpr PassArgument kVmapArguments[] = {
     {"over", "leaves that gain the batch axis, name|name:axis"},
     {"size", "of the batch, a number or ?symbol"},
@@ -71,7 +76,8 @@ constexpr PassArgument kVmapArguments[] = {
 constinit const Pass pass::grad{
     .name = "grad",
     .doc = "The graph of the gradients of a scalar output.",
-    .run = [](const Graph& g, const PassOptions& o) { return rlx::grad(g, wrt_of(g, o), grad_options(o)); },
+    .run = [](const Graph& g,
+              const PassOptions& o) { return rlx::grad(g, wrt_of(g, o), grad_options(o)); },
     .in_bodies = false,
     .keeps_signature = false,
     .arguments = kGradArguments};
@@ -79,7 +85,10 @@ constinit const Pass pass::grad{
 constinit const Pass pass::value_and_grad{
     .name = "value_and_grad",
     .doc = "The graph with the gradients of a scalar output appended to its outputs.",
-    .run = [](const Graph& g, const PassOptions& o) { return rlx::value_and_grad(g, wrt_of(g, o), grad_options(o)); },
+    .run =
+        [](const Graph& g, const PassOptions& o) {
+          return rlx::value_and_grad(g, wrt_of(g, o), grad_options(o));
+        },
     .in_bodies = false,
     .keeps_signature = false,
     .arguments = kGradArguments};
@@ -92,15 +101,16 @@ constinit const Pass pass::jvp{
     .keeps_signature = false,
     .arguments = kJvpArguments};
 
-constinit const Pass pass::vmap{
-    .name = "vmap",
-    .doc = "The graph for one sample as the graph for a batch.",
-    .run =
-        [](const Graph& g, const PassOptions& o) {
-          return rlx::vmap(g, batched_of(o), size_of_batch(o), integer_of("out_axis", o.argument("out_axis", "0")));
-        },
-    .in_bodies = false,
-    .keeps_signature = false,
-    .arguments = kVmapArguments};
+constinit const Pass pass::vmap{.name = "vmap",
+                                .doc = "The graph for one sample as the graph for a batch.",
+                                .run =
+                                    [](const Graph& g, const PassOptions& o) {
+                                      return rlx::vmap(
+                                          g, batched_of(o), size_of_batch(o),
+                                          integer_of("out_axis", o.argument("out_axis", "0")));
+                                    },
+                                .in_bodies = false,
+                                .keeps_signature = false,
+                                .arguments = kVmapArguments};
 
 }  // namespace rlx

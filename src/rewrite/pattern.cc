@@ -4,13 +4,35 @@
 
 namespace rlx {
 
-std::optional<Complex> splat_value(const Graph& g, Value v) {
+namespace {
+
+// What a chain of broadcasts and reshapes starts from.
+Value unmoved(const Graph& g, Value v) {
   while (g.node(v).op == &op::broadcast || g.node(v).op == &op::reshape) v = g.node(v).in[0];
-  if (g.node(v).op != &op::constant) return std::nullopt;
-  const Tensor& t = g.node(v).get<ConstantAttrs>().value;
+  return v;
+}
+
+}  // namespace
+
+bool is_splat(const Tensor& t) {
   const auto bytes = static_cast<size_t>(size_of(t.dtype()));
-  if (t.elements() == 0 || std::memcmp(t.raw(), t.raw() + bytes, t.bytes() - bytes) != 0) return std::nullopt;
-  return t.get_complex(0);
+  return t.elements() > 0 && std::memcmp(t.raw(), t.raw() + bytes, t.bytes() - bytes) == 0;
+}
+
+Tensor first_element(const Tensor& t) {
+  return Tensor::from_bytes(t.dtype(), {}, t.raw(), static_cast<size_t>(size_of(t.dtype())));
+}
+
+std::optional<Complex> splat_value(const Graph& g, Value v) {
+  const Node& n = g.node(unmoved(g, v));
+  if (n.op != &op::constant || !is_splat(n.get<ConstantAttrs>().value)) return std::nullopt;
+  return n.get<ConstantAttrs>().value.get_complex(0);
+}
+
+Value splat_scalar(Builder& b, Value v) {
+  v = unmoved(b.graph(), v);
+  return b.type(v).rank() == 0 ? v
+                               : b.constant(first_element(b.node(v).get<ConstantAttrs>().value));
 }
 
 Pattern pat(OpRef op) {
@@ -62,7 +84,8 @@ bool Match::match_value(const Pattern& p, Value v) {
     const std::optional<Complex> value = splat_value(graph_, v);
     if (!value || !p.test(graph_.type(v).dtype, *value)) return false;
   } else if (p.form == Pattern::Form::node) {
-    if (v.index != 0 || !matches_op(p, *graph_.node(v).op) || !match_operands(p, graph_.node(v))) return false;
+    if (v.index != 0 || !matches_op(p, *graph_.node(v).op) || !match_operands(p, graph_.node(v)))
+      return false;
   }
   return bind(p.var, v);
 }

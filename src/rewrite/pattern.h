@@ -1,15 +1,15 @@
 // Patterns: what a rewrite rule looks for, written the way one writes the expression.
 //
-//   pat(op::mul, {x, one})                                   x * 1, in either order: mul is commutative
-//   pat(op::transpose, {pat(op::transpose, {x}).as(y)})      y names the inner transpose
-//   pat(op::sub, {x, x})                                     the same value twice
+//   pat(op::mul, {x, one})                                   x * 1, in either order: mul is
+//   commutative pat(op::transpose, {pat(op::transpose, {x}).as(y)})      y names the inner
+//   transpose pat(op::sub, {x, x})                                     the same value twice
 //   pat(op::concat)                                          a concat of any operands
 //   pat({op::reduce_max, op::reduce_min}, {x})               any of these ops
 //   pat(Kind::elementwise)                                   any op of the kind
 //
-// A pattern without an op and a test is a variable: it matches every value. A splat pattern (`one`, `zero`, `splat`)
-// matches a constant whose elements all have the same bits, also behind broadcast and reshape. Operands of commutative
-// ops are tried in both orders.
+// A pattern without an op and a test is a variable: it matches every value. A splat pattern (`one`,
+// `zero`, `splat`) matches a constant whose elements all have the same bits, also behind broadcast
+// and reshape. Operands of commutative ops are tried in both orders.
 #pragma once
 
 #include <array>
@@ -24,8 +24,14 @@ struct Var {
 };
 inline constexpr int kMaxVars = 6;
 
-// The one value that all elements of `v` have, when v is a constant of equal elements, perhaps broadcast or reshaped.
+// Whether all elements (at least one) have the same bits; the first one as a tensor of rank 0.
+bool is_splat(const Tensor& t);
+Tensor first_element(const Tensor& t);
+// The one value that all elements of `v` have, when v is a constant of equal elements, perhaps
+// broadcast or reshaped.
 std::optional<Complex> splat_value(const Graph& g, Value v);
+// That value as a rank-0 constant of the same bits. v must be such a constant.
+Value splat_scalar(Builder& b, Value v);
 
 struct Pattern {
   using SplatTest = bool (*)(DType, Complex);
@@ -72,7 +78,8 @@ inline const Pattern two = splat([](DType, Complex v) { return v == Complex(2); 
 inline const Pattern minus_one = splat([](DType, Complex v) { return v == Complex(-1); });
 }  // namespace rule_words
 
-// What a condition and a replacement see: the bound values, and the node that is to be replaced (not part of the graph yet).
+// What a condition and a replacement see: the bound values, and the node that is to be replaced
+// (not part of the graph yet).
 class Match {
  public:
   Match(const Graph& graph, const Node& root, bool fast_math, std::span<const int> uses)

@@ -9,7 +9,8 @@ RuleSet operator+(RuleSet a, const RuleSet& b) {
   return a;
 }
 
-Rebuild::Rebuild(const Graph& g, std::string pass) : g_(g), b_(g.name), pass_(std::move(pass)), map_(g.nodes.size()) {
+Rebuild::Rebuild(const Graph& g, std::string pass)
+    : g_(g), b_(g.name), pass_(std::move(pass)), map_(g.nodes.size()) {
   b_.mutable_graph().nodes.reserve(g.nodes.size());
 }
 
@@ -29,16 +30,18 @@ Node Rebuild::remapped(int32_t i) const {
 void Rebuild::push(int32_t i, Node n) {
   Graph& out = b_.mutable_graph();
   Values& results = map_[static_cast<size_t>(i)];
-  for (size_t k = 0; k < n.out.size(); ++k) results.push_back({out.size(), static_cast<int32_t>(k)});
+  for (size_t k = 0; k < n.out.size(); ++k)
+    results.push_back({out.size(), static_cast<int32_t>(k)});
   out.nodes.push_back(std::move(n));
 }
 
 void Rebuild::replace(int32_t i, Values values) {
   const Node& n = g_.nodes[static_cast<size_t>(i)];
-  check(values.size() == n.out.size(), "{}: {} results replaced by {}", n.op->name, n.out.size(), values.size());
+  check(values.size() == n.out.size(), "{}: {} results replaced by {}", n.op->name, n.out.size(),
+        values.size());
   for (size_t k = 0; k < values.size(); ++k)
-    check(b_.type(values[k]) == n.out[k], "{}: result {} of {} replaced by {}", n.op->name, k, n.out[k],
-          b_.type(values[k]));
+    check(b_.type(values[k]) == n.out[k], "{}: result {} of {} replaced by {}", n.op->name, k,
+          n.out[k], b_.type(values[k]));
   map_[static_cast<size_t>(i)] = std::move(values);
 }
 
@@ -108,7 +111,8 @@ class Sweep {
 
   void replace(int32_t i, const Node& n, const Rule& rule, Values values) {
     Builder& b = r_.builder();
-    check(values.size() == n.out.size(), "rule {}: {} results for {}", rule.name, values.size(), n.out.size());
+    check(values.size() == n.out.size(), "rule {}: {} results for {}", rule.name, values.size(),
+          n.out.size());
     for (size_t k = 0; k < values.size(); ++k) {
       const Type& have = b.type(values[k]);
       const Type& want = n.out[k];
@@ -117,7 +121,8 @@ class Sweep {
       values[k] = broadcast_to(b, values[k], want.shape);
     }
     uses_.resize(b.graph().nodes.size(), 1);
-    for (Value v : values) uses_[static_cast<size_t>(v.node)] += old_uses_[static_cast<size_t>(i)] - 1;
+    for (Value v : values)
+      uses_[static_cast<size_t>(v.node)] += old_uses_[static_cast<size_t>(i)] - 1;
     r_.replace(i, std::move(values));
   }
 
@@ -125,12 +130,14 @@ class Sweep {
   RuleIndex& rules_;
   const RewriteOptions& options_;
   Rebuild r_;
-  std::vector<int> old_uses_, uses_;  // readers of each node of the old graph, and of the new one as expected
+  std::vector<int> old_uses_,
+      uses_;  // readers of each node of the old graph, and of the new one as expected
 };
 
 }  // namespace
 
-Graph rewrite(const Graph& g, const RuleSet& rules, const RewriteOptions& options, RewriteStats* stats) {
+Graph rewrite(const Graph& g, const RuleSet& rules, const RewriteOptions& options,
+              RewriteStats* stats) {
   RuleIndex index(rules);
   Graph now;
   const Graph* from = &g;
@@ -144,7 +151,8 @@ Graph rewrite(const Graph& g, const RuleSet& rules, const RewriteOptions& option
     if (sweep + 1 >= options.max_sweeps) {
       std::string names;
       for (const auto& [rule, count] : fired) names += (names.empty() ? "" : ", ") + rule;
-      check(false, "{}: does not settle after {} sweeps; still firing: {}", options.pass, options.max_sweeps, names);
+      check(false, "{}: does not settle after {} sweeps; still firing: {}", options.pass,
+            options.max_sweeps, names);
     }
     now = std::move(next);
     from = &now;

@@ -2,18 +2,21 @@
 //
 //   const RuleSet algebra{
 //       {"mul-one", pat(op::mul, {x, one}), [](Builder&, const Match& m) { return m[x]; }},
-//       {"sub-self", pat(op::sub, {x, x}), exact_or_fast, [](Builder& b, const Match& m) { return full(b, m.type(), 0); }},
+//       {"sub-self", pat(op::sub, {x, x}), exact_or_fast, [](Builder& b, const Match& m) { return
+//       full(b, m.type(), 0); }},
 //   };
 //   RewriteStats stats;
 //   Graph h = rewrite(g, algebra, {.pass = "simplify"}, &stats);
 //
-// One identity, one rule, one kebab-case name. A rule makes the graph smaller or more canonical by a stated order; two
-// rules never turn each other's output back. The condition stands next to the pattern.
+// One identity, one rule, one kebab-case name. A rule makes the graph smaller or more canonical by
+// a stated order; two rules never turn each other's output back. The condition stands next to the
+// pattern.
 //
-// The driver rebuilds the graph node by node until no rule fires. A replacement has the type of what it replaces; one of
-// a smaller shape is broadcast to it. New nodes carry the label of the replaced node and the name of the pass; `input`
-// leaves stay in the signature; types of outputs never change. Not settling within max_sweeps, or a replacement of
-// another type, is Error(internal) that names the rules.
+// The driver rebuilds the graph node by node until no rule fires. A replacement has the type of
+// what it replaces; one of a smaller shape is broadcast to it. New nodes carry the label of the
+// replaced node and the name of the pass; `input` leaves stay in the signature; types of outputs
+// never change. Not settling within max_sweeps, or a replacement of another type, is
+// Error(internal) that names the rules.
 #pragma once
 
 #include <functional>
@@ -36,7 +39,9 @@ struct Rule {
   Rule(std::string_view rule, Pattern p, F f) : Rule(rule, std::move(p), nullptr, std::move(f)) {}
   template <class F>
   Rule(std::string_view rule, Pattern p, Condition when, F f)
-      : name(rule), pattern(std::move(p)), condition(when),
+      : name(rule),
+        pattern(std::move(p)),
+        condition(when),
         replace([f](Builder& b, const Match& m) -> Values { return {f(b, m)}; }) {}
 };
 
@@ -54,26 +59,31 @@ struct RewriteStats {
   std::map<std::string, int, std::less<>> hits;  // by rule
 };
 
-Graph rewrite(const Graph& g, const RuleSet& rules, const RewriteOptions& options = {}, RewriteStats* stats = nullptr);
+Graph rewrite(const Graph& g, const RuleSet& rules, const RewriteOptions& options = {},
+              RewriteStats* stats = nullptr);
 
-// Copies nodes of an old graph into a new one under a map of values. What a pass that walks by itself starts from.
+// Copies nodes of an old graph into a new one under a map of values. What a pass that walks by
+// itself starts from.
 //
 //   Rebuild r(g);
 //   for (int32_t i = 0; i < g.size(); ++i) { if (...) r.replace(i, values); else r.copy(i); }
 //   return r.finish();
 //
-// A copy keeps attributes, types and origin without inferring anew, because replacements keep types.
+// A copy keeps attributes, types and origin without inferring anew, because replacements keep
+// types.
 class Rebuild {
  public:
   explicit Rebuild(const Graph& g, std::string pass = {});
   Builder& builder() { return b_; }
   const Graph& old() const { return g_; }
-  Value at(Value old) const { return map_[static_cast<size_t>(old.node)][static_cast<size_t>(old.index)]; }
+  Value at(Value old) const {
+    return map_[static_cast<size_t>(old.node)][static_cast<size_t>(old.index)];
+  }
   Values operands(const Node& n) const;
-  Node remapped(int32_t i) const;    // node i of the old graph over operands of the new one
+  Node remapped(int32_t i) const;  // node i of the old graph over operands of the new one
   void copy(int32_t i) { push(i, remapped(i)); }
-  void push(int32_t i, Node n);      // n stands for old node i
-  void replace(int32_t i, Values v); // checks the types; raises Error(internal) naming `by`
+  void push(int32_t i, Node n);       // n stands for old node i
+  void replace(int32_t i, Values v);  // checks the types; raises Error(internal) naming `by`
   // Nodes that the builder makes from now on carry the label of n and the name of the pass.
   void stamp(const Node& n) { b_.set_origin({n.origin.label, pass_}); }
   Graph finish();  // without what became dead

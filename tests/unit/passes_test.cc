@@ -17,7 +17,8 @@ using text_cases::Case;
 using text_cases::File;
 
 Graph run_case(const Case& c, PassReport* report = nullptr) {
-  return run_passes(parse(c.input), parse_pipeline(c.passes), {.fast_math = c.fast_math, .report = report});
+  return run_passes(parse(c.input), parse_pipeline(c.passes),
+                    {.fast_math = c.fast_math, .report = report});
 }
 
 bool updating() { return std::getenv("RLX_UPDATE_TEXT") != nullptr; }
@@ -33,8 +34,10 @@ TEST(TextCases, ComeOutAsWritten) {
         ADD_FAILURE() << e.what();
         continue;
       }
-      if (updating()) c.expected = now;
-      else EXPECT_EQ(now, c.expected);
+      if (updating())
+        c.expected = now;
+      else
+        EXPECT_EQ(now, c.expected);
     }
     if (updating()) text_cases::write(file);
   }
@@ -51,7 +54,8 @@ int hits(const PassReport& report, std::string_view rule) {
 void expect_both_cases(std::string_view pass, const RuleSet& rules) {
   for (const Rule& rule : rules) {
     const auto path = text_cases::root() / pass / (std::string(rule.name) + ".txt");
-    ASSERT_TRUE(std::filesystem::exists(path)) << "rule " << rule.name << " has no text case " << path;
+    ASSERT_TRUE(std::filesystem::exists(path))
+        << "rule " << rule.name << " has no text case " << path;
     int fires = 0, misses = 0;
     for (const Case& c : text_cases::read(path).cases) {
       SCOPED_TRACE(fmt::format("{}: {}", path.string(), c.title));
@@ -83,22 +87,28 @@ TEST(Rules, HaveDistinctKebabNames) {
 }
 
 TEST(Rules, EveryTextCaseOfARuleSetNamesARule) {
-  for (const auto& [folder, rules] : {std::pair{"simplify", &simplify_rules()}, {"canonicalise", &canonicalise_rules()}})
+  for (const auto& [folder, rules] :
+       {std::pair{"simplify", &simplify_rules()}, {"canonicalise", &canonicalise_rules()}})
     for (const auto& entry : std::filesystem::directory_iterator(text_cases::root() / folder)) {
       const std::string stem = entry.path().stem().string();
-      EXPECT_TRUE(std::any_of(rules->begin(), rules->end(), [&](const Rule& r) { return r.name == stem; })) << stem;
+      EXPECT_TRUE(std::any_of(rules->begin(), rules->end(), [&](const Rule& r) {
+        return r.name == stem;
+      })) << stem;
     }
 }
 
-// ---- values before and after ----------------------------------------------------------------------------------------
+// ---- values before and after
+// ----------------------------------------------------------------------------------------
 
 Tensor random_tensor(const Type& t, std::mt19937& random) {
   Tensor out(t.dtype, t.shape.sizes());
   std::uniform_real_distribution<double> real(-2, 2);
   std::uniform_int_distribution<int> small(0, 3);
   for (int64_t i = 0; i < out.elements(); ++i) {
-    if (is_differentiable(t.dtype)) out.set_float(i, real(random));
-    else out.set_int(i, small(random));
+    if (is_differentiable(t.dtype))
+      out.set_float(i, real(random));
+    else
+      out.set_int(i, small(random));
   }
   return out;
 }
@@ -106,7 +116,8 @@ Tensor random_tensor(const Type& t, std::mt19937& random) {
 NamedTensors random_leaves(const Graph& g, std::mt19937& random) {
   NamedTensors out;
   for (const Node& n : g.nodes)
-    if (n.op == &op::input || n.op == &op::param) out[n.get<LeafAttrs>().name] = random_tensor(n.type(), random);
+    if (n.op == &op::input || n.op == &op::param)
+      out[n.get<LeafAttrs>().name] = random_tensor(n.type(), random);
   return out;
 }
 
@@ -123,7 +134,8 @@ void expect_same_values(const Graph& before, const Graph& after, bool exact, std
       const Complex p = a[k].get_complex(i), q = b[k].get_complex(i);
       if (std::isnan(p.real()) && std::isnan(q.real())) continue;
       const double tolerance = exact ? 0 : 1e-5 * (1 + std::abs(p));
-      ASSERT_TRUE(p == q || std::abs(p - q) <= tolerance) << "output " << k << " element " << i << ": " << p << " " << q;
+      ASSERT_TRUE(p == q || std::abs(p - q) <= tolerance)
+          << "output " << k << " element " << i << ": " << p << " " << q;
     }
   }
 }
@@ -135,9 +147,12 @@ TEST(TextCases, KeepTheirValues) {
       SCOPED_TRACE(fmt::format("{}: {}", file.path.string(), c.title));
       const Pipeline pipeline = parse_pipeline(c.passes);
       const Graph before = bind(parse(c.input), {{"b", 2}});
-      if (!std::all_of(pipeline.begin(), pipeline.end(), [](const PassUse& u) { return u.pass->keeps_signature; })) continue;
+      if (!std::all_of(pipeline.begin(), pipeline.end(),
+                       [](const PassUse& u) { return u.pass->keeps_signature; }))
+        continue;
       if (c.title.find("out of range") != c.title.npos) continue;
-      expect_same_values(before, run_passes(before, pipeline, {.fast_math = c.fast_math}), !c.fast_math, random);
+      expect_same_values(before, run_passes(before, pipeline, {.fast_math = c.fast_math}),
+                         !c.fast_math, random);
     }
 }
 
@@ -145,7 +160,8 @@ TEST(TextCases, KeepTheirValues) {
 class RandomProgram {
  public:
   explicit RandomProgram(unsigned seed) : random_(seed), b_(fmt::format("random{}", seed)) {
-    for (int i = 0; i < 3; ++i) values_.push_back(b_.input(fmt::format("x{}", i), {DType::F32, {3, 4}}));
+    for (int i = 0; i < 3; ++i)
+      values_.push_back(b_.input(fmt::format("x{}", i), {DType::F32, {3, 4}}));
     values_.push_back(b_.param("row", {DType::F32, {4}}));
     values_.push_back(b_.param("column", {DType::F32, {3, 1}}));
     for (double v : {0.0, -0.0, 1.0, -1.0, 2.0, 4.0}) values_.push_back(b_.constant(DType::F32, v));
@@ -165,20 +181,34 @@ class RandomProgram {
     const Value v = any(), w = any();
     const int64_t rank = b_.type(v).rank();
     switch (pick(14)) {
-      case 0: return op::add(b_, v, like(v, w));
-      case 1: return op::sub(b_, v, like(v, w));
-      case 2: return op::mul(b_, v, like(v, w));
-      case 3: return op::neg(b_, v);
-      case 4: return op::select(b_, op::lt(b_, v, b_.constant_like(v, 0)), v, v);
-      case 5: return op::maximum(b_, v, like(v, w));
-      case 6: return op::tanh(b_, v);
-      case 7: return fits(v, {3, 4}) ? broadcast_to(b_, v, {3, 4}) : op::neg(b_, v);
-      case 8: return rank == 2 ? op::transpose(b_, v, {{1, 0}}) : op::square(b_, v);
-      case 9: return rank ? op::reduce_max(b_, v, {{rank - 1}, pick(2) == 0}) : op::neg(b_, v);
-      case 10: return rank == 2 ? halves(v) : op::abs(b_, v);
-      case 11: return rank == 2 ? op::matmul(b_, op::transpose(b_, v, {{1, 0}}), v) : op::tanh(b_, v);
-      case 12: return rank ? op::reshape(b_, v, {{b_.shape(v).elements()}}) : v;
-      default: return op::cast(b_, op::cast(b_, v, {DType::F64}), {DType::F32});
+      case 0:
+        return op::add(b_, v, like(v, w));
+      case 1:
+        return op::sub(b_, v, like(v, w));
+      case 2:
+        return op::mul(b_, v, like(v, w));
+      case 3:
+        return op::neg(b_, v);
+      case 4:
+        return op::select(b_, op::lt(b_, v, b_.constant_like(v, 0)), v, v);
+      case 5:
+        return op::maximum(b_, v, like(v, w));
+      case 6:
+        return op::tanh(b_, v);
+      case 7:
+        return fits(v, {3, 4}) ? broadcast_to(b_, v, {3, 4}) : op::neg(b_, v);
+      case 8:
+        return rank == 2 ? op::transpose(b_, v, {{1, 0}}) : op::square(b_, v);
+      case 9:
+        return rank ? op::reduce_max(b_, v, {{rank - 1}, pick(2) == 0}) : op::neg(b_, v);
+      case 10:
+        return rank == 2 ? halves(v) : op::abs(b_, v);
+      case 11:
+        return rank == 2 ? op::matmul(b_, op::transpose(b_, v, {{1, 0}}), v) : op::tanh(b_, v);
+      case 12:
+        return rank ? op::reshape(b_, v, {{b_.shape(v).elements()}}) : v;
+      default:
+        return op::cast(b_, op::cast(b_, v, {DType::F64}), {DType::F32});
     }
   }
 
@@ -193,7 +223,8 @@ class RandomProgram {
   Value halves(Value v) {
     const Shape s = b_.shape(v);
     const int64_t n = s[1].value(), cut = n / 2;
-    const Value left = op::slice(b_, v, {{0, 0}, {s[0], cut}, {}}), right = op::slice(b_, v, {{0, cut}, s, {}});
+    const Value left = op::slice(b_, v, {{0, 0}, {s[0], cut}, {}}),
+                right = op::slice(b_, v, {{0, cut}, s, {}});
     const Value zero = b_.constant_like(v, 0);
     return op::add(b_, op::pad(b_, op::tanh(b_, left), zero, {{0, 0}, {0, n - cut}}),
                    op::pad(b_, right, zero, {{0, cut}, {0, 0}}));
@@ -208,7 +239,8 @@ TEST(RandomPrograms, KeepTheirValuesUnderEveryPass) {
   std::mt19937 random(11);
   for (unsigned seed = 0; seed < 60; ++seed) {
     const Graph g = RandomProgram(seed).make(24);
-    for (const char* passes : {"simplify", "canonicalise", "cse", "fold_constants", "simplify,canonicalise,fold_constants,cse"}) {
+    for (const char* passes : {"simplify", "canonicalise", "cse", "fold_constants",
+                               "simplify,canonicalise,fold_constants,cse"}) {
       SCOPED_TRACE(fmt::format("seed {} under {}\n{}", seed, passes, print(g)));
       expect_same_values(g, run_passes(g, parse_pipeline(passes)), true, random);
     }
@@ -226,7 +258,8 @@ TEST(RandomPrograms, SettleUnderTheDefaultPipeline) {
   }
 }
 
-// ---- the runner and pipelines ----------------------------------------------------------------------------------------
+// ---- the runner and pipelines
+// ----------------------------------------------------------------------------------------
 
 Graph small() {
   Builder b("small");
@@ -260,7 +293,8 @@ TEST(Runner, DumpsAreNumberedAndReadBack) {
   std::filesystem::remove_all(dir);
 }
 
-constexpr Pass kLosesAnOutput{"lose_output", "A broken pass.", [](const Graph& g, const PassOptions&) {
+constexpr Pass kLosesAnOutput{"lose_output", "A broken pass.",
+                              [](const Graph& g, const PassOptions&) {
                                 Graph out = g;
                                 out.outputs.clear();
                                 return out;
@@ -282,7 +316,9 @@ std::string code_of(FunctionRef<void()> f, ErrorKind kind) {
 }
 
 TEST(Runner, CatchesBrokenPasses) {
-  auto run = [](const Pass& p) { return code_of([&] { run_passes(small(), {p}); }, ErrorKind::internal); };
+  auto run = [](const Pass& p) {
+    return code_of([&] { run_passes(small(), {p}); }, ErrorKind::internal);
+  };
   EXPECT_EQ(run(kLosesAnOutput), "internal: lose_output: changed the signature of \"small\"");
   EXPECT_TRUE(run(kBreaksAType).starts_with("result-type: after break_type")) << run(kBreaksAType);
 }
@@ -290,15 +326,20 @@ TEST(Runner, CatchesBrokenPasses) {
 TEST(Pipelines, RoundTripAsText) {
   const std::string text = "simplify,grad(output=0,wrt=w|b),cse";
   EXPECT_EQ(to_string(parse_pipeline(text)), text);
-  EXPECT_EQ(to_string(parse_pipeline(to_string(default_pipeline()))), to_string(default_pipeline()));
+  EXPECT_EQ(to_string(parse_pipeline(to_string(default_pipeline()))),
+            to_string(default_pipeline()));
   EXPECT_TRUE(parse_pipeline(" ").empty());
 }
 
 TEST(Pipelines, MistakesAreNamed) {
-  auto parsed = [](std::string_view text) { return code_of([&] { parse_pipeline(text); }, ErrorKind::user); };
-  EXPECT_TRUE(parsed("simplfy").starts_with("pass-unknown: there is no pass simplfy; passes are simplify,"));
+  auto parsed = [](std::string_view text) {
+    return code_of([&] { parse_pipeline(text); }, ErrorKind::user);
+  };
+  EXPECT_TRUE(parsed("simplfy").starts_with(
+      "pass-unknown: there is no pass simplfy; passes are simplify,"));
   EXPECT_EQ(parsed("cse(x=1)"), "pass-option: pass cse: has no option x; allowed: none");
-  EXPECT_EQ(parsed("grad(wtr=w)"), "pass-option: pass grad: has no option wtr; allowed: wrt, output, zero_missing");
+  EXPECT_EQ(parsed("grad(wtr=w)"),
+            "pass-option: pass grad: has no option wtr; allowed: wrt, output, zero_missing");
   EXPECT_EQ(parsed("grad(wrt=w,wrt=b)"), "pass-option: pass grad: option wrt is given twice");
   EXPECT_EQ(parsed("grad(wrt)"), "pipeline: pass grad: expected option=value, got \"wrt\"");
   EXPECT_EQ(parsed("grad(wrt=w"), "pipeline: pass grad: expected ')' at the end of \"grad(wrt=w\"");
@@ -309,7 +350,8 @@ TEST(Pipelines, PassesHaveNamesAndDocs) {
   for (const Pass* p : all_passes()) {
     EXPECT_EQ(find_pass(p->name), p);
     EXPECT_FALSE(p->doc.empty());
-    for (const PassArgument& a : p->arguments) EXPECT_FALSE(a.doc.empty()) << p->name << " " << a.name;
+    for (const PassArgument& a : p->arguments)
+      EXPECT_FALSE(a.doc.empty()) << p->name << " " << a.name;
   }
 }
 
@@ -319,18 +361,21 @@ TEST(Pipelines, TransformOptionsAreChecked) {
   };
   EXPECT_EQ(run("grad"), "pass-option: wrt: \"small\" has no parameters; say wrt=name|name");
   EXPECT_EQ(run("grad(wrt=x,output=one)"), "pass-option: output: expected an integer, got \"one\"");
-  EXPECT_EQ(run("grad(wrt=x,zero_missing=1)"), "pass-option: zero_missing: expected true or false, got \"1\"");
+  EXPECT_EQ(run("grad(wrt=x,zero_missing=1)"),
+            "pass-option: zero_missing: expected true or false, got \"1\"");
   EXPECT_EQ(run("vmap(size=3)"), "pass-option: vmap: say over=name|name:axis");
   EXPECT_EQ(run("vmap(over=x)"), "pass-option: vmap: say size=number or size=?symbol");
 }
 
-// ---- single passes -----------------------------------------------------------------------------------------------------
+// ---- single passes
+// -----------------------------------------------------------------------------------------------------
 
 TEST(Legalise, KeepsWhatTheTargetHasAKernelFor) {
   Builder b("g");
   const Value v = b.input("x", {DType::F32, {2, 8}});
   b.output(op::softmax(b, op::gelu(b, v)));
-  const Graph g = run_passes(b.finish(), {pass::legalise}, {.keeps = [](const Node& n) { return op::softmax.is(n); }});
+  const Graph g = run_passes(b.finish(), {pass::legalise},
+                             {.keeps = [](const Node& n) { return op::softmax.is(n); }});
   const auto count = [&](const OpDef* op) {
     return std::count_if(g.nodes.begin(), g.nodes.end(), [&](const Node& n) { return n.op == op; });
   };
@@ -351,7 +396,8 @@ TEST(Decompose, LeavesNoComposite) {
 
 TEST(FoldConstants, LeavesLargeResultsAlone) {
   Builder b("g");
-  const Value row = b.constant(Tensor(DType::F32, {1, 256})), column = b.constant(Tensor(DType::F32, {256, 1}));
+  const Value row = b.constant(Tensor(DType::F32, {1, 256})),
+              column = b.constant(Tensor(DType::F32, {256, 1}));
   b.output(op::add(b, row, column));
   const Graph g = run_passes(b.finish(), {pass::fold_constants});
   EXPECT_EQ(g.nodes.back().op, &op::add);

@@ -13,7 +13,8 @@ using namespace rule_words;
 const Type kVector{DType::F32, {4}};
 
 TEST(Pattern, CommutativeOperandsMatchInBothOrders) {
-  const RuleSet rules{{"mul-two", pat(op::mul, {x, two}), [](Builder& b, const Match& m) { return op::add(b, m[x], m[x]); }}};
+  const RuleSet rules{{"mul-two", pat(op::mul, {x, two}),
+                       [](Builder& b, const Match& m) { return op::add(b, m[x], m[x]); }}};
   for (bool swapped : {false, true}) {
     Builder b("g");
     const Value v = b.input("x", kVector), k = b.constant(DType::F32, 2);
@@ -23,7 +24,8 @@ TEST(Pattern, CommutativeOperandsMatchInBothOrders) {
 }
 
 TEST(Pattern, RepeatedVariablesMustBeTheSameValue) {
-  const RuleSet rules{{"self", pat(op::sub, {x, x}), [](Builder& b, const Match& m) { return full(b, m.type(), 0); }}};
+  const RuleSet rules{{"self", pat(op::sub, {x, x}),
+                       [](Builder& b, const Match& m) { return full(b, m.type(), 0); }}};
   RewriteStats stats;
   Builder b("g");
   const Value v = b.input("x", kVector), w = b.input("y", kVector);
@@ -35,9 +37,10 @@ TEST(Pattern, RepeatedVariablesMustBeTheSameValue) {
 }
 
 TEST(Pattern, InnerNodesCanBeNamed) {
-  const RuleSet rules{{"casts", pat(op::cast, {pat(op::cast, {x}).as(y)}),
-                       [](const Match& m) { return m.get<CastAttrs>(y).to == DType::F64; },
-                       [](Builder& b, const Match& m) { return cast_to(b, m[x], m.get<CastAttrs>().to); }}};
+  const RuleSet rules{
+      {"casts", pat(op::cast, {pat(op::cast, {x}).as(y)}),
+       [](const Match& m) { return m.get<CastAttrs>(y).to == DType::F64; },
+       [](Builder& b, const Match& m) { return cast_to(b, m[x], m.get<CastAttrs>().to); }}};
   Builder b("g");
   const Value v = b.input("x", kVector);
   b.output(op::cast(b, op::cast(b, v, {DType::F64}), {DType::F16}));
@@ -58,7 +61,8 @@ TEST(Pattern, SplatsAreSeenThroughBroadcastAndReshape) {
 }
 
 TEST(Driver, ChainsSettleInOneSweep) {
-  const RuleSet rules{{"neg-neg", pat(op::neg, {pat(op::neg, {x})}), [](Builder&, const Match& m) { return m[x]; }}};
+  const RuleSet rules{{"neg-neg", pat(op::neg, {pat(op::neg, {x})}),
+                       [](Builder&, const Match& m) { return m[x]; }}};
   Builder b("g");
   Value v = b.input("x", kVector);
   for (int i = 0; i < 1000; ++i) v = op::neg(b, v);
@@ -88,7 +92,8 @@ TEST(Driver, NamesTheRulesThatDoNotSettle) {
 }
 
 TEST(Driver, StampsNewNodesAndKeepsLabels) {
-  const RuleSet rules{{"square", pat(op::mul, {x, x}), [](Builder& b, const Match& m) { return op::square(b, m[x]); }}};
+  const RuleSet rules{{"square", pat(op::mul, {x, x}),
+                       [](Builder& b, const Match& m) { return op::square(b, m[x]); }}};
   Builder b("g");
   const Value v = b.input("x", kVector);
   {
@@ -105,12 +110,14 @@ TEST(Driver, BroadcastsSmallerReplacementsAndRefusesOtherTypes) {
   const Value v = b.input("x", kVector), w = b.input("y", {DType::F32, {2, 4}});
   b.output(op::add(b, v, w));
   const Graph before = b.finish();
-  const RuleSet first{{"first", pat(op::add, {x, y}), [](Builder&, const Match& m) { return m[x]; }}};
+  const RuleSet first{
+      {"first", pat(op::add, {x, y}), [](Builder&, const Match& m) { return m[x]; }}};
   const Graph g = rewrite(before, first);
   EXPECT_EQ(g.nodes.back().op, &op::broadcast);
   EXPECT_EQ(g.output_types(), before.output_types());
   EXPECT_EQ(g.inputs().size(), 2u);
-  const RuleSet wrong{{"wrong", pat(op::add, {x, y}), [](Builder& b, const Match& m) { return op::cast(b, m[x], {DType::F64}); }}};
+  const RuleSet wrong{{"wrong", pat(op::add, {x, y}),
+                       [](Builder& b, const Match& m) { return op::cast(b, m[x], {DType::F64}); }}};
   try {
     rewrite(before, wrong);
     FAIL();
@@ -120,8 +127,10 @@ TEST(Driver, BroadcastsSmallerReplacementsAndRefusesOtherTypes) {
 }
 
 TEST(Driver, CountsReadersForConditions) {
-  const RuleSet rules{{"once", pat(op::exp, {pat(op::neg, {x}).as(y)}), [](const Match& m) { return m.single_use(y); },
-                       [](Builder& b, const Match& m) { return op::reciprocal(b, op::exp(b, m[x])); }}};
+  const RuleSet rules{
+      {"once", pat(op::exp, {pat(op::neg, {x}).as(y)}),
+       [](const Match& m) { return m.single_use(y); },
+       [](Builder& b, const Match& m) { return op::reciprocal(b, op::exp(b, m[x])); }}};
   for (bool shared : {false, true}) {
     Builder b("g");
     const Value n = op::neg(b, b.input("x", kVector));

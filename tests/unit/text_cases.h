@@ -62,10 +62,13 @@ inline void write(const File& file) {
   out << file.comment;
   for (const Case& c : file.cases)
     out << "=== " << c.title << "\npasses: " << c.passes << "\n"
-        << (c.fast_math ? "fast_math\n" : "") << c.input << "---\n" << c.expected;
+        << (c.fast_math ? "fast_math\n" : "") << c.input << "---\n"
+        << c.expected;
 }
 
-inline std::filesystem::path root() { return std::filesystem::path(RLX_SOURCE_DIR) / "tests" / "text"; }
+inline std::filesystem::path root() {
+  return std::filesystem::path(RLX_SOURCE_DIR) / "tests" / "text";
+}
 
 inline std::vector<File> all() {
   std::vector<std::filesystem::path> paths;
