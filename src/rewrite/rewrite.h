@@ -83,7 +83,7 @@ class Rebuild {
   Node remapped(int32_t i) const;  // node i of the old graph over operands of the new one
   void copy(int32_t i) { push(i, remapped(i)); }
   void push(int32_t i, Node n);       // n stands for old node i
-  void replace(int32_t i, Values v);  // checks the types; raises Error(internal) naming `by`
+  void replace(int32_t i, Values v);  // checks the types; Error(internal) when they differ
   // Nodes that the builder makes from now on carry the label of n and the name of the pass.
   void stamp(const Node& n) { b_.set_origin({n.origin.label, pass_}); }
   Graph finish();  // without what became dead
