@@ -18,8 +18,8 @@ struct Trace {
 
 class TraceScope : public std::enable_shared_from_this<TraceScope> {
  public:
-  TraceScope(std::shared_ptr<Trace> owner, std::string name)
-      : builder(std::move(name)), trace(std::move(owner)), parent_(trace->current) {
+  TraceScope(std::shared_ptr<Trace> owner, const std::string& body)
+      : name(body), builder(body), trace(std::move(owner)), parent_(trace->current) {
     if (parent_) {
       std::string label = parent_->builder.set_label({});
       builder.set_label(label);
@@ -30,6 +30,7 @@ class TraceScope : public std::enable_shared_from_this<TraceScope> {
   // The value v of this scope or of one around it, here. Values from outside become inputs.
   Value import(const TraceScope& owner, Value v);
 
+  std::string name;
   Builder builder;
   std::shared_ptr<Trace> trace;
   bool open = true;

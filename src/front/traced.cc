@@ -15,7 +15,7 @@ const Type& TracedTensor::type() const {
   user_check(scope_->open, "trace-ended",
              "trace \"{}\": a tensor of the body \"{}\" was used after the body ended; return it "
              "from the body",
-             scope_->trace->name, scope_->builder.graph().name);
+             scope_->trace->name, scope_->name);
   return scope_->builder.type(value_);
 }
 

@@ -1,0 +1,31 @@
+// RLX: a compiler and runtime for tensor programs.
+//
+//   #include <rlx/rlx.h>
+//   using namespace rlx;
+//
+//   Graph g = trace("mlp", [](Tracer& t) {                       // write a program ...
+//     auto x = t.input("x", {8, 4}), w = t.param("w", {4, 2});
+//     return x.matmul(w).tanh();
+//   });
+//   CompiledGraph f = Session(Device::cpu).compile(g);          // ... compile it ...
+//   f.set_param("w", Init(42).xavier_uniform("w", {4, 2}));
+//   Tensor y = f.run({{"x", x}})[0];                            // ... and run it
+//
+// The pages, in the order a program passes through them:
+//   graph.h      tensors, shapes and programs as values; their text
+//   ops.h        the ops, and how to add one
+//   trace.h      writing programs with operators and methods
+//   transform.h  derivatives and batching: programs from programs
+//   train.h      losses, optimisers, training steps
+//   runtime.h    devices, compiling, running
+//
+// Every call that cannot do what it was asked raises rlx::Error: a kind (whose fault), a stable code and a sentence.
+#pragma once
+
+#include "rlx/graph.h"
+#include "rlx/ops.h"
+#include "rlx/runtime.h"
+#include "rlx/trace.h"
+#include "rlx/train.h"
+#include "rlx/transform.h"
+#include "rlx/version.h"
