@@ -31,8 +31,8 @@ int main() {
 
   Tensor x(DType::F32, {kPoints, 2}), y(DType::I32, {kPoints});
   for (int64_t i = 0; i < kPoints; ++i) {
-    const double r = static_cast<double>(i / 2) / (kPoints / 2),
-                 angle = 9 * r + M_PI * static_cast<double>(i % 2);
+    const double r = 0.1 + 0.9 * static_cast<double>(i / 2) / (kPoints / 2);
+    const double angle = 9 * r + M_PI * static_cast<double>(i % 2);
     x.set_float(2 * i, r * std::cos(angle)), x.set_float(2 * i + 1, r * std::sin(angle));
     y.set_int(i, i % 2);
   }

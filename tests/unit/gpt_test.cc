@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "rlx/runtime/runtime.h"
 #include "rlx/transform/reverse.h"
 
 namespace rlx {
@@ -107,6 +108,26 @@ TEST(Gpt, AFewStepsLearnABatch) {
   }
   EXPECT_NEAR(first, std::log(11), 0.05);
   EXPECT_LT(last, first - 1);
+}
+
+TEST(Gpt, DevicesAgreeOnTheFirstSteps) {
+  GptConfig c = tiny(DType::F32);
+  c.warmup = 2, c.steps = 30;
+  const Graph step = gpt_train_step(c);
+  NamedTensors all = leaves(c, gpt_train_state(c, shaken(c)));
+  for (Device device : available_devices()) {
+    CompiledGraph f = Session(device).compile(step);
+    NamedTensors expected = all;
+    for (const auto& [name, value] : all)
+      if (name != "x" && name != "y") f.set_param(name, value);
+    for (int i = 0; i < 5; ++i) {
+      const double loss = f.run({{"x", all["x"]}, {"y", all["y"]}})[0].get_float(0);
+      const Evaluated r = evaluate(step, expected);
+      EXPECT_NEAR(loss, r.outputs[0].get_float(0), 2e-5) << name(device) << " step " << i;
+      for (const auto& [param, value] : r.updates) expected[param] = value;
+    }
+    EXPECT_EQ(f.param("step").get_int(0), 5);
+  }
 }
 
 TEST(Gpt, LogitsSeeOnlyThePast) {
