@@ -378,10 +378,10 @@ class Lowering {
     memo_.clear();
     if (loops_.inner_sizes().empty()) return row_of_one(reduces, outputs);
     const Value i = b_.begin_loop(LoopKind::Vector, Extent(inner_elements_));
-    loops_.bind_inner_flat(b_, i);
     std::vector<Value> carries, values;
     for (size_t k = 0; k < reduces.size(); ++k)
       carries.push_back(b_.carry(reduction_of(node(reduces[k])).combine, inits[k]));
+    loops_.bind_inner_flat(b_, i);
     for (GraphValue v : reduces) values.push_back(value(node(v).in[0]));
     std::vector<std::pair<size_t, Value>> stores;
     for (size_t k = 0; k < out_.size(); ++k)

@@ -327,4 +327,9 @@ class Lowering {
 
 Program lower(const Graph& g, Target& target) { return Lowering(g, target, false).run(); }
 
+bool is_lowered_movement(const OpDef& op) {
+  return &op == &op::reshape || &op == &op::transpose || &op == &op::slice || &op == &op::broadcast ||
+         &op == &op::reverse || &op == &op::concat || &op == &op::pad;
+}
+
 }  // namespace rlx

@@ -9,6 +9,9 @@ namespace rlx {
 // The graph must be static (symbols bound), legal for the target and fused.
 Program lower(const Graph& g, Target& target);
 
+// Whether lowering turns this movement op into a view or a copy, so that no target needs a kernel for it.
+bool is_lowered_movement(const OpDef& op);
+
 // Groups neighbouring steps that work row by row. Comes before memory planning, which treats a chain as one moment.
 void form_chains(Program& p);
 

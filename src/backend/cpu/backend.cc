@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "rlx/backend/cpu/executable.h"
 #include "rlx/backend/cpu/target.h"
@@ -71,10 +72,19 @@ class CpuBackend final : public Backend {
  public:
   std::string_view name() const override { return "cpu"; }
 
+  // The kernel list, what lowering does itself (leaves, views, copies, control flow), and the reductions of regions.
   std::vector<std::string> native_ops() const override {
-    std::vector<std::string> names;
-    for (const KernelRow& row : kernel_list()) names.emplace_back(row.op->name);
-    return names;
+    std::set<std::string> names;
+    for (const KernelRow& row : kernel_list())
+      if (!row.op->scalar) names.emplace(row.op->name);
+    for (const auto& entry : op_table().entries()) {
+      const Kind kind = entry.op->kind;
+      const bool lowered = kind == Kind::leaf || kind == Kind::control || entry.op == &op::region ||
+                           (kind == Kind::movement && is_lowered_movement(*entry.op));
+      if (lowered) names.emplace(entry.op->name);
+    }
+    for (const OpDef* op : {&op::reduce_sum, &op::reduce_max, &op::reduce_min, &op::reduce_prod, &op::iota}) names.emplace(op->name);
+    return {names.begin(), names.end()};
   }
 
   std::unique_ptr<Executable> compile(const Graph& g, const CompileOptions& options) const override {
