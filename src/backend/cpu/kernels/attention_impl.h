@@ -176,23 +176,22 @@ struct AttentionImpl {
     if (seen == 0) return;
     const int64_t row = round_up(keys);
     scores_of(end - begin, seen, p.head_dim, f.q + begin * width, width, f.kt, f.scores, row);
+    // One loop per step: the rows of a step do not wait for each other.
+    T shrink[kRows<W>];
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t count = visible_keys(p, first + i, j, keys);
-      T* const s = f.scores + (i - begin) * row;
       const T before = f.top[i];
-      const T top = row_max(s, count, before);
-      const T sum = weights(s, count, seen, top);
-      f.top[i] = top;
-      if (j == 0) {
-        f.total[i] = sum;
-        continue;
-      }
-      const T shrink = exp2<T>(before - top);
-      f.total[i] = f.total[i] * shrink + sum;
-      if (shrink != 1) {
-        for (int64_t c = 0; c < width; c += L) {
-          store<T, W>(f.sum + i * width + c, load<T, W>(f.sum + i * width + c) * shrink);
-        }
+      f.top[i] = row_max(f.scores + (i - begin) * row, visible_keys(p, first + i, j, keys), before);
+      shrink[i - begin] = before - f.top[i];
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      T* const s = f.scores + (i - begin) * row;
+      const T sum = weights(s, visible_keys(p, first + i, j, keys), seen, f.top[i]);
+      f.total[i] = j == 0 ? sum : f.total[i] * exp2<T>(shrink[i - begin]) + sum;
+    }
+    for (int64_t i = begin; i < end && j > 0; ++i) {
+      const T factor = exp2<T>(shrink[i - begin]);
+      for (int64_t c = 0; c < width; c += L) {
+        store<T, W>(f.sum + i * width + c, load<T, W>(f.sum + i * width + c) * factor);
       }
     }
     gemm_panels<T, W, Into::Add>({.m = end - begin,
@@ -211,8 +210,8 @@ struct AttentionImpl {
   static T row_max(const T* s, int64_t count, T before) {
     Vec<T, W> top = splat<T, W>(before);
     int64_t j = 0;
-    for (; j + L <= count; j += L) top = Max::apply(load<T, W>(s + j), top);
-    if (j < count) top = Max::apply(first_lanes<T, W>(load<T, W>(s + j), count - j, top), top);
+    for (; j + L <= count; j += L) top = larger<T, W>(load<T, W>(s + j), top);
+    if (j < count) top = larger<T, W>(first_lanes<T, W>(load<T, W>(s + j), count - j, top), top);
     return reduce<Max, T, W>(top);
   }
 

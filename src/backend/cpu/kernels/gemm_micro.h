@@ -116,13 +116,32 @@ struct GemmArgs {
   int64_t c_row;
 };
 
+// The last columns, fewer than a panel: through a buffer of a whole panel's width.
+template <class T, int W, Into into>
+[[gnu::noinline]] void micro_edge(MicroArgs<T> args, int64_t rows, int64_t columns) {
+  constexpr int P = kPanel<T, W>;
+  alignas(64) T edge[kRows<W> * P];
+  T* const c = args.c;
+  const int64_t c_row = args.c_row;
+  args.c = edge;
+  args.c_row = P;
+  kMicro<T, W, Into::Overwrite>.fn[rows](args);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t q = 0; q < columns; ++q) {
+      T& to = c[r * c_row + q];
+      to = into == Into::Add ? to + edge[r * P + q] : edge[r * P + q];
+    }
+  }
+}
+
+// The loop over rows is the outer one: a block of A's rows stays in the first cache while B streams
+// past.
 template <class T, int W, Into into>
 void gemm_panels(const GemmArgs<T>& g) {
   constexpr int P = kPanel<T, W>;
   const RowBlocks<W> blocks(g.m);
   for (int64_t block = 0; block < blocks.count; ++block) {
-    const int64_t i = blocks.begin(block);
-    const int64_t rows = blocks.begin(block + 1) - i;
+    const int64_t i = blocks.begin(block), rows = blocks.begin(block + 1) - i;
     MicroArgs<T> args{g.k, g.a + i * g.a_row, g.a_row,           g.a_col,
                       g.b, g.b_row,           g.c + i * g.c_row, g.c_row};
     int64_t j = 0;
@@ -131,19 +150,7 @@ void gemm_panels(const GemmArgs<T>& g) {
       args.b += g.panel_stride;
       args.c += P;
     }
-    if (j < g.n) {  // the last columns go through a buffer of a whole panel's width
-      alignas(64) T edge[kRows<W> * P];
-      T* const c = args.c;
-      args.c = edge;
-      args.c_row = P;
-      kMicro<T, W, Into::Overwrite>.fn[rows](args);
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t q = 0; q < g.n - j; ++q) {
-          const T old = into == Into::Add ? c[r * g.c_row + q] : T{};
-          c[r * g.c_row + q] = into == Into::Add ? old + edge[r * P + q] : edge[r * P + q];
-        }
-      }
-    }
+    if (j < g.n) micro_edge<T, W, into>(args, rows, g.n - j);
   }
 }
 

@@ -30,7 +30,7 @@ double best_time(double seconds, F f) {
   return best;
 }
 
-void fma_rounds(Isa isa, int64_t rounds) {
+float fma_rounds(Isa isa, int64_t rounds) {
   switch (isa) {
     case Isa::Baseline:
       return fma_loop<16>(rounds);
@@ -54,7 +54,10 @@ double measure_fma_peak(int threads, Isa isa, double seconds) {
   constexpr int64_t kRounds = 100'000;
   const double time = best_time(seconds, [&] {
     parallel_for(threads, threads, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) fma_rounds(isa, kRounds);
+      for (int64_t i = begin; i < end; ++i) {
+        volatile float used = fma_rounds(isa, kRounds);
+        static_cast<void>(used);
+      }
     });
   });
   return static_cast<double>(threads) * kRounds * kFmaChains * lanes(isa) * 2 / time * 1e-9;

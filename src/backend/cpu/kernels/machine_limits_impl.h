@@ -7,29 +7,20 @@
 namespace rlx::cpu {
 
 template <int W>
-[[gnu::always_inline]] inline void keep_in_register(Vec<float, W>& v) {
-#if defined(__AVX512F__)
-  asm volatile("" : "+v"(v));
-#elif defined(__x86_64__)
-  asm volatile("" : "+x"(v));
-#else
-  asm volatile("" : "+w"(v));
-#endif
-}
-
-template <int W>
-void fma_loop(int64_t rounds) {
+float fma_loop(int64_t rounds) {
   using V = Vec<float, W>;
   V sum[kFmaChains];
-  for (V& s : sum) s = splat<float, W>(1.f);
-  V factor = splat<float, W>(0.999f), term = splat<float, W>(0.001f);
+#pragma GCC unroll 16
+  for (int j = 0; j < kFmaChains; ++j) sum[j] = splat<float, W>(static_cast<float>(j));
+  const V factor = splat<float, W>(0.999f), term = splat<float, W>(0.001f);
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 16
-    for (V& s : sum) s = s * factor + term;
-      // The values must look used, or the loop would be dropped.
-#pragma GCC unroll 16
-    for (V& s : sum) keep_in_register<W>(s);
+    for (int j = 0; j < kFmaChains; ++j) sum[j] = sum[j] * factor + term;
   }
+  V total{};
+#pragma GCC unroll 16
+  for (int j = 0; j < kFmaChains; ++j) total += sum[j];
+  return total[0];
 }
 
 }  // namespace rlx::cpu

@@ -9,8 +9,9 @@ namespace rlx::cpu {
 // registers.
 inline constexpr int kFmaChains = 12;
 
-// Runs rounds * kFmaChains multiply-adds on vectors of W bytes.
+// Runs rounds * kFmaChains multiply-adds on vectors of W bytes; the result must be used, or the
+// loop would be dropped.
 template <int W>
-void fma_loop(int64_t rounds);
+float fma_loop(int64_t rounds);
 
 }  // namespace rlx::cpu

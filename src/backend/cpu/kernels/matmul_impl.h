@@ -130,20 +130,17 @@ struct TileImpl {
         for (int64_t i = 0; i < call.m; ++i) dots(call, a + i * call.a_row, b, c + i * c_row, add);
         return;
       }
+      // A few rows of B at a time, all columns: B is read along its rows, C stays in the first
+      // cache.
       const int64_t whole = call.n / P * P;
-      for (int64_t j = 0; j < whole; j += P) {
-        for (int64_t p = 0; p < call.k; p += call.k_block) {
-          const int64_t depth = call.k - p < call.k_block ? call.k - p : call.k_block;
-          const MicroArgs<T> args{depth,
-                                  a + p * call.a_col,
-                                  call.a_row,
-                                  call.a_col,
-                                  b + p * call.b_row + j,
-                                  call.b_row,
-                                  c + j,
-                                  c_row};
-          add || p > 0 ? kMicro<T, W, Into::Add>.fn[call.m](args)
-                       : kMicro<T, W, Into::Overwrite>.fn[call.m](args);
+      const int64_t step = 16 * call.m;
+      for (int64_t p = 0; p < call.k; p += step) {
+        const int64_t depth = call.k - p < step ? call.k - p : step;
+        const MicroFn<T> micro = add || p > 0 ? kMicro<T, W, Into::Add>.fn[call.m]
+                                              : kMicro<T, W, Into::Overwrite>.fn[call.m];
+        for (int64_t j = 0; j < whole; j += P) {
+          micro({depth, a + p * call.a_col, call.a_row, call.a_col, b + p * call.b_row + j,
+                 call.b_row, c + j, c_row});
         }
       }
       if (whole < call.n) {

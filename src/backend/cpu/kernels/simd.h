@@ -122,7 +122,7 @@ template <class T, int W, int Offset>
 // Transposes the L x L matrix whose rows are v: log2(L) rounds of interleaving row i with row i +
 // L/2.
 template <class T, int W>
-[[gnu::always_inline]] inline void transpose(Vec<T, W> (&v)[kLanes<T, W>]) {
+[[gnu::always_inline]] inline void transpose(Vec<T, W>* v) {
   constexpr int L = kLanes<T, W>;
 #pragma GCC unroll 4
   for (int step = 1; step < L; step *= 2) {

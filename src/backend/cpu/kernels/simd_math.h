@@ -6,8 +6,32 @@
 
 namespace rlx::cpu {
 
+// The larger of each pair of lanes; b where either is NaN (one instruction on x86).
+template <class T, int W>
+[[gnu::always_inline]] inline Vec<T, W> larger(Vec<T, W> a, Vec<T, W> b) {
+#if defined(__AVX512F__)
+  if constexpr (W == 64 && sizeof(T) == 4) {
+    return reinterpret_cast<Vec<T, W>>(
+        _mm512_maskz_max_ps(0xffff, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+  } else if constexpr (W == 64) {
+    return reinterpret_cast<Vec<T, W>>(
+        _mm512_maskz_max_pd(0xff, reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
+  }
+#endif
+#if defined(__AVX__)
+  if constexpr (W == 32 && sizeof(T) == 4) {
+    return reinterpret_cast<Vec<T, W>>(
+        _mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
+  } else if constexpr (W == 32) {
+    return reinterpret_cast<Vec<T, W>>(
+        _mm256_max_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b)));
+  }
+#endif
+  return a > b ? a : b;
+}
+
 // Constants of 2^x for |x| <= 1/2: (2^x - 1) / x interpolated at Chebyshev points (relative error
-// below 6e-9 for float, 2e-19 for double), and how to build a power of two from its exponent.
+// below 6e-9 for float, 2e-19 for double).
 template <class T>
 struct Exp2;
 template <>
@@ -16,10 +40,11 @@ struct Exp2<float> {
   static constexpr float kCoefficients[] = {0.693147188026f,   0.240226507606f,
                                             0.0555035711422f,  0.00961808255728f,
                                             0.00133908633647f, 0.000154531629451f};
-  static constexpr float kRound =
-      0x1.8p23f;  // adding it leaves the nearest whole number in the low bits
-  static constexpr int kMantissa = 23, kBias = 127;
-  static constexpr float kLowest = -126, kHighest = 127;
+  // Adding it rounds to a whole number and leaves that number plus the exponent's bias in the low
+  // bits.
+  static constexpr float kRound = 0x1.8p23f + 127;
+  static constexpr int kMantissa = 23;
+  static constexpr float kLowest = -127;  // becomes exponent 0: the number zero
 };
 template <>
 struct Exp2<double> {
@@ -29,19 +54,19 @@ struct Exp2<double> {
       0.0096181291076284794928,   0.0013333558146406470697, 0.00015403530393370733411,
       0.000015252733841556772589, 1.321548680870556279e-6,  1.0178057087733941105e-7,
       7.0548973041554992774e-9,   4.455817908336064493e-10, 2.5729324177362304214e-11};
-  static constexpr double kRound = 0x1.8p52;
-  static constexpr int kMantissa = 52, kBias = 1023;
-  static constexpr double kLowest = -1022, kHighest = 1023;
+  static constexpr double kRound = 0x1.8p52 + 1023;
+  static constexpr int kMantissa = 52;
+  static constexpr double kLowest = -1023;
 };
 
-// 2^x, within 2 units in the last place; below the smallest normal number 0; x must not exceed
-// kHighest (scores less their maximum never do). NaN gives NaN.
+// 2^x, within 2 units in the last place for results that are normal numbers; smaller ones lose bits
+// and become 0 below half the smallest normal number. x must be below the largest exponent (scores
+// less their maximum are). NaN gives NaN.
 template <class T, int W>
 [[gnu::always_inline]] inline Vec<T, W> exp2(Vec<T, W> x) {
   using E = Exp2<T>;
   using Int = Vec<typename E::Bits, W>;
-  const Vec<T, W> low = splat<T, W>(E::kLowest);
-  const Vec<T, W> t = x < low ? low : x;
+  const Vec<T, W> t = larger<T, W>(splat<T, W>(E::kLowest), x);
   const Vec<T, W> shifted = t + E::kRound;
   const Vec<T, W> f = t - (shifted - E::kRound);
   constexpr int n = sizeof(E::kCoefficients) / sizeof(T);
@@ -49,9 +74,7 @@ template <class T, int W>
 #pragma GCC unroll 16
   for (int i = n - 2; i >= 0; --i) p = p * f + E::kCoefficients[i];
   p = p * f + T{1};
-  const Int power = (reinterpret_cast<Int>(shifted) + E::kBias) << E::kMantissa;
-  const Vec<T, W> y = p * reinterpret_cast<Vec<T, W>>(power);
-  return x < low ? Vec<T, W>{} : y;
+  return p * reinterpret_cast<Vec<T, W>>(reinterpret_cast<Int>(shifted) << E::kMantissa);
 }
 
 template <class T>
