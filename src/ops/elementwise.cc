@@ -203,6 +203,14 @@ constinit const Op<> softplus = unary(
     [](const Node&, In x) { return rlx::maximum(x[0], 0.0) + log1p_scalar(rlx::exp(-rlx::abs(x[0]))); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sigmoid(X(b, a)); });
 
+constinit const Op<> softsign = unary(
+    "softsign", "x / (1 + |x|).", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return x / (1.0 + std::fabs(x)); }>,
+    [](const Node&, In x) { return x[0] / (1.0 + rlx::abs(x[0])); },
+    [](Builder& b, Args a, int, Value t) -> Value {
+      return Expr(b, t) / op::square(1.0 + op::abs(X(b, a)));
+    });
+
 constinit const Op<> floor = step("floor", "Largest integer not above x.", kFloats,
                                   pointwise<1, [](FloatNumber auto x) { return std::floor(x); }>,
                                   [](const Node&, In x) { return rlx::floor(x[0]); });
@@ -361,7 +369,7 @@ namespace {
 constexpr const OpDef* kOps[] = {
     &op::neg,   &op::abs,   &op::sign,        &op::exp,    &op::log,    &op::log1p,    &op::expm1,         &op::sqrt,
     &op::rsqrt, &op::square, &op::reciprocal, &op::sin,    &op::cos,    &op::tan,      &op::atan,          &op::tanh,
-    &op::sigmoid, &op::relu, &op::erf,        &op::softplus, &op::floor, &op::ceil,    &op::trunc,         &op::round,
+    &op::sigmoid, &op::relu, &op::erf,        &op::softplus, &op::softsign, &op::floor, &op::ceil,    &op::trunc,         &op::round,
     &op::logical_not, &op::is_nan, &op::is_inf, &op::is_finite, &op::stop_gradient, &op::conj, &op::real,  &op::imag,
     &op::cast,  &op::select, &op::clamp,
 };
