@@ -1,0 +1,55 @@
+// The rlx tool: one file per command; cli.cc lists them.
+//
+//   int status = cli::run({"ops", "--json"});
+//
+// Exit status: 0 fine, 1 the request failed (message on stderr), 2 wrong usage, 130 interrupted.
+// What a command computes goes to stdout, progress and messages to stderr. Output files appear
+// complete or not at all.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rlx/runtime/runtime.h"
+
+namespace rlx::cli {
+
+int run(const std::vector<std::string>& args);
+
+// Options that every command understands, before or after its name.
+struct Globals {
+  uint64_t seed = 1;
+  int threads = 0;  // 0: all
+};
+
+class Cli {
+ public:
+  Cli();
+  CLI::App app;
+  Globals globals;
+  std::function<void()> action;  // set by the command that was chosen
+
+  // A new command whose help ends with an example.
+  CLI::App* command(const std::string& name, const std::string& doc, const std::string& example,
+                    CLI::App* parent = nullptr);
+};
+
+// One per file.
+void add_ops(Cli& cli);
+void add_print(Cli& cli);
+void add_verify(Cli& cli);
+void add_opt(Cli& cli);
+void add_run(Cli& cli);
+void add_train(Cli& cli);
+void add_bench(Cli& cli);
+void add_bench_train_step(Cli& cli, CLI::App* bench);
+
+// What --threads means: at least 1.
+int thread_count(const Globals& globals);
+// The cpu device where there is one, else the reference.
+Device default_device();
+
+}  // namespace rlx::cli

@@ -1,0 +1,12 @@
+// What this process occupies, from /proc.
+#pragma once
+
+#include <cstdint>
+
+namespace rlx::cli {
+
+int64_t resident_bytes();       // now
+int64_t peak_resident_bytes();  // at most, since the start or the last reset
+bool reset_peak_memory();       // false where the kernel does not permit it
+
+}  // namespace rlx::cli
