@@ -19,19 +19,19 @@ Entry infer_column(const OpDef& op) {
 Entry eval_column(const OpDef& op) {
   if (op.eval) return kNative;
   if (op.decompose) return kByDecomposition;
-  if (op.kind == Kind::leaf) return {Answer::not_applicable, "a leaf is bound, not computed"};
+  if (op.kind == Kind::leaf) return {Answer::native, "a leaf is bound by the caller"};
   return {Answer::missing, "neither eval nor decompose"};
 }
 
 Entry decompose_column(const OpDef& op) {
   if (op.decompose) return kNative;
   if (op.kind == Kind::composite) return {Answer::missing, "a composite without decomposition"};
-  return {Answer::not_applicable, "a primitive"};
+  return {Answer::derived, "a primitive is its own definition"};
 }
 
 Entry derivative_column(const OpDef& op, bool stated, bool reverse) {
   if (op.kind == Kind::leaf)
-    return {Answer::not_applicable, "a leaf: derivatives start or end here"};
+    return {Answer::native, "a leaf: derivatives start or end here"};
   if (!op.not_differentiable.empty())
     return {Answer::not_applicable, std::string(op.not_differentiable)};
   if (stated) return kNative;
@@ -44,11 +44,11 @@ Entry derivative_column(const OpDef& op, bool stated, bool reverse) {
 
 Entry vmap_column(const OpDef& op) {
   if (op.kind == Kind::leaf)
-    return {Answer::not_applicable, "a leaf: the caller says which are batched"};
+    return {Answer::native, "a leaf: the caller says which are batched"};
   if (op.vmap) return kNative;
   if (op.kind == Kind::elementwise) return {Answer::derived, "elementwise"};
   if (op.decompose) return kByDecomposition;
-  if (op.arity == 0) return {Answer::not_applicable, "no operand can be batched"};
+  if (op.arity == 0) return {Answer::derived, "no operand can be batched: shared"};
   return {Answer::missing, "no vmap rule and no decomposition"};
 }
 
@@ -60,7 +60,7 @@ Entry text_column(const OpDef& op) {
 }
 
 Entry cpu_column(const OpDef& op, const std::set<std::string_view>& kernels) {
-  if (op.kind == Kind::leaf) return {Answer::not_applicable, "a leaf is a buffer"};
+  if (op.kind == Kind::leaf) return {Answer::native, "a leaf is a buffer"};
   if (kernels.contains(op.name)) return kNative;
   if (op.scalar) return {Answer::generated, "scalar form"};
   if (op.decompose) return kByDecomposition;
@@ -70,7 +70,7 @@ Entry cpu_column(const OpDef& op, const std::set<std::string_view>& kernels) {
 }  // namespace
 
 std::string_view name(Answer answer) {
-  static constexpr std::string_view names[] = {"native", "generated", "derived", "not_applicable",
+  static constexpr std::string_view names[] = {"native", "generated", "derived", "not-applicable",
                                                "missing"};
   return names[static_cast<size_t>(answer)];
 }

@@ -93,8 +93,13 @@ TEST(OpsCpu, NoOpLacksACpuPath) {
   const std::vector<std::string> native = backend_for(Device::cpu)->native_ops();
   const std::set<std::string_view> kernels(native.begin(), native.end());
   for (const auto& entry : op_table().entries())
-    for (const Support& s : support(*entry.op, kernels))
+    for (const Support& s : support(*entry.op, kernels)) {
       EXPECT_NE(s.answer, Answer::missing) << entry.op->name << " " << s.column << ": " << s.how;
+      // 'Not applicable' is an answer about derivatives only, and it has a reason.
+      if (s.answer != Answer::not_applicable) continue;
+      EXPECT_TRUE(s.column == "jvp" || s.column == "vjp") << entry.op->name << " " << s.column;
+      EXPECT_FALSE(s.how.empty()) << entry.op->name << " " << s.column;
+    }
 }
 
 }  // namespace
