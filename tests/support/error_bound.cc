@@ -1,0 +1,312 @@
+#include "error_bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "rlx/ops/ops.h"
+
+namespace rlx::testing {
+
+namespace {
+
+constexpr double kUlps = 4, kOperandUlps = 4, kRangeFactor = 4, kBaseUlps = 2;
+
+struct FloatFormat {
+  int mantissa, min_exponent;
+};
+
+FloatFormat format_of(DType d) {
+  if (d == DType::F64) return {52, -1022};
+  if (d == DType::F16) return {10, -14};
+  if (d == DType::BF16) return {7, -126};
+  return {23, -126};
+}
+
+bool is_short(DType d) { return d == DType::F16 || d == DType::BF16; }
+
+// How often an elementwise op's scalar rule rounds; transcendental functions count as often.
+class RoundingCounter final : public ScalarEmitter {
+ public:
+  int roundings = 0;
+  int constant(DType, double) override { return next_++; }
+  int constant_int(DType, int64_t) override { return next_++; }
+  int apply(ScalarOp op, DType result, std::span<const Scalar>) override {
+    switch (op) {
+      case ScalarOp::add:
+      case ScalarOp::sub:
+      case ScalarOp::mul:
+      case ScalarOp::div:
+      case ScalarOp::sqrt:
+        roundings += is_float(result) ? 1 : 0;
+        break;
+      case ScalarOp::rem:
+      case ScalarOp::exp:
+      case ScalarOp::log:
+      case ScalarOp::tanh:
+      case ScalarOp::erf:
+      case ScalarOp::sin:
+      case ScalarOp::cos:
+      case ScalarOp::pow:
+        roundings += is_float(result) ? 2 : 0;
+        break;
+      default:
+        break;
+    }
+    return next_++;
+  }
+
+ private:
+  int next_ = 0;
+};
+
+bool rounds_once(const Node& n, std::span<const NoisyEvaluator::Noisy> in) {
+  if (!n.op->scalar || is_complex(n.type().dtype)) return false;
+  RoundingCounter counter;
+  std::vector<Scalar> operands;
+  for (const auto& x : in) {
+    if (is_complex(x.value.dtype())) return false;
+    operands.push_back({&counter, counter.constant(x.value.dtype(), 0), x.value.dtype()});
+  }
+  n.op->scalar(n, operands);
+  return counter.roundings <= 1;
+}
+
+using Bits = std::vector<uint64_t>;
+
+void collect_bits(const Tensor& t, Bits& bits) {
+  const auto size = static_cast<size_t>(size_of(t.dtype()));
+  for (int64_t i = 0; i < t.elements(); ++i) {
+    uint64_t word = 0;
+    std::memcpy(&word, t.raw() + static_cast<size_t>(i) * size, size);
+    bits.push_back(word);
+  }
+}
+
+// Every element of the result is one of the operands', or (for moves) zero.
+bool only_repeats(const Tensor& out, std::span<const NoisyEvaluator::Noisy> in, bool zero_too) {
+  Bits known, found;
+  if (zero_too) known.push_back(0);
+  for (const auto& x : in)
+    if (x.value.dtype() == out.dtype()) collect_bits(x.value, known);
+  collect_bits(out, found);
+  std::sort(known.begin(), known.end());
+  return std::all_of(found.begin(), found.end(),
+                     [&](uint64_t w) { return std::binary_search(known.begin(), known.end(), w); });
+}
+
+bool adds_no_rounding(const Node& n, std::span<const NoisyEvaluator::Noisy> in, const Tensor& out) {
+  if (!is_differentiable(out.dtype()) || n.op->kind == Kind::leaf || in.empty()) return true;
+  if (n.op->kind == Kind::elementwise) return rounds_once(n, in);
+  if (n.op->kind == Kind::movement || n.op->kind == Kind::reduction)
+    return only_repeats(out, in, n.op->kind == Kind::movement);
+  return false;
+}
+
+}  // namespace
+
+double ulp(DType d, double magnitude) {
+  const FloatFormat f = format_of(d);
+  if (!std::isfinite(magnitude) || magnitude == 0)
+    return std::ldexp(1.0, f.min_exponent - f.mantissa);
+  return std::ldexp(1.0, std::max(std::ilogb(magnitude), f.min_exponent) - f.mantissa);
+}
+
+// ---- noise
+
+bool NoisyEvaluator::disturb(Tensor& t, double ulps) {
+  if (!is_differentiable(t.dtype())) return false;
+  std::uniform_real_distribution<double> unit(-1, 1);
+  Tensor fresh = Tensor::from_bytes(t.dtype(), t.sizes(), t.raw(), t.bytes());
+  for (int64_t i = 0; i < t.elements(); ++i) {
+    const Complex v = t.get_complex(i);
+    if (!std::isfinite(v.real()) || !std::isfinite(v.imag())) continue;
+    const double size = ulps * ulp(t.dtype(), std::abs(v));
+    if (is_complex(t.dtype()))
+      fresh.set_complex(i, v + Complex(size * unit(random_), size * unit(random_)));
+    else
+      fresh.set_float(i, v.real() + size * unit(random_));
+  }
+  t = std::move(fresh);
+  return true;
+}
+
+std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::body_node(const Node& n,
+                                                             std::span<const Noisy> in) {
+  bool noisy = std::any_of(in.begin(), in.end(), [](const Noisy& x) { return x.noisy; });
+  Tensors operands;
+  for (const Noisy& x : in) operands.push_back(x.value);
+  auto body = [&](const Graph& g, std::span<const Tensor> leaves) {
+    std::vector<Noisy> bound;
+    for (const Tensor& t : leaves) bound.push_back({t, noisy});
+    Tensors out;
+    for (Noisy& x : graph(g, bound).outputs) {
+      noisy |= x.noisy;
+      out.push_back(std::move(x.value));
+    }
+    return out;
+  };
+  std::vector<Noisy> out;
+  for (Tensor& t : n.op->eval(EvalArgs{n, operands, body})) out.push_back({std::move(t), noisy});
+  return out;
+}
+
+std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
+                                                             std::span<const Noisy> in) {
+  const bool noisy = std::any_of(in.begin(), in.end(), [](const Noisy& x) { return x.noisy; });
+  Tensors operands;
+  for (const Noisy& x : in) operands.push_back(x.value);
+  auto body = [](const Graph& g, std::span<const Tensor> leaves) { return evaluate(g, leaves); };
+  const EvalArgs args{n, operands, body};
+  Tensors results = n.op->eval(args);
+  std::vector<bool> exact;
+  for (const Tensor& t : results) exact.push_back(adds_no_rounding(n, in, t));
+  if (std::find(exact.begin(), exact.end(), false) != exact.end() &&
+      n.op->kind != Kind::elementwise) {
+    for (Tensor& t : operands)
+      if (!is_short(t.dtype())) disturb(t, kOperandUlps);
+    results = n.op->eval(args);
+  }
+  std::vector<Noisy> out;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const bool disturbed =
+        !exact[i] && disturb(results[i], is_short(results[i].dtype()) ? 1 : kUlps);
+    out.push_back({std::move(results[i]), noisy || disturbed});
+  }
+  return out;
+}
+
+std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::node(const Node& n, std::span<const Noisy> in) {
+  if (n.op->decompose) {
+    Types types;
+    for (const Noisy& x : in) types.push_back(x.value.type());
+    return graph(decomposed(n, types), in).outputs;
+  }
+  check(n.op->eval, "{} states neither eval nor decompose", n.op->name);
+  const bool bodies = n.op->kind == Kind::control || n.op == &op::region;
+  return bodies ? body_node(n, in) : primitive(n, in);
+}
+
+NoisyEvaluator::Run NoisyEvaluator::graph(const Graph& g, std::span<const Noisy> leaves) {
+  std::vector<std::vector<Noisy>> values(g.nodes.size());
+  auto at = [&](Value v) {
+    return values[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  };
+  size_t next = 0;
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const Node& n = g.nodes[i];
+    if (n.op == &op::input || n.op == &op::param) {
+      values[i] = {leaves[next++]};
+      continue;
+    }
+    std::vector<Noisy> in;
+    for (Value v : n.in) in.push_back(at(v));
+    values[i] = node(n, in);
+  }
+  Run run;
+  for (Value v : g.outputs) run.outputs.push_back(at(v));
+  for (const Update& u : g.updates) run.updates.emplace(u.param, at(u.value));
+  return run;
+}
+
+// ---- comparison
+
+namespace {
+
+bool same_class(Complex a, Complex b) {
+  auto same = [](double x, double y) {
+    if (std::isnan(x) || std::isnan(y)) return std::isnan(x) && std::isnan(y);
+    if (std::isinf(x) || std::isinf(y)) return x == y;
+    return true;
+  };
+  return same(a.real(), b.real()) && same(a.imag(), b.imag());
+}
+
+bool is_finite(Complex v) { return std::isfinite(v.real()) && std::isfinite(v.imag()); }
+
+// What an element may be; nothing when the noisy runs do not agree about it.
+struct Allowance {
+  bool stable = true;
+  double tolerance = 0;
+};
+
+Allowance allowance(const Tensor& value, const Tensors& draws, int64_t i) {
+  const DType d = value.dtype();
+  if (draws.empty()) return {};
+  if (!is_differentiable(d)) {
+    for (const Tensor& t : draws)
+      if (t.get_int(i) != value.get_int(i)) return {false, 0};
+    return {};
+  }
+  const Complex v = value.get_complex(i);
+  Complex low = draws[0].get_complex(i), high = low;
+  for (const Tensor& t : draws) {
+    const Complex w = t.get_complex(i);
+    if (!same_class(v, w)) return {false, 0};
+    low = {std::min(low.real(), w.real()), std::min(low.imag(), w.imag())};
+    high = {std::max(high.real(), w.real()), std::max(high.imag(), w.imag())};
+  }
+  if (!is_finite(v)) return {};
+  return {true, kRangeFactor * std::abs(high - low) + kBaseUlps * ulp(d, std::abs(v))};
+}
+
+bool close(Complex v, Complex w, double tolerance) {
+  if (!same_class(v, w)) return false;
+  return v == w || !is_finite(v) || std::abs(v - w) <= tolerance;
+}
+
+}  // namespace
+
+std::string Bounded::mismatch(const Tensor& got, CompareStats* stats) const {
+  if (got.type() != value.type())
+    return fmt::format("{} where the reference has {}", got.type(), value.type());
+  for (int64_t i = 0; i < value.elements(); ++i) {
+    const Allowance a = allowance(value, draws, i);
+    if (stats) ++stats->elements, stats->exact += exact(), stats->unstable += !a.stable;
+    if (!a.stable) continue;
+    if (!is_differentiable(value.dtype())) {
+      if (got.get_int(i) != value.get_int(i))
+        return fmt::format("element {}: {} where the reference has {}", i, got.get_int(i),
+                           value.get_int(i));
+      continue;
+    }
+    const Complex v = value.get_complex(i), w = got.get_complex(i);
+    if (stats) stats->loose += a.tolerance > kRangeFactor * 0.01 * (1 + std::abs(v));
+    if (!close(v, w, a.tolerance))
+      return fmt::format("element {}: {}{:+}i where the reference has {}{:+}i, allowed are {}{}", i,
+                         w.real(), w.imag(), v.real(), v.imag(), a.tolerance,
+                         exact() ? " (exact)" : "");
+  }
+  return {};
+}
+
+BoundedRun evaluate_bounded(const Graph& unbound, const NamedTensors& leaves, uint64_t seed,
+                            int draws) {
+  Tensors tensors;
+  std::vector<NoisyEvaluator::Noisy> plain;
+  for (const Node& n : unbound.nodes)
+    if (n.op == &op::input || n.op == &op::param) {
+      tensors.push_back(leaves.at(n.get<LeafAttrs>().name));
+      plain.push_back({tensors.back(), false});
+    }
+  const DimBinding binding = match_symbols(unbound, tensors);
+  const Graph g = binding.empty() ? unbound : bind(unbound, binding);
+  const Evaluated reference = evaluate(g, tensors, [](int32_t, const Tensors&) {});
+  BoundedRun run;
+  for (const Tensor& t : reference.outputs) run.outputs.push_back({t, {}});
+  for (const auto& [name, t] : reference.updates) run.updates[name] = {t, {}};
+  for (int k = 0; k < draws; ++k) {
+    NoisyEvaluator::Run noisy =
+        NoisyEvaluator(seed * 1000003 + static_cast<uint64_t>(k)).graph(g, plain);
+    bool any = false;
+    auto keep = [&](Bounded& b, NoisyEvaluator::Noisy& n) {
+      if (n.noisy) b.draws.push_back(n.value), any = true;
+    };
+    for (size_t i = 0; i < run.outputs.size(); ++i) keep(run.outputs[i], noisy.outputs[i]);
+    for (auto& [name, b] : run.updates) keep(b, noisy.updates.at(name));
+    if (!any) break;
+  }
+  return run;
+}
+
+}  // namespace rlx::testing

@@ -1,0 +1,76 @@
+// How far a backend may be from the reference on a whole graph.
+//
+//   BoundedRun expected = evaluate_bounded(g, leaves, seed);
+//   std::string why = expected.outputs[0].mismatch(result);      // empty: within the bound
+//
+// A fused graph shows no intermediate values, so the rule per op (elementwise ops that round once:
+// bitwise; others 4 ULP; sums and products c * K * eps * sum |a_i b_i|) is carried through the
+// graph by stochastic arithmetic: the graph is evaluated several times by the reference with noise
+// where an implementation may round differently, and the range of the results is what rounding can
+// do, conditioning included. The noise is
+//   - none where a result only repeats elements of its operands (movement, maxima), where an
+//   elementwise op rounds at most once
+//     (counted through its scalar rule), and for integers and bools;
+//   - 4 ULP (f16, bf16: 1 ULP) of the result elsewhere, and 4 ULP of each operand element besides
+//   for sums and products;
+//   - composites are taken apart, bodies run with noise too.
+// A result without noise upstream is exact: it must match to the bit (a NaN is a NaN, 0 is -0).
+// Else the allowance is 4 times the range plus 2 ULP. An element on which the noisy runs do not
+// agree about NaN, infinity or an integer is unstable: not compared, but counted.
+#pragma once
+
+#include <random>
+
+#include "rlx/ops/evaluate.h"
+
+namespace rlx::testing {
+
+// Counts of elements over all comparisons.
+struct CompareStats {
+  int64_t elements = 0, exact = 0, unstable = 0,
+          loose = 0;  // loose: range above a hundredth of 1 + |value|
+};
+
+struct Bounded {
+  Tensor value;   // the reference
+  Tensors draws;  // with noise; empty when the value is exact
+  bool exact() const { return draws.empty(); }
+  // Empty when `got` is within the bound, else the first element that is not.
+  std::string mismatch(const Tensor& got, CompareStats* stats = nullptr) const;
+};
+
+struct BoundedRun {
+  std::vector<Bounded> outputs;
+  std::map<std::string, Bounded> updates;
+};
+
+BoundedRun evaluate_bounded(const Graph& g, const NamedTensors& leaves, uint64_t seed,
+                            int draws = 5);
+
+// The reference with noise, also node by node.
+class NoisyEvaluator {
+ public:
+  explicit NoisyEvaluator(uint64_t seed) : random_(seed) {}
+
+  struct Noisy {
+    Tensor value;
+    bool noisy = false;  // some value upstream was given noise
+  };
+  std::vector<Noisy> node(const Node& n, std::span<const Noisy> in);
+  struct Run {
+    std::vector<Noisy> outputs;
+    std::map<std::string, Noisy> updates;
+  };
+  Run graph(const Graph& g, std::span<const Noisy> leaves);
+
+ private:
+  bool disturb(Tensor& t, double ulps);
+  std::vector<Noisy> body_node(const Node& n, std::span<const Noisy> in);
+  std::vector<Noisy> primitive(const Node& n, std::span<const Noisy> in);
+  std::mt19937_64 random_;
+};
+
+// One unit in the last place of a number of this size, at least the smallest number there is.
+double ulp(DType d, double magnitude);
+
+}  // namespace rlx::testing

@@ -1,0 +1,315 @@
+#include "random_checks.h"
+
+#include <chrono>
+#include <cstring>
+#include <random>
+
+#include "rlx/ops/ops.h"
+#include "rlx/ops/rules.h"
+#include "rlx/passes/passes.h"
+#include "rlx/runtime/runtime.h"
+#include "rlx/transform/transform.h"
+
+namespace rlx::testing {
+
+namespace {
+
+std::string leaf_name(const Node& n) { return n.get<LeafAttrs>().name; }
+
+bool is_leaf(const Node& n) { return n.op == &op::input || n.op == &op::param; }
+
+// The leaves that g still has.
+NamedTensors leaves_of(const Graph& g, const NamedTensors& all) {
+  NamedTensors out;
+  for (const Node& n : g.nodes)
+    if (is_leaf(n)) out[leaf_name(n)] = all.at(leaf_name(n));
+  return out;
+}
+
+std::string compare(const BoundedRun& expected, const Evaluated& got, CompareStats* stats) {
+  if (got.outputs.size() != expected.outputs.size()) return "another number of outputs";
+  for (size_t i = 0; i < got.outputs.size(); ++i)
+    if (std::string why = expected.outputs[i].mismatch(got.outputs[i], stats); !why.empty())
+      return fmt::format("output {}: {}", i, why);
+  for (const auto& [name, bounded] : expected.updates) {
+    if (!got.updates.count(name)) return fmt::format("update of {} is gone", name);
+    if (std::string why = bounded.mismatch(got.updates.at(name), stats); !why.empty())
+      return fmt::format("update of {}: {}", name, why);
+  }
+  return {};
+}
+
+// ---- text
+
+std::string check_text(const RandomProgram& p, uint64_t, CompareStats*) {
+  TextStore store;
+  const std::string text = print(p.graph, &store);
+  const Graph back = parse(text, &store);
+  if (!(back == p.graph)) return "parse(print(g)) differs from g";
+  return print(back, &store) == text ? "" : "print(parse(print(g))) differs from print(g)";
+}
+
+// ---- the reference itself
+
+std::string check_definition(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
+  const BoundedRun run = evaluate_bounded(p.graph, p.leaves, seed, 4);
+  for (size_t i = 0; i < run.outputs.size(); ++i) {
+    if (run.outputs[i].exact()) continue;
+    Bounded rest = run.outputs[i];
+    const Tensor one = rest.draws.back();
+    if (std::string why = rest.mismatch(one, stats); !why.empty())
+      return fmt::format("output {}: the ops' definitions disagree with their values: {}", i, why);
+  }
+  return {};
+}
+
+// ---- passes
+
+// Passes that must not change a bit: they move, share or remove nodes.
+bool keeps_bits(const Pass& p) {
+  return &p == &pass::cse || &p == &pass::dead_code || &p == &pass::fuse_regions ||
+         &p == &pass::fold_constants;
+}
+
+std::string same_bits(const Evaluated& a, const Evaluated& b) {
+  for (size_t i = 0; i < a.outputs.size(); ++i)
+    if (!a.outputs[i].same_bits(b.outputs[i]))
+      return fmt::format("output {} differs in its bits", i);
+  for (const auto& [name, t] : a.updates)
+    if (!b.updates.at(name).same_bits(t))
+      return fmt::format("update of {} differs in its bits", name);
+  return {};
+}
+
+std::string check_passes(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
+  const Evaluated plain = evaluate(p.graph, p.leaves);
+  const BoundedRun expected = evaluate_bounded(p.graph, p.leaves, seed);
+  for (const Pass* pass : all_passes()) {
+    if (!pass->keeps_signature) continue;
+    const Graph after = run_passes(p.graph, {*pass});
+    const Evaluated got = evaluate(after, leaves_of(after, p.leaves));
+    const std::string why =
+        keeps_bits(*pass) ? same_bits(plain, got) : compare(expected, got, stats);
+    if (!why.empty()) return fmt::format("{}: {}", pass->name, why);
+  }
+  Pipeline pipeline = default_pipeline();
+  pipeline.emplace_back(pass::fuse_regions);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 2; ++round) {
+    const Graph after = run_passes(p.graph, pipeline);
+    if (std::string why = compare(expected, evaluate(after, leaves_of(after, p.leaves)), stats);
+        !why.empty())
+      return fmt::format("{}: {}", to_string(pipeline), why);
+    pipeline.pop_back();  // then in any order
+    std::shuffle(pipeline.begin(), pipeline.end(), random);
+    pipeline.resize(1 + random() % pipeline.size(), pass::cse);
+    pipeline.emplace_back(pass::fuse_regions);
+  }
+  return {};
+}
+
+// ---- the CPU
+
+CompileOptions cpu_options(uint64_t seed) {
+  return {.threads = static_cast<int>(1 + seed % 4),
+          .fuse = seed % 5 != 4,
+          .vector_bits = seed / 2 % 2 ? 256 : 0,
+          .poison = true};
+}
+
+Evaluated run_cpu(CompiledGraph& f, const NamedTensors& leaves) {
+  NamedTensors inputs, params;
+  for (const Node& n : f.signature().nodes)
+    if (is_leaf(n)) (n.op == &op::param ? params : inputs)[leaf_name(n)] = leaves.at(leaf_name(n));
+  f.set_params(params);
+  Evaluated out{f.run(inputs), {}};
+  for (const auto& [name, t] : params) out.updates[name] = f.param(name);
+  return out;
+}
+
+// The compiled graph against the plain reference, and a second run against the first.
+std::string compare_cpu(const Graph& g, const NamedTensors& leaves, uint64_t seed,
+                        CompareStats* stats, const CompileOptions& options) {
+  const BoundedRun expected = evaluate_bounded(g, leaves, seed);
+  CompiledGraph f = Session(Device::cpu).compile(g, options);
+  const Evaluated first = run_cpu(f, leaves);
+  if (std::string why = compare(expected, first, stats); !why.empty()) return why;
+  for (const auto& [name, t] : first.updates)
+    if (!expected.updates.count(name) && !t.same_bits(leaves.at(name)))
+      return fmt::format("parameter {} changed without an update", name);
+  const std::string why = same_bits(first, run_cpu(f, leaves));
+  return why.empty() ? "" : "second run: " + why;
+}
+
+std::string check_cpu(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
+  return compare_cpu(p.graph, p.leaves, seed, stats, cpu_options(seed));
+}
+
+// ---- gradients
+
+// The mean of one float output, and its gradients by all float leaves; nothing when no output
+// depends on one.
+std::optional<Graph> with_gradients(const Graph& g, uint64_t seed) {
+  Builder b(g.name);
+  std::vector<Values> map(g.nodes.size());
+  std::vector<std::string> wrt;
+  auto at = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    Values in;
+    for (Value v : g.nodes[i].in) in.push_back(at(v));
+    map[i] = b.clone(g.nodes[i], in);
+    if (is_leaf(g.nodes[i]) && is_float(g.nodes[i].type().dtype))
+      wrt.push_back(leaf_name(g.nodes[i]));
+  }
+  Values floats;
+  for (Value v : g.outputs)
+    if (is_float(b.type(at(v)).dtype) && b.shape(at(v)).elements() != Dim(0))
+      floats.push_back(at(v));
+  if (floats.empty() || wrt.empty()) return std::nullopt;
+  const Value y = floats[seed % floats.size()];
+  Ints axes(static_cast<size_t>(b.type(y).rank()));
+  for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int64_t>(i);
+  b.output(op::reduce_mean(b, op::mul(b, y, y), {axes}));
+  return value_and_grad(b.finish(), wrt, {.zero_missing = true});
+}
+
+std::string check_gradients(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
+  const std::optional<Graph> g = with_gradients(p.graph, seed);
+  return g ? compare_cpu(*g, p.leaves, seed, stats, cpu_options(seed)) : "";
+}
+
+// ---- vmap
+
+// Copies of a leaf with their elements turned by 0, 1, 2.. places, so that its kind stays.
+std::vector<Tensor> turned(const Tensor& t, int64_t copies) {
+  std::vector<Tensor> out;
+  const auto size = static_cast<size_t>(size_of(t.dtype()));
+  for (int64_t k = 0; k < copies; ++k) {
+    Tensor copy(t.dtype(), t.sizes());
+    for (int64_t i = 0; i < t.elements(); ++i)
+      std::memcpy(copy.mutable_raw() + static_cast<size_t>(i) * size,
+                  t.raw() + static_cast<size_t>((i + k) % t.elements()) * size, size);
+    out.push_back(std::move(copy));
+  }
+  return out;
+}
+
+Tensor stacked(const std::vector<Tensor>& parts) {
+  Ints sizes = parts[0].sizes();
+  sizes.insert(sizes.begin(), static_cast<int64_t>(parts.size()));
+  Tensor out(parts[0].dtype(), sizes);
+  for (size_t k = 0; k < parts.size(); ++k)
+    std::memcpy(out.mutable_raw() + k * parts[k].bytes(), parts[k].raw(), parts[k].bytes());
+  return out;
+}
+
+struct Batch {
+  std::vector<NamedTensors> samples;
+  NamedTensors leaves;
+  std::map<std::string, int64_t> batched;
+};
+
+Batch make_batch(const RandomProgram& p, uint64_t seed, int64_t size) {
+  Batch batch{std::vector<NamedTensors>(static_cast<size_t>(size), p.leaves), p.leaves, {}};
+  std::mt19937_64 random(seed);
+  for (const auto& [name, t] : p.leaves) {
+    if (random() % 3 == 0) continue;
+    const std::vector<Tensor> copies = turned(t, size);
+    for (size_t k = 0; k < copies.size(); ++k) batch.samples[k][name] = copies[k];
+    batch.leaves[name] = stacked(copies);
+    batch.batched[name] = 0;
+  }
+  return batch;
+}
+
+std::string check_vmap(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
+  constexpr int64_t kSize = 3;
+  Graph g = p.graph;
+  g.updates.clear();
+  const Batch batch = make_batch(p, seed, kSize);
+  if (batch.batched.empty() || g.outputs.empty()) return {};
+  const bool symbolic = seed % 2 == 0;
+  const Graph many = vmap(g, batch.batched, symbolic ? Dim::symbol("n") : Dim(kSize));
+  std::vector<BoundedRun> runs;
+  try {
+    for (const NamedTensors& sample : batch.samples)
+      runs.push_back(evaluate_bounded(g, sample, seed));
+  } catch (const Error& e) {
+    if (e.code() == "index-range") return {};  // an index computed from leaves that were turned
+    throw;
+  }
+  const Tensors got = evaluate(many, batch.leaves).outputs;
+  for (size_t i = 0; i < got.size(); ++i)
+    for (size_t k = 0; k < runs.size(); ++k) {
+      const Tensor& one = runs[k].outputs[i].value;
+      const Tensor part =
+          Tensor::from_bytes(one.dtype(), one.sizes(), got[i].raw() + k * one.bytes(), one.bytes());
+      if (std::string why = runs[k].outputs[i].mismatch(part, stats); !why.empty())
+        return fmt::format("vmap on the reference, sample {}, output {}: {}", k, i, why);
+    }
+  CompileOptions options = cpu_options(seed);
+  if (symbolic && !many.symbols().empty()) options.dims["n"] = kSize;
+  return compare_cpu(many, batch.leaves, seed, stats, options);
+}
+
+}  // namespace
+
+std::span<const RandomCheck> random_checks() {
+  static constexpr RandomCheck checks[] = {
+      {"text", "printing and parsing", 1, check_text},
+      {"definition", "values of composites against their definitions", 4, check_definition},
+      {"passes", "each pass alone, the pipeline, passes in any order", 1, check_passes},
+      {"cpu", "compiled against the plain reference", 1, check_cpu},
+      {"gradients", "value_and_grad, compiled against the reference", 2, check_gradients},
+      {"vmap", "vmap against a loop, then compiled", 4, check_vmap},
+  };
+  return checks;
+}
+
+std::string run_check(const RandomCheck& c, const RandomProgram& p, uint64_t seed,
+                      CompareStats* stats) {
+  try {
+    return c.run(p, seed, stats);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+std::string RandomReport::to_string() const {
+  std::string out;
+  for (const auto& [name, n] : runs)
+    out += fmt::format("check {}: {} programs, {:.1f} s\n", name, n, seconds.at(name));
+  out += fmt::format("elements compared: {}, of them exact {}, unstable {}, loose {}\nnodes by op:",
+                     stats.elements, stats.exact, stats.unstable, stats.loose);
+  for (const auto& [op, n] : ops) out += fmt::format(" {} {}", op, n);
+  return out + "\n";
+}
+
+void run_random_programs(uint64_t begin, uint64_t end, RandomReport& report,
+                         FunctionRef<void(uint64_t)> progress) {
+  using Clock = std::chrono::steady_clock;
+  auto timed = [&](const std::string& name, auto&& work) {
+    const auto start = Clock::now();
+    work();
+    ++report.runs[name];
+    report.seconds[name] += std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  for (uint64_t seed = begin; seed < end; ++seed) {
+    RandomProgram p;
+    timed("(generation)", [&] { p = random_program(seed); });
+    count_ops(p.graph, report.ops);
+    for (const RandomCheck& c : random_checks()) {
+      if (seed % static_cast<uint64_t>(c.every) != 0) continue;
+      std::string why;
+      timed(std::string(c.name), [&] { why = run_check(c, p, seed, &report.stats); });
+      if (why.empty()) continue;
+      const RandomProgram small =
+          shrink(p, [&](const RandomProgram& q) { return !run_check(c, q, seed).empty(); });
+      report.failures.push_back(fmt::format("program {} fails {}: {}\nshrunk: {}\n{}", seed, c.name,
+                                            why, run_check(c, small, seed), to_string(small)));
+    }
+    progress(seed + 1);
+  }
+}
+
+}  // namespace rlx::testing

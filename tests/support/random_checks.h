@@ -1,0 +1,38 @@
+// What must hold for every random program (random_graph.h). Each check returns an empty string, or
+// what went wrong.
+//
+//   for (const RandomCheck& c : random_checks()) if (seed % c.every == 0) report(run_check(c,
+//   seed));
+#pragma once
+
+#include "error_bound.h"
+#include "random_graph.h"
+
+namespace rlx::testing {
+
+struct RandomCheck {
+  std::string_view name;
+  std::string_view doc;
+  int every;  // of how many programs it takes one
+  std::string (*run)(const RandomProgram& p, uint64_t seed, CompareStats* stats);
+};
+std::span<const RandomCheck> random_checks();
+
+// Runs a check, errors included.
+std::string run_check(const RandomCheck& c, const RandomProgram& p, uint64_t seed,
+                      CompareStats* stats = nullptr);
+
+// Runs the checks of programs [begin, end); the failures, shrunk, as text. Calls `progress` after
+// each program.
+struct RandomReport {
+  OpCounts ops;
+  CompareStats stats;
+  std::map<std::string, int> runs;        // by check
+  std::map<std::string, double> seconds;  // by check
+  std::vector<std::string> failures;
+  std::string to_string() const;
+};
+void run_random_programs(uint64_t begin, uint64_t end, RandomReport& report,
+                         FunctionRef<void(uint64_t done)> progress);
+
+}  // namespace rlx::testing

@@ -1,0 +1,40 @@
+// Random typed graphs with values for their leaves: every op of the sample table, mixed dtypes,
+// generated and sampled bodies of control flow, broadcasting, chains of views, sizes 0 and 1 and
+// rank 0, several outputs (leaves and views among them) and parameter updates (swaps among them).
+//
+//   RandomProgram p = random_program(7);
+//   evaluate(p.graph, p.leaves);
+//
+// A step takes a row of tests/samples.txt, so an op with a row takes part by itself. Sizes of the
+// row are renamed by a map that belongs to the graph (2 becomes 17, say) where the op allows it.
+// Operands come from values that are there already, through views, casts, or from new leaves of the
+// row's kind. The generator knows every value: it keeps a node only if its results are finite and
+// tame and do not change their nature under rounding noise (error_bound.h), so comparisons and
+// casts never hang on a last bit. A few graphs in a hundred may hold NaN and infinity.
+#pragma once
+
+#include <map>
+
+#include "rlx/ops/evaluate.h"
+
+namespace rlx::testing {
+
+struct RandomProgram {
+  Graph graph;
+  NamedTensors leaves;
+};
+
+RandomProgram random_program(uint64_t seed);
+
+// How often each op occurs, bodies included.
+using OpCounts = std::map<std::string, int>;
+void count_ops(const Graph& g, OpCounts& counts);
+
+// The program as text with its leaves' values, to be put into a test.
+std::string to_string(const RandomProgram& p);
+
+// A program that `fails` made smaller while it still does: fewer outputs and updates, nodes
+// replaced by leaves with their values.
+RandomProgram shrink(RandomProgram p, FunctionRef<bool(const RandomProgram&)> fails);
+
+}  // namespace rlx::testing

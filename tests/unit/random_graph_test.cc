@@ -1,0 +1,34 @@
+// 500 random programs through all checks of support/random_checks.h.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "../samples.h"
+#include "../support/random_checks.h"
+
+namespace rlx::testing {
+namespace {
+
+uint64_t from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// RLX_RANDOM_FIRST and RLX_RANDOM_COUNT choose other programs; a program is its number.
+TEST(RandomGraphs, AgreeWithTheReference) {
+  const uint64_t first = from_environment("RLX_RANDOM_FIRST", 0),
+                 count = from_environment("RLX_RANDOM_COUNT", 500);
+  std::cout << "programs " << first << " to " << first + count - 1 << "\n";
+  RandomReport report;
+  run_random_programs(first, first + count, report, [](uint64_t) {});
+  std::cout << report.to_string();
+  for (const std::string& f : report.failures) ADD_FAILURE() << f;
+  if (count < 500) return;
+  EXPECT_LT(report.stats.unstable, report.stats.elements / 500);
+  EXPECT_LT(report.stats.loose, report.stats.elements / 50);
+  for (const Sample& s : samples()) EXPECT_GT(report.ops[s.op], 0) << s.op << " never occurred";
+}
+
+}  // namespace
+}  // namespace rlx::testing
