@@ -3,6 +3,6 @@
 
 namespace rlx::cpu {
 
-template float fma_loop<32>(int64_t rounds);
+template float fma_loop<32>(int64_t rounds, float seed);
 
 }  // namespace rlx::cpu

@@ -7,11 +7,11 @@
 namespace rlx::cpu {
 
 template <int W>
-float fma_loop(int64_t rounds) {
+float fma_loop(int64_t rounds, float seed) {
   using V = Vec<float, W>;
   V sum[kFmaChains];
 #pragma GCC unroll 16
-  for (int j = 0; j < kFmaChains; ++j) sum[j] = splat<float, W>(static_cast<float>(j));
+  for (int j = 0; j < kFmaChains; ++j) sum[j] = splat<float, W>(seed + static_cast<float>(j));
   const V factor = splat<float, W>(0.999f), term = splat<float, W>(0.001f);
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 16

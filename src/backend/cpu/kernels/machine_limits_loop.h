@@ -9,9 +9,9 @@ namespace rlx::cpu {
 // registers.
 inline constexpr int kFmaChains = 12;
 
-// Runs rounds * kFmaChains multiply-adds on vectors of W bytes; the result must be used, or the
-// loop would be dropped.
+// Runs rounds * kFmaChains multiply-adds on vectors of W bytes. The result must be used and the
+// seed unknown to the compiler, or it would leave work out.
 template <int W>
-float fma_loop(int64_t rounds);
+float fma_loop(int64_t rounds, float seed);
 
 }  // namespace rlx::cpu
