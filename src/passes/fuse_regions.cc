@@ -421,8 +421,8 @@ Decision fusible(const Node& n, const Graph& g) {
   return Decision::no("{} has a kernel of its own", n.op->name);
 }
 
-Graph fuse_regions(const Graph& g, FusionReport* report) { 
-  const Graph split = split_reductions(g);
+Graph fuse_regions(const Graph& g, FusionReport* report) {
+  const Graph split = split_reductions(drop_dead(g));  // a region without results is none
   return drop_dead(Grower(split, report).run());
 }
 
