@@ -1,5 +1,6 @@
 // The math functions of the LLVM emitter against libm in a wider format: bounds in ULP, special
 // values, and equal bits for every vector width.
+#ifdef RLX_CPU
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -264,3 +265,5 @@ TEST(VectorMath, UlpErrorSeesOneUlp) {
 
 }  // namespace
 }  // namespace rlx::cpu
+
+#endif  // RLX_CPU

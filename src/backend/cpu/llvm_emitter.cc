@@ -454,7 +454,7 @@ class KernelEmitter {
     for (int i = at + 1; i < a_.end_of[at]; ++i) {
       const Instr& in = k_.body[i];
       if (!a_.varying[i] && in.op != Op::Store) continue;
-      cost += info(in.op).expensive ? 10 : 1;
+      cost += info(in.op).expensive ? 13 : 1;
       DType t = in.op == Op::Store ? k_[in.buffer].dtype : in.dtype;
       if (in.op == Op::Loop || in.op == Op::Update) continue;
       wide |= t == DType::F64;
@@ -466,7 +466,7 @@ class KernelEmitter {
     Shape s;
     s.loop = at;
     s.lanes = options_.vector_bits / bits;
-    s.unroll = cost <= 12 ? 4 : cost <= 40 ? 2 : 1;
+    s.unroll = cost <= 12 ? 4 : cost <= 48 ? 2 : 1;
     const Extent& e = k_.body[at].extent;
     if (e.tile == 0 && e.total.is_constant()) {
       int64_t n = std::max<int64_t>(e.total.scale, 1);
