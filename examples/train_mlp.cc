@@ -25,9 +25,8 @@ int main() {
     auto x = t.input("x", {kPoints, 2}), y = t.input("y", {kPoints}, DType::I32);
     return cross_entropy(network(t, x), y);
   });
-  const Graph classify = trace("classify", [](Tracer& t) {
-    return network(t, t.input("x", {kPoints, 2})).argmax(-1);
-  });
+  const Graph classify = trace(
+      "classify", [](Tracer& t) { return network(t, t.input("x", {kPoints, 2})).argmax(-1); });
 
   Tensor x(DType::F32, {kPoints, 2}), y(DType::I32, {kPoints});
   for (int64_t i = 0; i < kPoints; ++i) {

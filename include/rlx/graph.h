@@ -14,9 +14,9 @@
 //   Graph same = parse(text);                   // parse(print(g)) == g, always
 //   Graph fixed = bind(g, {{"n", 16}});         // symbols replaced by sizes
 //
-// Graphs are plain data: copying, comparing and hashing them is fine, and nothing changes one behind its owner's back. Types
-// are inferred when a node is appended; a bad operand raises an error that names the op, the types and what is allowed, and
-// leaves the graph as it was.
+// Graphs are plain data: copying, comparing and hashing them is fine, and nothing changes one
+// behind its owner's back. Types are inferred when a node is appended; a bad operand raises an
+// error that names the op, the types and what is allowed, and leaves the graph as it was.
 #pragma once
 
 #include "rlx/base/error.h"

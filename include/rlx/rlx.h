@@ -19,7 +19,8 @@
 //   train.h      losses, optimisers, training steps
 //   runtime.h    devices, compiling, running
 //
-// Every call that cannot do what it was asked raises rlx::Error: a kind (whose fault), a stable code and a sentence.
+// Every call that cannot do what it was asked raises rlx::Error: a kind (whose fault), a stable
+// code and a sentence.
 #pragma once
 
 #include "rlx/graph.h"

@@ -34,9 +34,13 @@ inline int64_t add_or_fail(int64_t a, int64_t b, std::string_view what) {
 }
 
 // len bytes at off lie inside size bytes; the one form of this test.
-inline bool in_range(uint64_t off, uint64_t len, uint64_t size) { return len <= size && off <= size - len; }
+inline bool in_range(uint64_t off, uint64_t len, uint64_t size) {
+  return len <= size && off <= size - len;
+}
 
-inline int64_t align_up(int64_t n, int64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
+inline int64_t align_up(int64_t n, int64_t alignment) {
+  return (n + alignment - 1) / alignment * alignment;
+}
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -1,4 +1,5 @@
-// Decision: yes, or no with a reason. What a pass or a kernel answers when asked whether something applies.
+// Decision: yes, or no with a reason. What a pass or a kernel answers when asked whether something
+// applies.
 //
 //   Decision fits = can_fuse(producer, consumer);
 //   if (!fits) report.add(producer, consumer, fits.why());

@@ -4,12 +4,18 @@ namespace rlx {
 
 std::string_view name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::user: return "user";
-    case ErrorKind::data: return "data";
-    case ErrorKind::unsupported: return "unsupported";
-    case ErrorKind::resource: return "resource";
-    case ErrorKind::device: return "device";
-    case ErrorKind::internal: return "internal";
+    case ErrorKind::user:
+      return "user";
+    case ErrorKind::data:
+      return "data";
+    case ErrorKind::unsupported:
+      return "unsupported";
+    case ErrorKind::resource:
+      return "resource";
+    case ErrorKind::device:
+      return "device";
+    case ErrorKind::internal:
+      return "internal";
   }
   return "?";
 }

@@ -1,8 +1,10 @@
 // Errors: one exception class for everything that ends a request.
 //
-//   user_check(axis < rank, "axis-range", "reduce_sum: axis {} is out of range for {}", axis, type);
+//   user_check(axis < rank, "axis-range", "reduce_sum: axis {} is out of range for {}", axis,
+//   type);
 //
-// Kinds say whose fault it is; codes are stable words that tests and callers may switch on. Expected answers
+// Kinds say whose fault it is; codes are stable words that tests and callers may switch on.
+// Expected answers
 // ("cannot fuse", "kernel does not apply") are not exceptions: see decision.h.
 #pragma once
 
@@ -58,14 +60,18 @@ template <class... Args>
 
 // The caller's mistake.
 template <class... Args>
-void user_check(bool ok, std::string_view code, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) [[unlikely]] raise(ErrorKind::user, code, fmt::format(format, std::forward<Args>(args)...));
+void user_check(bool ok, std::string_view code, fmt::format_string<Args...> format,
+                Args&&... args) {
+  if (!ok) [[unlikely]]
+    raise(ErrorKind::user, code, fmt::format(format, std::forward<Args>(args)...));
 }
 
 // Malformed bytes or text.
 template <class... Args>
-void data_check(bool ok, std::string_view code, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) [[unlikely]] raise(ErrorKind::data, code, fmt::format(format, std::forward<Args>(args)...));
+void data_check(bool ok, std::string_view code, fmt::format_string<Args...> format,
+                Args&&... args) {
+  if (!ok) [[unlikely]]
+    raise(ErrorKind::data, code, fmt::format(format, std::forward<Args>(args)...));
 }
 
 // Our own invariant; never depends on user input.

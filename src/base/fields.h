@@ -1,16 +1,18 @@
-// Fields: an attribute struct lists its members once; text, hash, equality, docs and keywords follow from it.
+// Fields: an attribute struct lists its members once; text, hash, equality, docs and keywords
+// follow from it.
 //
 //   struct ReduceAttrs {
 //     Ints axes;
 //     bool keepdims = false;
 //     static constexpr auto fields() {
-//       return std::tuple{field("axes", &ReduceAttrs::axes), field("keepdims", &ReduceAttrs::keepdims)};
+//       return std::tuple{field("axes", &ReduceAttrs::axes), field("keepdims",
+//       &ReduceAttrs::keepdims)};
 //     }
 //   };
 //
 // A member type takes part when Codec<T> exists: bool, int64_t, double, std::string, enums with
-// `enum_names(T)`, vectors and optionals of these here; dims, dtypes, tensors and graph bodies in ir/.
-// Floats compare and hash by bits and print so that they read back exactly.
+// `enum_names(T)`, vectors and optionals of these here; dims, dtypes, tensors and graph bodies in
+// ir/. Floats compare and hash by bits and print so that they read back exactly.
 #pragma once
 
 #include <bit>
@@ -33,15 +35,16 @@ using Ints = std::vector<int64_t>;
 template <class Struct, class T>
 struct Field {
   std::string_view name;
-  T Struct::*member;
+  T Struct::* member;
 };
 
 template <class Struct, class T>
-constexpr Field<Struct, T> field(std::string_view name, T Struct::*member) {
+constexpr Field<Struct, T> field(std::string_view name, T Struct::* member) {
   return {name, member};
 }
 
-// What a codec may need from outside: where constants too large for text live, and the ops that bodies may use.
+// What a codec may need from outside: where constants too large for text live, and the ops that
+// bodies may use.
 struct TextStore;
 class OpTable;
 struct Printer {
@@ -63,9 +66,12 @@ struct Codec<bool> {
   static std::string type() { return "bool"; }
   static void print(Printer& p, bool v) { p.out += v ? "true" : "false"; }
   static void read(Reader& r, bool& v) {
-    if (r.lex.accept("true")) v = true;
-    else if (r.lex.accept("false")) v = false;
-    else r.lex.error("expected true or false");
+    if (r.lex.accept("true"))
+      v = true;
+    else if (r.lex.accept("false"))
+      v = false;
+    else
+      r.lex.error("expected true or false");
   }
   static uint64_t hash(bool v) { return v; }
   static bool equal(bool a, bool b) { return a == b; }
@@ -86,7 +92,9 @@ struct Codec<double> {
   static void print(Printer& p, double v) { p.out += number_text(v); }
   static void read(Reader& r, double& v) { v = r.lex.number(); }
   static uint64_t hash(double v) { return std::bit_cast<uint64_t>(v); }
-  static bool equal(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+  static bool equal(double a, double b) {
+    return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+  }
 };
 
 template <>
@@ -98,7 +106,8 @@ struct Codec<std::string> {
   static bool equal(const std::string& a, const std::string& b) { return a == b; }
 };
 
-// Enums: `constexpr std::span<const std::string_view> enum_names(E)` found by argument-dependent look-up.
+// Enums: `constexpr std::span<const std::string_view> enum_names(E)` found by argument-dependent
+// look-up.
 template <class E>
   requires std::is_enum_v<E>
 struct Codec<E> {
@@ -160,8 +169,10 @@ template <class T>
 struct Codec<std::optional<T>> {
   static std::string type() { return Codec<T>::type() + "?"; }
   static void print(Printer& p, const std::optional<T>& v) {
-    if (v) Codec<T>::print(p, *v);
-    else p.out += "none";
+    if (v)
+      Codec<T>::print(p, *v);
+    else
+      p.out += "none";
   }
   static void read(Reader& r, std::optional<T>& v) {
     v.reset();
@@ -207,11 +218,14 @@ FieldInfo field_info() {
   return {
       get().name,
       &Codec<T>::type,
-      [](Printer& p, const void* a) { Codec<T>::print(p, static_cast<const A*>(a)->*(get().member)); },
+      [](Printer& p, const void* a) {
+        Codec<T>::print(p, static_cast<const A*>(a)->*(get().member));
+      },
       [](Reader& r, void* a) { Codec<T>::read(r, static_cast<A*>(a)->*(get().member)); },
       [](const void* a) { return Codec<T>::hash(static_cast<const A*>(a)->*(get().member)); },
       [](const void* a, const void* b) {
-        return Codec<T>::equal(static_cast<const A*>(a)->*(get().member), static_cast<const A*>(b)->*(get().member));
+        return Codec<T>::equal(static_cast<const A*>(a)->*(get().member),
+                               static_cast<const A*>(b)->*(get().member));
       },
       &typeid(T),
       [](void* a) -> void* { return &(static_cast<A*>(a)->*(get().member)); },
@@ -232,7 +246,9 @@ template <class A>
 inline constexpr AttrType kAttrType{
     &detail::fields_of<A>,
     []() -> std::shared_ptr<void> { return std::make_shared<A>(); },
-    [](const void* a) -> std::shared_ptr<void> { return std::make_shared<A>(*static_cast<const A*>(a)); },
+    [](const void* a) -> std::shared_ptr<void> {
+      return std::make_shared<A>(*static_cast<const A*>(a));
+    },
 };
 
 // A value of some attribute struct: immutable, shared, compared by content.
@@ -243,7 +259,8 @@ class Attrs {
     requires requires { A::fields(); }
   Attrs(A attrs)  // NOLINT: implicit by design
       : type_(&kAttrType<A>), data_(std::make_shared<const A>(std::move(attrs))) {}
-  Attrs(const AttrType* type, std::shared_ptr<const void> data) : type_(type), data_(std::move(data)) {}
+  Attrs(const AttrType* type, std::shared_ptr<const void> data)
+      : type_(type), data_(std::move(data)) {}
 
   template <class A>
   const A& get() const {

@@ -1,4 +1,5 @@
-// Hashing: a 64-bit mixing hash for keys in memory, and FNV-style hashing of bytes for checksums of files.
+// Hashing: a 64-bit mixing hash for keys in memory, and FNV-style hashing of bytes for checksums of
+// files.
 #pragma once
 
 #include <bit>

@@ -9,7 +9,9 @@ namespace rlx {
 
 namespace {
 bool word_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
-bool word_part(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; }
+bool word_part(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+}
 }  // namespace
 
 void Lexer::skip_space() {
@@ -72,9 +74,12 @@ std::string Lexer::quoted() {
     }
     if (at_ >= text_.size()) error("unterminated string");
     const char escape = text_[at_++];
-    if (escape == 'n') out += '\n';
-    else if (escape == 't') out += '\t';
-    else if (escape == '"' || escape == '\\') out += escape;
+    if (escape == 'n')
+      out += '\n';
+    else if (escape == 't')
+      out += '\t';
+    else if (escape == '"' || escape == '\\')
+      out += escape;
     else if (escape == 'x' && at_ + 2 <= text_.size()) {
       unsigned byte = 0;
       auto [end, status] = std::from_chars(text_.data() + at_, text_.data() + at_ + 2, byte, 16);
@@ -134,11 +139,14 @@ std::string_view Lexer::until_space() {
 void Lexer::error(std::string message) {
   size_t line = 1, column = 1;
   for (size_t i = 0; i < at_ && i < text_.size(); ++i) {
-    if (text_[i] == '\n') ++line, column = 1;
-    else ++column;
+    if (text_[i] == '\n')
+      ++line, column = 1;
+    else
+      ++column;
   }
   std::string_view rest = text_.substr(std::min(at_, text_.size()), 20);
-  if (size_t newline = rest.find('\n'); newline != std::string_view::npos) rest = rest.substr(0, newline);
+  if (size_t newline = rest.find('\n'); newline != std::string_view::npos)
+    rest = rest.substr(0, newline);
   std::string found = rest.empty() ? std::string("the end") : quote(rest);
   throw Error(ErrorKind::data, "parse", fmt::format("{}, found {}", message, found))
       .at(fmt::format("{}:{}", line, column));
@@ -147,19 +155,24 @@ void Lexer::error(std::string message) {
 std::string quote(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
-    if (c == '"' || c == '\\') (out += '\\') += c;
-    else if (c == '\n') out += "\\n";
-    else if (c == '\t') out += "\\t";
+    if (c == '"' || c == '\\')
+      (out += '\\') += c;
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
     else if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f)
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else out += c;
+    else
+      out += c;
   }
   return out + '"';
 }
 
 std::string number_text(double value) {
   const auto bits = std::bit_cast<uint64_t>(value);
-  if (std::isnan(value)) return bits == 0x7ff8000000000000ull ? "nan" : fmt::format("nan:0x{:x}", bits);
+  if (std::isnan(value))
+    return bits == 0x7ff8000000000000ull ? "nan" : fmt::format("nan:0x{:x}", bits);
   return fmt::format("{}", value);
 }
 

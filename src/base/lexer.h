@@ -24,9 +24,9 @@ class Lexer {
   void expect(std::string_view mark);
   std::string_view word();  // [A-Za-z_][A-Za-z0-9_.]*
   bool at_word();
-  std::string quoted();     // "..." with \" \\ \n \t \xNN
-  int64_t integer();        // optional minus, decimal
-  double number();          // decimal, inf, -inf, nan, nan:0x<bits>
+  std::string quoted();            // "..." with \" \\ \n \t \xNN
+  int64_t integer();               // optional minus, decimal
+  double number();                 // decimal, inf, -inf, nan, nan:0x<bits>
   std::string_view until_space();  // letters and digits up to anything else
   size_t remaining() const { return text_.size() - at_; }
 

@@ -159,7 +159,8 @@ class Lowering {
   // Whether leaf v is read by values per row without kept axes (outer) or by anything else (not
   // outer).
   bool used_as(GraphValue v, bool outer) const {
-    if (!outer && std::find(body_.outputs.begin(), body_.outputs.end(), v) != body_.outputs.end()) return true;
+    if (!outer && std::find(body_.outputs.begin(), body_.outputs.end(), v) != body_.outputs.end())
+      return true;
     for (size_t i = 0; i < body_.nodes.size(); ++i) {
       const Node& n = body_.nodes[i];
       if (std::find(n.in.begin(), n.in.end(), v) == n.in.end()) continue;
@@ -262,8 +263,9 @@ class Lowering {
     result_.rows_per_block = block / length;
     for (size_t i = 0; i < in_.size(); ++i) {
       const View& v = in_[i];
-      const bool full = v.dims == domain_, per_row = v.elements() == result_.rows && attrs_.kind == RegionKind::row &&
-                                                     Shape::of(v.dims) == row_shape(v.dims.size() == domain_.size());
+      const bool full = v.dims == domain_,
+                 per_row = v.elements() == result_.rows && attrs_.kind == RegionKind::row &&
+                           Shape::of(v.dims) == row_shape(v.dims.size() == domain_.size());
       result_.row_aligned.push_back(v.is_dense() && (full || per_row));
     }
   }
@@ -467,7 +469,8 @@ class Lowering {
     std::vector<Value> inits;
     for (GraphValue v : body_.outputs) inits.push_back(identity(node(v)));
     const std::vector<Value> totals = column_nest(0, inits);
-    for (size_t k = 0; k < totals.size(); ++k) store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
+    for (size_t k = 0; k < totals.size(); ++k)
+      store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
   }
 
   // Loops over the reduced dims from `depth` inwards; gives the combined values.

@@ -13,7 +13,8 @@ Types infer_leaf(const InferArgs& a) {
   const auto& leaf = a.get<LeafAttrs>();
   user_check(!leaf.name.empty(), "leaf-name", "{}: a leaf needs a name", a.op.name);
   for (const Dim& d : leaf.shape)
-    user_check(!d.is_static() || d.value() >= 0, "negative-dim", "{} \"{}\": a dim cannot be {}", a.op.name, leaf.name, d);
+    user_check(!d.is_static() || d.value() >= 0, "negative-dim", "{} \"{}\": a dim cannot be {}",
+               a.op.name, leaf.name, d);
   return {{leaf.dtype, leaf.shape}};
 }
 }  // namespace
@@ -52,14 +53,16 @@ namespace {
 
 std::string describe(const Graph& g, Operands in) {
   std::string out;
-  for (Value v : in) out += (out.empty() ? "" : ", ") + (v.valid() ? g.type(v).to_string() : "none");
+  for (Value v : in)
+    out += (out.empty() ? "" : ", ") + (v.valid() ? g.type(v).to_string() : "none");
   return out;
 }
 
 void check_operands(const Graph& g, const OpDef& op, Operands in) {
   const int n = static_cast<int>(in.size());
   if (op.arity == kVariadic)
-    user_check(n >= op.min_arity, "arity", "{}: takes at least {} operands, got {}", op.name, op.min_arity, n);
+    user_check(n >= op.min_arity, "arity", "{}: takes at least {} operands, got {}", op.name,
+               op.min_arity, n);
   else
     user_check(n == op.arity || (op.min_arity && n >= op.min_arity && n <= op.arity), "arity",
                "{}: takes {} operands, got {}", op.name, op.arity, n);
@@ -68,8 +71,9 @@ void check_operands(const Graph& g, const OpDef& op, Operands in) {
                    v.index < static_cast<int32_t>(g.node(v).out.size()),
                "operand-value", "{}: operand {} is not a value of this graph", op.name, v);
   if (n > 0)
-    user_check(op.dtypes.has(g.type(in[0]).dtype), "dtype", "{}: does not take {}; allowed are {} (operands: {})",
-               op.name, g.type(in[0]).dtype, op.dtypes.to_string(), describe(g, in));
+    user_check(op.dtypes.has(g.type(in[0]).dtype), "dtype",
+               "{}: does not take {}; allowed are {} (operands: {})", op.name, g.type(in[0]).dtype,
+               op.dtypes.to_string(), describe(g, in));
 }
 
 }  // namespace
@@ -126,12 +130,14 @@ Values Builder::inline_graph(const Graph& body, Operands inputs) {
       continue;
     }
     Values in;
-    for (Value v : n.in) in.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+    for (Value v : n.in)
+      in.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
     map[i] = clone(n, in);
   }
   check(next == inputs.size(), "inline_graph: too many inputs for \"{}\"", body.name);
   Values out;
-  for (Value v : body.outputs) out.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+  for (Value v : body.outputs)
+    out.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
   return out;
 }
 
@@ -147,10 +153,12 @@ void Builder::update(std::string param, Value v) {
   const Value leaf = graph_.find_leaf(param);
   user_check(leaf.valid() && graph_.node(leaf).op == &op::param, "update-target",
              "update: there is no parameter \"{}\"", param);
-  user_check(type(v) == graph_.type(leaf), "update-type", "update: parameter \"{}\" is {}, the new value is {}", param,
-             graph_.type(leaf), type(v));
+  user_check(type(v) == graph_.type(leaf), "update-type",
+             "update: parameter \"{}\" is {}, the new value is {}", param, graph_.type(leaf),
+             type(v));
   for (const Update& u : graph_.updates)
-    user_check(u.param != param, "update-twice", "update: parameter \"{}\" is updated twice", param);
+    user_check(u.param != param, "update-twice", "update: parameter \"{}\" is updated twice",
+               param);
   graph_.updates.push_back({std::move(param), v});
 }
 

@@ -1,5 +1,6 @@
-// Builder: appends checked nodes to a graph. Every node's types are inferred; bad operands raise Error(user) that names the
-// op, the operand types and what is allowed, and leave the graph as it was.
+// Builder: appends checked nodes to a graph. Every node's types are inferred; bad operands raise
+// Error(user) that names the op, the operand types and what is allowed, and leave the graph as it
+// was.
 //
 //   Builder b("mlp");
 //   Value x = b.input("x", {DType::F32, {8, 4}}), w = b.param("w", {DType::F32, {4, 2}});
@@ -20,8 +21,12 @@ class Builder {
   Value input(std::string name, Type type);
   Value param(std::string name, Type type);
   Value constant(Tensor value);
-  Value constant(DType dtype, Complex value) { return constant(Tensor::scalar(dtype, value)); }  // rank 0
-  Value constant_like(Value x, Complex value) { return constant(type(x).dtype, value); }       // rank 0, x's dtype
+  Value constant(DType dtype, Complex value) {
+    return constant(Tensor::scalar(dtype, value));
+  }  // rank 0
+  Value constant_like(Value x, Complex value) {
+    return constant(type(x).dtype, value);
+  }  // rank 0, x's dtype
 
   // Appends a node; returns its results.
   Values emit(const OpDef& op, Attrs attrs, Operands in);
@@ -67,9 +72,11 @@ extern const Op<LeafAttrs> input, param;
 extern const Op<ConstantAttrs> constant;
 }  // namespace op
 
-// Substitutes sizes for symbols in all types and attributes, bodies included, and infers everything anew.
+// Substitutes sizes for symbols in all types and attributes, bodies included, and infers everything
+// anew.
 Graph bind(const Graph& g, const DimBinding& binding);
-// Removes what no output or update needs; `input` leaves stay in the signature, and `param` leaves too when asked.
+// Removes what no output or update needs; `input` leaves stay in the signature, and `param` leaves
+// too when asked.
 Graph drop_dead(const Graph& g, bool keep_params = false);
 
 }  // namespace rlx

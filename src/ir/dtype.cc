@@ -24,7 +24,8 @@ DType promote(DType a, DType b) {
     const DType f = is_float(a) ? a : b, i = is_float(a) ? b : a;
     return f == DType::F64 || i == DType::I64 ? DType::F64 : DType::F32;
   }
-  // Two different integers: the wider; mixed signs of equal or larger unsigned width need one step up.
+  // Two different integers: the wider; mixed signs of equal or larger unsigned width need one step
+  // up.
   const bool same_sign = info(a).is_signed == info(b).is_signed;
   if (same_sign) return size_of(a) >= size_of(b) ? a : b;
   const DType u = info(a).is_signed ? b : a, s = info(a).is_signed ? a : b;
@@ -39,7 +40,9 @@ std::string DTypeSet::to_string() const {
   return out;
 }
 
-float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+float bf16_to_float(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 float f16_to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
@@ -54,7 +57,8 @@ float f16_to_float(uint16_t bits) {
 
 namespace {
 
-// Rounds |value| to a float format with the given mantissa bits and exponent range, half to even, and packs it.
+// Rounds |value| to a float format with the given mantissa bits and exponent range, half to even,
+// and packs it.
 uint16_t pack(double value, int mantissa_bits, int exponent_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
@@ -69,7 +73,9 @@ uint16_t pack(double value, int mantissa_bits, int exponent_bits) {
   const double units = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
   const auto count = static_cast<uint32_t>(units);  // < 2^(mantissa_bits+2)
   const uint32_t packed =
-      count < 1u << mantissa_bits ? count : count + (static_cast<uint32_t>(exponent + bias - 1) << mantissa_bits);
+      count < 1u << mantissa_bits
+          ? count
+          : count + (static_cast<uint32_t>(exponent + bias - 1) << mantissa_bits);
   return packed >= infinity ? sign | infinity : static_cast<uint16_t>(sign | packed);
 }
 

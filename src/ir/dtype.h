@@ -2,7 +2,8 @@
 //
 //   size_of(DType::BF16) == 2;  to_string(DType::F32) == "f32";  parse_dtype("i64") == DType::I64
 //
-// A tensor lives in its own dtype: bf16 is two bytes, bool is one byte (0 or 1), c64 is two f32 (re, im).
+// A tensor lives in its own dtype: bf16 is two bytes, bool is one byte (0 or 1), c64 is two f32
+// (re, im).
 #pragma once
 
 #include <fmt/format.h>
@@ -80,7 +81,8 @@ class DTypeSet {
 };
 
 inline constexpr DTypeSet kFloats{DType::F32, DType::F16, DType::BF16, DType::F64};
-inline constexpr DTypeSet kInts{DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U32};
+inline constexpr DTypeSet kInts{DType::I8,  DType::I16, DType::I32,
+                                DType::I64, DType::U8,  DType::U32};
 inline constexpr DTypeSet kBools{DType::Bool};
 inline constexpr DTypeSet kComplex{DType::C64};
 inline constexpr DTypeSet kReals = kFloats | kInts;

@@ -21,7 +21,8 @@ std::vector<Value> Graph::params() const { return leaves(*this, &op::param); }
 Value Graph::find_leaf(std::string_view leaf) const {
   for (int32_t i = 0; i < size(); ++i) {
     const Node& n = nodes[static_cast<size_t>(i)];
-    if ((n.op == &op::input || n.op == &op::param) && n.get<LeafAttrs>().name == leaf) return {i, 0};
+    if ((n.op == &op::input || n.op == &op::param) && n.get<LeafAttrs>().name == leaf)
+      return {i, 0};
   }
   return kNone;
 }
@@ -40,7 +41,8 @@ std::vector<std::string> Graph::symbols() const {
     for (const FieldInfo& f : n.attrs.fields())
       if (*f.member_type == typeid(Body))
         for (const std::string& s :
-             static_cast<const Body*>(f.member(const_cast<void*>(n.attrs.data())))->graph->symbols())
+             static_cast<const Body*>(f.member(const_cast<void*>(n.attrs.data())))
+                 ->graph->symbols())
           if (std::find(names.begin(), names.end(), s) == names.end()) names.push_back(s);
   }
   return names;
@@ -51,15 +53,19 @@ uint64_t Graph::hash() const {
   for (const Node& n : nodes) {
     h = mix(h, hash_text(n.op->name));
     h = mix(h, n.attrs.hash());
-    for (Value v : n.in) h = mix(h, static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index));
+    for (Value v : n.in)
+      h = mix(h, static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index));
   }
-  for (Value v : outputs) h = mix(h, static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index));
-  for (const Update& u : updates) h = mix(mix(h, hash_text(u.param)), static_cast<uint64_t>(u.value.node));
+  for (Value v : outputs)
+    h = mix(h, static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index));
+  for (const Update& u : updates)
+    h = mix(mix(h, hash_text(u.param)), static_cast<uint64_t>(u.value.node));
   return h;
 }
 
 bool operator==(const Node& a, const Node& b) {
-  return a.op == b.op && a.in == b.in && a.out == b.out && a.origin == b.origin && a.attrs == b.attrs;
+  return a.op == b.op && a.in == b.in && a.out == b.out && a.origin == b.origin &&
+         a.attrs == b.attrs;
 }
 
 bool operator==(const Graph& a, const Graph& b) {
@@ -69,14 +75,18 @@ bool operator==(const Graph& a, const Graph& b) {
 Body::Body() : graph(std::make_shared<const Graph>()) {}
 Body::Body(Graph g) : graph(std::make_shared<const Graph>(std::move(g))) {}
 
-Uses::Uses(const Graph& g) : counts_(g.nodes.size()), users_(g.nodes.size()), output_(g.nodes.size(), false) {
+Uses::Uses(const Graph& g)
+    : counts_(g.nodes.size()), users_(g.nodes.size()), output_(g.nodes.size(), false) {
   for (size_t i = 0; i < g.nodes.size(); ++i) counts_[i].assign(g.nodes[i].out.size(), 0);
-  auto count = [&](Value v) { ++counts_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+  auto count = [&](Value v) {
+    ++counts_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  };
   for (size_t i = 0; i < g.nodes.size(); ++i)
     for (Value v : g.nodes[i].in) {
       count(v);
       auto& list = users_[static_cast<size_t>(v.node)];
-      if (list.empty() || list.back() != static_cast<int32_t>(i)) list.push_back(static_cast<int32_t>(i));
+      if (list.empty() || list.back() != static_cast<int32_t>(i))
+        list.push_back(static_cast<int32_t>(i));
     }
   auto keep = [&](Value v) {
     count(v);

@@ -6,9 +6,10 @@
 //   Graph g = b.finish();
 //   print(g);                                    // text.h
 //
-// Nodes stand in topological order: the operands of a node come before it. A node has one or more results; a Value names
-// one of them. Graphs are pure; what a run shall write back is listed in `updates` (parameter <- value). Bodies of control
-// flow and regions are graphs inside attributes; their inputs are bound in order.
+// Nodes stand in topological order: the operands of a node come before it. A node has one or more
+// results; a Value names one of them. Graphs are pure; what a run shall write back is listed in
+// `updates` (parameter <- value). Bodies of control flow and regions are graphs inside attributes;
+// their inputs are bound in order.
 #pragma once
 
 #include <memory>
@@ -34,7 +35,8 @@ struct Value {
 
 inline constexpr Value kNone{};  // no value; as a tangent or cotangent: a symbolic zero
 
-// Where a node comes from: the user's label (a block, a layer) and the pass or transform that made it.
+// Where a node comes from: the user's label (a block, a layer) and the pass or transform that made
+// it.
 struct Origin {
   std::string label;
   std::string pass;
@@ -72,8 +74,8 @@ class Graph {
   const Type& type(Value v) const { return node(v).out[static_cast<size_t>(v.index)]; }
   int32_t size() const { return static_cast<int32_t>(nodes.size()); }
 
-  std::vector<Value> inputs() const;  // the `input` leaves in order
-  std::vector<Value> params() const;  // the `param` leaves in order
+  std::vector<Value> inputs() const;             // the `input` leaves in order
+  std::vector<Value> params() const;             // the `param` leaves in order
   Value find_leaf(std::string_view name) const;  // input or param of that name, or kNone
   std::vector<Type> output_types() const;
   std::vector<std::string> symbols() const;  // of all shapes, bodies included
@@ -81,7 +83,8 @@ class Graph {
   uint64_t hash() const;
 };
 
-// Deep structural equality: names, ops, attributes (bodies too), operands, types, origins, outputs, updates.
+// Deep structural equality: names, ops, attributes (bodies too), operands, types, origins, outputs,
+// updates.
 bool operator==(const Graph& a, const Graph& b);
 bool operator==(const Node& a, const Node& b);
 
@@ -100,16 +103,22 @@ struct Codec<Body> {
   static void print(Printer& p, const Body& v);
   static void read(Reader& r, Body& v);
   static uint64_t hash(const Body& v) { return v.graph->hash(); }
-  static bool equal(const Body& a, const Body& b) { return a.graph == b.graph || *a.graph == *b.graph; }
+  static bool equal(const Body& a, const Body& b) {
+    return a.graph == b.graph || *a.graph == *b.graph;
+  }
 };
 
 // Who reads each result, and how often; outputs and updates count as uses.
 class Uses {
  public:
   explicit Uses(const Graph& g);
-  int count(Value v) const { return counts_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
-  int count(int32_t node) const;                              // over all results
-  std::span<const int32_t> users(int32_t node) const { return users_[static_cast<size_t>(node)]; }  // ascending, each once
+  int count(Value v) const {
+    return counts_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  }
+  int count(int32_t node) const;  // over all results
+  std::span<const int32_t> users(int32_t node) const {
+    return users_[static_cast<size_t>(node)];
+  }  // ascending, each once
   bool is_output(int32_t node) const { return output_[static_cast<size_t>(node)]; }
 
  private:

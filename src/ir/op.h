@@ -12,9 +12,10 @@
 //   Value y = op::reduce_sum(b, x, {.axes = {0}});      // on a Builder
 //   Tracer's tensors: op::reduce_sum(x, {.axes = {0}})
 //
-// Primitives state infer, eval and derivative rules. Composites state infer and decompose; everything else follows from
-// the decomposition until a rule is stated. Elementwise ops state `eval` through pointwise helpers, `scalar` for the
-// code generators and `derivative` for both modes.
+// Primitives state infer, eval and derivative rules. Composites state infer and decompose;
+// everything else follows from the decomposition until a rule is stated. Elementwise ops state
+// `eval` through pointwise helpers, `scalar` for the code generators and `derivative` for both
+// modes.
 #pragma once
 
 #include <concepts>
@@ -23,8 +24,8 @@
 #include <string_view>
 #include <vector>
 
-#include "rlx/ir/graph.h"
 #include "rlx/base/function_ref.h"
+#include "rlx/ir/graph.h"
 #include "rlx/ir/scalar.h"
 
 namespace rlx {
@@ -63,11 +64,12 @@ struct EvalArgs {
   }
 };
 
-// The transforms of body graphs, for the rules of control flow; supplied by whoever runs the rule (ops/control_hooks.h).
+// The transforms of body graphs, for the rules of control flow; supplied by whoever runs the rule
+// (ops/control_hooks.h).
 struct BodyTransforms;
 
-// What derivative rules see: the original node (attributes, types), and values in the graph being built. A kNone tangent or
-// cotangent is a zero; a rule may return kNone for zero.
+// What derivative rules see: the original node (attributes, types), and values in the graph being
+// built. A kNone tangent or cotangent is a zero; a rule may return kNone for zero.
 struct JvpArgs {
   const Node& node;
   Operands in;        // primal operands
@@ -100,8 +102,8 @@ using JvpRule = Values (*)(Builder&, const JvpArgs&);
 using VjpRule = Values (*)(Builder&, const VjpArgs&);
 using VmapRule = Values (*)(Builder&, const VmapArgs&);
 using ScalarRule = Scalar (*)(const Node&, std::span<const Scalar> in);
-// Elementwise ops: t times the partial derivative by operand i, as a value of the result's shape. It is applied to
-// tangents and to cotangents alike (complex ones conjugated).
+// Elementwise ops: t times the partial derivative by operand i, as a value of the result's shape.
+// It is applied to tangents and to cotangents alike (complex ones conjugated).
 using DerivativeRule = Value (*)(Builder&, const JvpArgs&, int i, Value t);
 
 enum class Kind : uint8_t {
@@ -115,8 +117,9 @@ enum class Kind : uint8_t {
   composite,    // defined by its decomposition
 };
 inline std::span<const std::string_view> enum_names(Kind) {
-  static constexpr std::string_view names[] = {"leaf",        "elementwise", "movement", "reduction",
-                                               "contraction", "random",      "control",  "composite"};
+  static constexpr std::string_view names[] = {"leaf",      "elementwise", "movement",
+                                               "reduction", "contraction", "random",
+                                               "control",   "composite"};
   return names;
 }
 
@@ -127,8 +130,8 @@ struct OpDef {
   std::string_view doc;
   std::string_view reference = {};  // the specification's name for it
   Kind kind = Kind::composite;
-  int arity = 1;       // kVariadic: min_arity or more
-  int min_arity = 0;   // for variadic ops and optional operands
+  int arity = 1;                 // kVariadic: min_arity or more
+  int min_arity = 0;             // for variadic ops and optional operands
   DTypeSet dtypes = kAllDTypes;  // of operand 0
   bool linear = false;           // in all operands together
   bool commutative = false;
@@ -138,8 +141,8 @@ struct OpDef {
   DecomposeRule decompose = nullptr;
   JvpRule jvp = nullptr;
   VjpRule vjp = nullptr;  // may return {} to decline: the decomposition is used
-  // Emits the op again with extra results that vjp wants to read (a trajectory, say); reverse mode uses this node in place
-  // of the plain one and passes all its results as VjpArgs::out.
+  // Emits the op again with extra results that vjp wants to read (a trajectory, say); reverse mode
+  // uses this node in place of the plain one and passes all its results as VjpArgs::out.
   DecomposeRule with_residuals = nullptr;
   DerivativeRule derivative = nullptr;
   VmapRule vmap = nullptr;
@@ -148,8 +151,9 @@ struct OpDef {
   const AttrType* attr_type = &kAttrType<NoAttrs>;  // set by Op<A>
 };
 
-// What a traced tensor type offers to be usable with Op's call operators: the builder that appends, itself as a value of
-// a builder (raises when it belongs to another), and a tensor around the result.
+// What a traced tensor type offers to be usable with Op's call operators: the builder that appends,
+// itself as a value of a builder (raises when it belongs to another), and a tensor around the
+// result.
 template <class T>
 concept TracedLike = requires(const T& t, Builder& b, Value v) {
   { t.builder() } -> std::same_as<Builder&>;
@@ -172,7 +176,9 @@ struct Op {
   Value operator()(Builder& b, std::initializer_list<Value> in, A attrs = {}) const {
     return emit(b, def, std::move(attrs), in);
   }
-  Value operator()(Builder& b, Value x, A attrs = {}) const { return emit(b, def, std::move(attrs), {x}); }
+  Value operator()(Builder& b, Value x, A attrs = {}) const {
+    return emit(b, def, std::move(attrs), {x});
+  }
   // Templates, so that attributes in braces are never taken for a value.
   template <std::convertible_to<Value> T>
   Value operator()(Builder& b, Value x, T y, A attrs = {}) const {

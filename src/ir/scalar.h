@@ -2,9 +2,10 @@
 //
 //   .scalar = [](const Node&, std::span<const Scalar> x) { return x[0] / (1 + abs(x[0])); }
 //
-// A Scalar is a handle into a ScalarEmitter, which each code generator implements over its own instructions. The set of
-// operations is small on purpose: a new backend spells these and nothing else. Values are real: f16 and bf16 compute in
-// f32 and are rounded where a node ends; c64 is expanded by the generators' callers.
+// A Scalar is a handle into a ScalarEmitter, which each code generator implements over its own
+// instructions. The set of operations is small on purpose: a new backend spells these and nothing
+// else. Values are real: f16 and bf16 compute in f32 and are rounded where a node ends; c64 is
+// expanded by the generators' callers.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,46 @@
 namespace rlx {
 
 enum class ScalarOp : uint8_t {
-  constant, add, sub, mul, div, rem, neg, abs, min, max,
-  sqrt, exp, log, tanh, erf, sin, cos, pow, floor, ceil, trunc, rint,
-  eq, ne, lt, le, gt, ge, select, logical_and, logical_or, logical_xor, logical_not, cast,
-  shl, shr, umulhi, bit_and, bit_or, bit_xor,
+  constant,
+  add,
+  sub,
+  mul,
+  div,
+  rem,
+  neg,
+  abs,
+  min,
+  max,
+  sqrt,
+  exp,
+  log,
+  tanh,
+  erf,
+  sin,
+  cos,
+  pow,
+  floor,
+  ceil,
+  trunc,
+  rint,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  select,
+  logical_and,
+  logical_or,
+  logical_xor,
+  logical_not,
+  cast,
+  shl,
+  shr,
+  umulhi,
+  bit_and,
+  bit_or,
+  bit_xor,
 };
 
 class ScalarEmitter;
@@ -43,7 +80,9 @@ inline Scalar scalar_apply(ScalarOp op, DType result, std::initializer_list<Scal
   return {e, e->apply(op, result, {x.begin(), x.size()}), result};
 }
 // A constant of the same dtype as x.
-inline Scalar scalar_like(Scalar x, double v) { return {x.emitter, x.emitter->constant(x.dtype, v), x.dtype}; }
+inline Scalar scalar_like(Scalar x, double v) {
+  return {x.emitter, x.emitter->constant(x.dtype, v), x.dtype};
+}
 
 #define RLX_SCALAR_UNARY(name) \
   inline Scalar name(Scalar x) { return scalar_apply(ScalarOp::name, x.dtype, {x}); }
@@ -61,9 +100,9 @@ RLX_SCALAR_UNARY(trunc)
 RLX_SCALAR_UNARY(rint)
 #undef RLX_SCALAR_UNARY
 
-#define RLX_SCALAR_BINARY(fn, op, result)                                                                  \
-  inline Scalar fn(Scalar a, Scalar b) { return scalar_apply(ScalarOp::op, result, {a, b}); }              \
-  inline Scalar fn(Scalar a, double b) { return fn(a, scalar_like(a, b)); }                                \
+#define RLX_SCALAR_BINARY(fn, op, result)                                                     \
+  inline Scalar fn(Scalar a, Scalar b) { return scalar_apply(ScalarOp::op, result, {a, b}); } \
+  inline Scalar fn(Scalar a, double b) { return fn(a, scalar_like(a, b)); }                   \
   inline Scalar fn(double a, Scalar b) { return fn(scalar_like(b, a), b); }
 RLX_SCALAR_BINARY(operator+, add, a.dtype)
 RLX_SCALAR_BINARY(operator-, sub, a.dtype)
@@ -82,11 +121,19 @@ RLX_SCALAR_BINARY(operator>=, ge, DType::Bool)
 #undef RLX_SCALAR_BINARY
 
 inline Scalar operator-(Scalar x) { return scalar_apply(ScalarOp::neg, x.dtype, {x}); }
-inline Scalar operator&&(Scalar a, Scalar b) { return scalar_apply(ScalarOp::logical_and, DType::Bool, {a, b}); }
-inline Scalar operator||(Scalar a, Scalar b) { return scalar_apply(ScalarOp::logical_or, DType::Bool, {a, b}); }
+inline Scalar operator&&(Scalar a, Scalar b) {
+  return scalar_apply(ScalarOp::logical_and, DType::Bool, {a, b});
+}
+inline Scalar operator||(Scalar a, Scalar b) {
+  return scalar_apply(ScalarOp::logical_or, DType::Bool, {a, b});
+}
 inline Scalar operator!(Scalar a) { return scalar_apply(ScalarOp::logical_not, DType::Bool, {a}); }
-inline Scalar logical_xor(Scalar a, Scalar b) { return scalar_apply(ScalarOp::logical_xor, DType::Bool, {a, b}); }
-inline Scalar select(Scalar c, Scalar a, Scalar b) { return scalar_apply(ScalarOp::select, a.dtype, {c, a, b}); }
+inline Scalar logical_xor(Scalar a, Scalar b) {
+  return scalar_apply(ScalarOp::logical_xor, DType::Bool, {a, b});
+}
+inline Scalar select(Scalar c, Scalar a, Scalar b) {
+  return scalar_apply(ScalarOp::select, a.dtype, {c, a, b});
+}
 inline Scalar select(Scalar c, Scalar a, double b) { return select(c, a, scalar_like(a, b)); }
 inline Scalar select(Scalar c, double a, Scalar b) { return select(c, scalar_like(b, a), b); }
 inline Scalar cast(Scalar x, DType to) { return scalar_apply(ScalarOp::cast, to, {x}); }

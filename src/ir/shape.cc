@@ -17,7 +17,8 @@ Dim Dim::symbol(std::string name) {
 }
 
 int64_t Dim::value() const {
-  user_check(!terms_, "unbound-dim", "dim {} is symbolic: bind its symbols to sizes first", to_string());
+  user_check(!terms_, "unbound-dim", "dim {} is symbolic: bind its symbols to sizes first",
+             to_string());
   return constant_;
 }
 
@@ -75,13 +76,16 @@ std::optional<Dim> Dim::divide(const Dim& other) const {
     return make(constant_ / n, std::move(terms));
   }
   // By a single monomial: remove its symbols from every term.
-  if (other.constant_ != 0 || other.terms_->size() != 1 || constant_ != 0 || !terms_) return std::nullopt;
+  if (other.constant_ != 0 || other.terms_->size() != 1 || constant_ != 0 || !terms_)
+    return std::nullopt;
   const auto& [divisor, scale] = *other.terms_->begin();
   Dim result(0);
   for (const auto& [m, c] : *terms_) {
     Monomial rest;
-    if (c % scale || !std::includes(m.begin(), m.end(), divisor.begin(), divisor.end())) return std::nullopt;
-    std::set_difference(m.begin(), m.end(), divisor.begin(), divisor.end(), std::back_inserter(rest));
+    if (c % scale || !std::includes(m.begin(), m.end(), divisor.begin(), divisor.end()))
+      return std::nullopt;
+    std::set_difference(m.begin(), m.end(), divisor.begin(), divisor.end(),
+                        std::back_inserter(rest));
     result = result + (rest.empty() ? Dim(c / scale) : make(0, {{rest, c / scale}}));
   }
   return result;
@@ -113,8 +117,10 @@ std::string Dim::to_string() const {
   std::string out;
   for (const auto& [monomial, coefficient] : *terms_) {
     if (!out.empty() && coefficient >= 0) out += '+';
-    if (coefficient == -1) out += '-';
-    else if (coefficient != 1) out += std::to_string(coefficient) + "*";
+    if (coefficient == -1)
+      out += '-';
+    else if (coefficient != 1)
+      out += std::to_string(coefficient) + "*";
     for (size_t i = 0; i < monomial.size(); ++i) out += (i ? "*?" : "?") + monomial[i];
   }
   if (constant_ > 0) out += '+';
@@ -127,12 +133,16 @@ Dim Dim::read(Lexer& lex) {
   bool first = true;
   for (;;) {
     Dim sign(1);
-    if (lex.accept("-")) sign = Dim(-1);
-    else if (!first && !lex.accept("+")) return sum;
+    if (lex.accept("-"))
+      sign = Dim(-1);
+    else if (!first && !lex.accept("+"))
+      return sum;
     Dim term = sign;
     do {
-      if (lex.accept("?")) term = term * symbol(std::string(lex.word()));
-      else term = term * Dim(lex.integer());
+      if (lex.accept("?"))
+        term = term * symbol(std::string(lex.word()));
+      else
+        term = term * Dim(lex.integer());
     } while (lex.accept("*"));
     sum = sum + term;
     first = false;
@@ -185,17 +195,21 @@ std::optional<Shape> broadcast_shapes(const Shape& a, const Shape& b) {
     const Dim da = i < a.size() ? a[a.size() - 1 - i] : Dim(1);
     const Dim db = i < b.size() ? b[b.size() - 1 - i] : Dim(1);
     Dim& d = out[rank - 1 - i];
-    if (da == db || db == Dim(1)) d = da;
-    else if (da == Dim(1)) d = db;
-    else if (da.is_static() && db.is_static()) return std::nullopt;
-    else d = db.is_static() ? db : da;
+    if (da == db || db == Dim(1))
+      d = da;
+    else if (da == Dim(1))
+      d = db;
+    else if (da.is_static() && db.is_static())
+      return std::nullopt;
+    else
+      d = db.is_static() ? db : da;
   }
   return out;
 }
 
 int64_t normalise_axis(int64_t axis, int64_t rank, std::string_view op) {
-  user_check(axis >= -rank && axis < rank, "axis-range", "{}: axis {} is out of range, allowed is [{}, {})", op,
-             axis, -rank, rank);
+  user_check(axis >= -rank && axis < rank, "axis-range",
+             "{}: axis {} is out of range, allowed is [{}, {})", op, axis, -rank, rank);
   return axis < 0 ? axis + rank : axis;
 }
 

@@ -3,7 +3,8 @@
 //   Dim b = Dim::symbol("b");
 //   Type t{DType::F32, {b, 2 * b + 1, 384}};      // prints [?b, 2*?b+1, 384] f32
 //
-// A Dim is a normalised polynomial over symbols with integer coefficients; equal polynomials are equal dims.
+// A Dim is a normalised polynomial over symbols with integer coefficients; equal polynomials are
+// equal dims.
 #pragma once
 
 #include <map>
@@ -28,7 +29,9 @@ class Dim {
 
   bool is_static() const { return !terms_; }
   int64_t value() const;  // raises "unbound-dim" when symbolic
-  std::optional<int64_t> static_value() const { return terms_ ? std::nullopt : std::optional(constant_); }
+  std::optional<int64_t> static_value() const {
+    return terms_ ? std::nullopt : std::optional(constant_);
+  }
 
   Dim bind(const DimBinding& binding) const;  // unknown symbols stay
   void collect_symbols(std::vector<std::string>& names) const;
@@ -45,8 +48,8 @@ class Dim {
   uint64_t hash() const;
 
  private:
-  using Monomial = std::vector<std::string>;        // sorted, with repeats; never empty
-  using Terms = std::map<Monomial, int64_t>;        // no zero coefficients
+  using Monomial = std::vector<std::string>;  // sorted, with repeats; never empty
+  using Terms = std::map<Monomial, int64_t>;  // no zero coefficients
   static Dim make(int64_t constant, Terms terms);
   int64_t constant_ = 0;
   std::shared_ptr<const Terms> terms_;
@@ -76,8 +79,8 @@ struct Type {
   std::string to_string() const;
 };
 
-// NumPy broadcasting, right-aligned. A symbol against a static size n != 1 gives n, two different symbols give
-// the left one: the sizes are checked when the symbols are bound.
+// NumPy broadcasting, right-aligned. A symbol against a static size n != 1 gives n, two different
+// symbols give the left one: the sizes are checked when the symbols are bound.
 std::optional<Shape> broadcast_shapes(const Shape& a, const Shape& b);
 
 // axis in [-rank, rank) to [0, rank); raises "axis-range" naming the op.

@@ -12,9 +12,12 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kTextBytes = 1024;  // constants up to this size are printed in full
 
 std::shared_ptr<std::byte[]> allocate(size_t bytes) {
-  void* p = ::operator new[](std::max<size_t>(bytes, 1), std::align_val_t(kAlignment), std::nothrow);
-  if (!p) fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes for a tensor", bytes);
-  return {static_cast<std::byte*>(p), [](std::byte* q) { ::operator delete[](q, std::align_val_t(kAlignment)); }};
+  void* p =
+      ::operator new[](std::max<size_t>(bytes, 1), std::align_val_t(kAlignment), std::nothrow);
+  if (!p)
+    fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes for a tensor", bytes);
+  return {static_cast<std::byte*>(p),
+          [](std::byte* q) { ::operator delete[](q, std::align_val_t(kAlignment)); }};
 }
 
 template <class T>
@@ -34,11 +37,21 @@ int64_t saturate(double v, DType to) {
   if (std::isnan(v)) return 0;
   double low = 0, high = 0;
   switch (to) {
-    case DType::I8: low = -128, high = 127; break;
-    case DType::I16: low = -32768, high = 32767; break;
-    case DType::I32: low = -2147483648.0, high = 2147483647.0; break;
-    case DType::U8: low = 0, high = 255; break;
-    case DType::U32: low = 0, high = 4294967295.0; break;
+    case DType::I8:
+      low = -128, high = 127;
+      break;
+    case DType::I16:
+      low = -32768, high = 32767;
+      break;
+    case DType::I32:
+      low = -2147483648.0, high = 2147483647.0;
+      break;
+    case DType::U8:
+      low = 0, high = 255;
+      break;
+    case DType::U32:
+      low = 0, high = 4294967295.0;
+      break;
     default:
       if (v >= 9223372036854775808.0) return std::numeric_limits<int64_t>::max();
       if (v < -9223372036854775808.0) return std::numeric_limits<int64_t>::min();
@@ -54,15 +67,16 @@ Tensor::Tensor(DType dtype, Ints sizes) : dtype_(dtype), sizes_(std::move(sizes)
     user_check(s >= 0, "negative-dim", "a tensor cannot have the size {}", s);
     elements_ = mul_or_fail(elements_, s, "number of elements");
   }
-  user_check(elements_ <= kMaxBytes / size_of(dtype_), "tensor-too-large", "a tensor of {} elements of {} is too large",
-             elements_, dtype_);
+  user_check(elements_ <= kMaxBytes / size_of(dtype_), "tensor-too-large",
+             "a tensor of {} elements of {} is too large", elements_, dtype_);
   data_ = allocate(bytes());
   std::memset(data_.get(), 0, bytes());
 }
 
 Tensor Tensor::from_bytes(DType dtype, Ints sizes, const void* bytes, size_t size) {
   Tensor t(dtype, std::move(sizes));
-  user_check(size == t.bytes(), "data-size", "a tensor {} needs {} bytes, {} were given", t.type(), t.bytes(), size);
+  user_check(size == t.bytes(), "data-size", "a tensor {} needs {} bytes, {} were given", t.type(),
+             t.bytes(), size);
   if (size) std::memcpy(t.data_.get(), bytes, size);
   return t;
 }
@@ -70,9 +84,12 @@ Tensor Tensor::from_bytes(DType dtype, Ints sizes, const void* bytes, size_t siz
 Tensor Tensor::full(DType dtype, Ints sizes, Complex value) {
   Tensor t(dtype, std::move(sizes));
   for (int64_t i = 0; i < t.elements_; ++i) {
-    if (is_complex(dtype)) t.set_complex(i, value);
-    else if (is_float(dtype)) t.set_float(i, value.real());
-    else t.set_int(i, saturate(value.real(), is_bool(dtype) ? DType::I64 : dtype));
+    if (is_complex(dtype))
+      t.set_complex(i, value);
+    else if (is_float(dtype))
+      t.set_float(i, value.real());
+    else
+      t.set_int(i, saturate(value.real(), is_bool(dtype) ? DType::I64 : dtype));
   }
   return t;
 }
@@ -87,26 +104,40 @@ Tensor Tensor::reshaped(Ints sizes) const {
 double Tensor::get_float(int64_t i) const {
   const std::byte* p = data_.get();
   switch (dtype_) {
-    case DType::F32: return load<float>(p, i);
-    case DType::F64: return load<double>(p, i);
-    case DType::F16: return f16_to_float(load<uint16_t>(p, i));
-    case DType::BF16: return bf16_to_float(load<uint16_t>(p, i));
-    case DType::C64: return load<std::complex<float>>(p, i).real();
-    default: return static_cast<double>(get_int(i));
+    case DType::F32:
+      return load<float>(p, i);
+    case DType::F64:
+      return load<double>(p, i);
+    case DType::F16:
+      return f16_to_float(load<uint16_t>(p, i));
+    case DType::BF16:
+      return bf16_to_float(load<uint16_t>(p, i));
+    case DType::C64:
+      return load<std::complex<float>>(p, i).real();
+    default:
+      return static_cast<double>(get_int(i));
   }
 }
 
 int64_t Tensor::get_int(int64_t i) const {
   const std::byte* p = data_.get();
   switch (dtype_) {
-    case DType::I8: return load<int8_t>(p, i);
-    case DType::I16: return load<int16_t>(p, i);
-    case DType::I32: return load<int32_t>(p, i);
-    case DType::I64: return load<int64_t>(p, i);
-    case DType::U8: return load<uint8_t>(p, i);
-    case DType::U32: return load<uint32_t>(p, i);
-    case DType::Bool: return load<uint8_t>(p, i) != 0;
-    default: return saturate(get_float(i), DType::I64);
+    case DType::I8:
+      return load<int8_t>(p, i);
+    case DType::I16:
+      return load<int16_t>(p, i);
+    case DType::I32:
+      return load<int32_t>(p, i);
+    case DType::I64:
+      return load<int64_t>(p, i);
+    case DType::U8:
+      return load<uint8_t>(p, i);
+    case DType::U32:
+      return load<uint32_t>(p, i);
+    case DType::Bool:
+      return load<uint8_t>(p, i) != 0;
+    default:
+      return saturate(get_float(i), DType::I64);
   }
 }
 
@@ -118,12 +149,24 @@ Complex Tensor::get_complex(int64_t i) const {
 void convert_element(DType to, double value, void* element) {
   auto* p = static_cast<std::byte*>(element);
   switch (to) {
-    case DType::F32: store(p, 0, static_cast<float>(value)); break;
-    case DType::F64: store(p, 0, value); break;
-    case DType::F16: store(p, 0, double_to_f16(value)); break;
-    case DType::BF16: store(p, 0, double_to_bf16(value)); break;
-    case DType::C64: store(p, 0, std::complex<float>(static_cast<float>(value))); break;
-    case DType::Bool: store<uint8_t>(p, 0, value != 0); break;
+    case DType::F32:
+      store(p, 0, static_cast<float>(value));
+      break;
+    case DType::F64:
+      store(p, 0, value);
+      break;
+    case DType::F16:
+      store(p, 0, double_to_f16(value));
+      break;
+    case DType::BF16:
+      store(p, 0, double_to_bf16(value));
+      break;
+    case DType::C64:
+      store(p, 0, std::complex<float>(static_cast<float>(value)));
+      break;
+    case DType::Bool:
+      store<uint8_t>(p, 0, value != 0);
+      break;
     default: {
       const int64_t whole = saturate(value, to);
       std::memcpy(p, &whole, static_cast<size_t>(size_of(to)));  // little-endian: the low bytes
@@ -131,27 +174,49 @@ void convert_element(DType to, double value, void* element) {
   }
 }
 
-void Tensor::set_float(int64_t i, double value) { convert_element(dtype_, value, data_.get() + i * size_of(dtype_)); }
+void Tensor::set_float(int64_t i, double value) {
+  convert_element(dtype_, value, data_.get() + i * size_of(dtype_));
+}
 
 void Tensor::set_int(int64_t i, int64_t value) {
   std::byte* p = data_.get();
   switch (dtype_) {
-    case DType::I8: store(p, i, static_cast<int8_t>(value)); break;
-    case DType::I16: store(p, i, static_cast<int16_t>(value)); break;
-    case DType::I32: store(p, i, static_cast<int32_t>(value)); break;
-    case DType::I64: store(p, i, value); break;
-    case DType::U8: store(p, i, static_cast<uint8_t>(value)); break;
-    case DType::U32: store(p, i, static_cast<uint32_t>(value)); break;
-    case DType::Bool: store<uint8_t>(p, i, value != 0); break;
-    case DType::F32: store(p, i, static_cast<float>(value)); break;  // one rounding from int64
-    default: set_float(i, static_cast<double>(value));
+    case DType::I8:
+      store(p, i, static_cast<int8_t>(value));
+      break;
+    case DType::I16:
+      store(p, i, static_cast<int16_t>(value));
+      break;
+    case DType::I32:
+      store(p, i, static_cast<int32_t>(value));
+      break;
+    case DType::I64:
+      store(p, i, value);
+      break;
+    case DType::U8:
+      store(p, i, static_cast<uint8_t>(value));
+      break;
+    case DType::U32:
+      store(p, i, static_cast<uint32_t>(value));
+      break;
+    case DType::Bool:
+      store<uint8_t>(p, i, value != 0);
+      break;
+    case DType::F32:
+      store(p, i, static_cast<float>(value));
+      break;  // one rounding from int64
+    default:
+      set_float(i, static_cast<double>(value));
   }
 }
 
 void Tensor::set_complex(int64_t i, Complex value) {
-  if (dtype_ == DType::C64) store(data_.get(), i, std::complex<float>(value));
-  else if (dtype_ == DType::Bool) store<uint8_t>(data_.get(), i, value != Complex(0));
-  else set_float(i, value.real());
+  if (dtype_ == DType::C64)
+    store(data_.get(), i, std::complex<float>(value));
+  else if (dtype_ == DType::Bool)
+    store<uint8_t>(data_.get(), i, value != Complex(0));
+  else
+    set_float(i, value.real());
 }
 
 bool Tensor::same_bits(const Tensor& o) const {
@@ -170,8 +235,10 @@ Tensor cast_tensor(const Tensor& x, DType to) {
   Tensor y(to, x.sizes());
   for (int64_t i = 0; i < x.elements(); ++i) {
     if (is_complex(x.dtype())) {
-      if (is_bool(to)) y.set_complex(i, x.get_complex(i));
-      else y.set_float(i, x.get_complex(i).real());
+      if (is_bool(to))
+        y.set_complex(i, x.get_complex(i));
+      else
+        y.set_float(i, x.get_complex(i).real());
     } else if (is_float(x.dtype())) {
       y.set_float(i, x.get_float(i));
     } else {
@@ -181,7 +248,8 @@ Tensor cast_tensor(const Tensor& x, DType to) {
   return y;
 }
 
-// f32[2, 2]{1, 2, 3, 4}; complex elements as re im pairs; bytes in hex when a NaN has unusual bits; #hash when large.
+// f32[2, 2]{1, 2, 3, 4}; complex elements as re im pairs; bytes in hex when a NaN has unusual bits;
+// #hash when large.
 void Codec<Tensor>::print(Printer& p, const Tensor& v) {
   p.out += fmt::format("{}[{}]", v.dtype(), fmt::join(v.sizes(), ", "));
   if (v.bytes() > kTextBytes && p.store) {
@@ -190,19 +258,24 @@ void Codec<Tensor>::print(Printer& p, const Tensor& v) {
     return;
   }
   bool plain = !is_complex(v.dtype());
-  for (int64_t i = 0; plain && is_float(v.dtype()) && i < v.elements(); ++i) plain = !std::isnan(v.get_float(i));
+  for (int64_t i = 0; plain && is_float(v.dtype()) && i < v.elements(); ++i)
+    plain = !std::isnan(v.get_float(i));
   if (!plain) {
     p.out += "hex\"";
-    for (size_t i = 0; i < v.bytes(); ++i) p.out += fmt::format("{:02x}", static_cast<unsigned>(v.raw()[i]));
+    for (size_t i = 0; i < v.bytes(); ++i)
+      p.out += fmt::format("{:02x}", static_cast<unsigned>(v.raw()[i]));
     p.out += '"';
     return;
   }
   p.out += '{';
   for (int64_t i = 0; i < v.elements(); ++i) {
     if (i) p.out += ", ";
-    if (v.dtype() == DType::F64) p.out += number_text(v.get_float(i));
-    else if (is_float(v.dtype())) p.out += fmt::format("{}", static_cast<float>(v.get_float(i)));
-    else p.out += std::to_string(v.get_int(i));
+    if (v.dtype() == DType::F64)
+      p.out += number_text(v.get_float(i));
+    else if (is_float(v.dtype()))
+      p.out += fmt::format("{}", static_cast<float>(v.get_float(i)));
+    else
+      p.out += std::to_string(v.get_int(i));
   }
   p.out += '}';
 }
@@ -210,7 +283,8 @@ void Codec<Tensor>::print(Printer& p, const Tensor& v) {
 namespace {
 void read_hex(Reader& r, Tensor& v) {
   const std::string text = r.lex.quoted();
-  if (text.size() != 2 * v.bytes()) r.lex.error(fmt::format("expected {} hex digits", 2 * v.bytes()));
+  if (text.size() != 2 * v.bytes())
+    r.lex.error(fmt::format("expected {} hex digits", 2 * v.bytes()));
   auto digit = [&](char c) -> unsigned {
     if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
     if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
@@ -239,20 +313,25 @@ void Codec<Tensor>::read(Reader& r, Tensor& v) {
       r.lex.error("expected 16 hex digits");
     hash = std::stoull(digits, nullptr, 16);
     const auto it = r.store ? r.store->constants.find(hash) : decltype(r.store->constants.end()){};
-    if (!r.store || it == r.store->constants.end()) r.lex.error("no constant with this hash was supplied");
-    if (it->second.dtype() != dtype || it->second.sizes() != sizes) r.lex.error("the constant of this hash has another type");
+    if (!r.store || it == r.store->constants.end())
+      r.lex.error("no constant with this hash was supplied");
+    if (it->second.dtype() != dtype || it->second.sizes() != sizes)
+      r.lex.error("the constant of this hash has another type");
     v = it->second;
     return;
   }
   // What the text merely claims is not allocated: every element takes at least one character.
-  if (elements > static_cast<int64_t>(r.lex.remaining())) r.lex.error("more elements than the text can hold");
+  if (elements > static_cast<int64_t>(r.lex.remaining()))
+    r.lex.error("more elements than the text can hold");
   v = Tensor(dtype, sizes);
   if (r.lex.accept("hex")) return read_hex(r, v);
   r.lex.expect("{");
   for (int64_t i = 0; i < elements; ++i) {
     if (i) r.lex.expect(",");
-    if (is_float(dtype)) v.set_float(i, r.lex.number());
-    else v.set_int(i, r.lex.integer());
+    if (is_float(dtype))
+      v.set_float(i, r.lex.number());
+    else
+      v.set_int(i, r.lex.integer());
   }
   r.lex.expect("}");
 }

@@ -3,7 +3,8 @@
 //   Tensor t = Tensor::from<float>({2, 2}, {1, 2, 3, 4});
 //   t.data<float>()[3];  t.sizes();  t.dtype();
 //
-// Storage is reference-counted: copies share bytes. mutable_data() is for whoever has just made the tensor.
+// Storage is reference-counted: copies share bytes. mutable_data() is for whoever has just made the
+// tensor.
 #pragma once
 
 #include <complex>
@@ -25,18 +26,54 @@ struct bf16 {
 
 template <class T>
 constexpr DType dtype_of();
-template <> constexpr DType dtype_of<float>() { return DType::F32; }
-template <> constexpr DType dtype_of<f16>() { return DType::F16; }
-template <> constexpr DType dtype_of<bf16>() { return DType::BF16; }
-template <> constexpr DType dtype_of<double>() { return DType::F64; }
-template <> constexpr DType dtype_of<int8_t>() { return DType::I8; }
-template <> constexpr DType dtype_of<int16_t>() { return DType::I16; }
-template <> constexpr DType dtype_of<int32_t>() { return DType::I32; }
-template <> constexpr DType dtype_of<int64_t>() { return DType::I64; }
-template <> constexpr DType dtype_of<uint8_t>() { return DType::U8; }
-template <> constexpr DType dtype_of<uint32_t>() { return DType::U32; }
-template <> constexpr DType dtype_of<bool>() { return DType::Bool; }
-template <> constexpr DType dtype_of<std::complex<float>>() { return DType::C64; }
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::F32;
+}
+template <>
+constexpr DType dtype_of<f16>() {
+  return DType::F16;
+}
+template <>
+constexpr DType dtype_of<bf16>() {
+  return DType::BF16;
+}
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::F64;
+}
+template <>
+constexpr DType dtype_of<int8_t>() {
+  return DType::I8;
+}
+template <>
+constexpr DType dtype_of<int16_t>() {
+  return DType::I16;
+}
+template <>
+constexpr DType dtype_of<int32_t>() {
+  return DType::I32;
+}
+template <>
+constexpr DType dtype_of<int64_t>() {
+  return DType::I64;
+}
+template <>
+constexpr DType dtype_of<uint8_t>() {
+  return DType::U8;
+}
+template <>
+constexpr DType dtype_of<uint32_t>() {
+  return DType::U32;
+}
+template <>
+constexpr DType dtype_of<bool>() {
+  return DType::Bool;
+}
+template <>
+constexpr DType dtype_of<std::complex<float>>() {
+  return DType::C64;
+}
 
 using Complex = std::complex<double>;
 
@@ -73,8 +110,8 @@ class Tensor {
   }
   Tensor reshaped(Ints sizes) const;  // shares the bytes
 
-  // One element as a number of a wide type. The reference backend computes in these: double for floats, int64
-  // for integers and bool, complex<double> for c64.
+  // One element as a number of a wide type. The reference backend computes in these: double for
+  // floats, int64 for integers and bool, complex<double> for c64.
   double get_float(int64_t i) const;
   int64_t get_int(int64_t i) const;
   Complex get_complex(int64_t i) const;
@@ -93,8 +130,9 @@ class Tensor {
   std::shared_ptr<std::byte[]> data_;
 };
 
-// Conversion of values with the semantics of the op `cast`: float to int truncates and saturates, NaN gives 0; int to
-// int wraps; anything to bool is != 0; complex to real drops the imaginary part.
+// Conversion of values with the semantics of the op `cast`: float to int truncates and saturates,
+// NaN gives 0; int to int wraps; anything to bool is != 0; complex to real drops the imaginary
+// part.
 Tensor cast_tensor(const Tensor& x, DType to);
 
 // One real number stored as an element of any real dtype, with the conversions of cast_tensor.

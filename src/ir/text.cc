@@ -100,7 +100,8 @@ class Parser {
         for (const FieldInfo& f : op.attr_type->fields())
           if (f.name == name) match = &f;
         if (!match) lex_.error(fmt::format("{} has no attribute {}", op.name, name));
-        if (std::find(seen.begin(), seen.end(), name) != seen.end()) lex_.error(fmt::format("attribute {} is given twice", name));
+        if (std::find(seen.begin(), seen.end(), name) != seen.end())
+          lex_.error(fmt::format("attribute {} is given twice", name));
         seen.push_back(name);
         lex_.expect("=");
         match->read(r_, data.get());
@@ -120,7 +121,8 @@ class Parser {
   void node(Builder& b) {
     lex_.expect("%");
     const int64_t id = lex_.integer();
-    if (id != b.graph().size()) lex_.error(fmt::format("nodes are numbered in order: expected %{}", b.graph().size()));
+    if (id != b.graph().size())
+      lex_.error(fmt::format("nodes are numbered in order: expected %{}", b.graph().size()));
     lex_.expect("=");
     const std::string_view name = lex_.word();
     const OpDef* op = r_.table->find(name);
@@ -149,8 +151,8 @@ class Parser {
     }
     const Types& inferred = b.graph().nodes.back().out;
     if (inferred != declared)
-      lex_.error(fmt::format("%{} {} is declared as {}, inferred is {}", id, name, fmt::join(declared, ", "),
-                             fmt::join(inferred, ", ")));
+      lex_.error(fmt::format("%{} {} is declared as {}, inferred is {}", id, name,
+                             fmt::join(declared, ", "), fmt::join(inferred, ", ")));
   }
 
   Reader& r_;

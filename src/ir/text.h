@@ -7,8 +7,8 @@
 //     update "w" <- %5
 //   }
 //
-// Attributes equal to their defaults are left out. Constants up to 1 KiB are printed in full; larger ones are named by
-// hash and kept in a TextStore.
+// Attributes equal to their defaults are left out. Constants up to 1 KiB are printed in full;
+// larger ones are named by hash and kept in a TextStore.
 #pragma once
 
 #include "rlx/ir/graph.h"

@@ -17,7 +17,8 @@ constexpr VerifyRule kRules[] = {
     {"output-value", "outputs are results of nodes"},
     {"leaf-name", "inputs and parameters have unique, non-empty names"},
     {"update-target", "an update writes an existing parameter of the same type, once"},
-    {"body", "nested graphs are valid, closed (no parameters, no updates) and nested at most 64 deep"},
+    {"body",
+     "nested graphs are valid, closed (no parameters, no updates) and nested at most 64 deep"},
 };
 
 class Verifier {
@@ -27,7 +28,8 @@ class Verifier {
   std::vector<Violation> run() {
     for (int32_t i = 0; i < g_.size(); ++i) check_node(i);
     for (Value v : g_.outputs)
-      if (!in_range(v, g_.size())) add("output-value", "outputs", fmt::format("{} does not exist", v));
+      if (!in_range(v, g_.size()))
+        add("output-value", "outputs", fmt::format("{} does not exist", v));
     check_updates();
     return std::move(found_);
   }
@@ -38,7 +40,8 @@ class Verifier {
   }
 
   bool in_range(Value v, int32_t limit) const {
-    return v.node >= 0 && v.node < limit && v.index >= 0 && v.index < static_cast<int32_t>(g_.node(v).out.size());
+    return v.node >= 0 && v.node < limit && v.index >= 0 &&
+           v.index < static_cast<int32_t>(g_.node(v).out.size());
   }
 
   void check_node(int32_t i) {
@@ -47,27 +50,33 @@ class Verifier {
     bool ok = true;
     for (Value v : n.in)
       if (!in_range(v, i)) {
-        add("operand-order", where, fmt::format("operand {} is not a result of an earlier node", v));
+        add("operand-order", where,
+            fmt::format("operand {} is not a result of an earlier node", v));
         ok = false;
       }
     if (!ok) return;
-    if (n.attrs.type() != n.op->attr_type) return add("attributes", where, "attributes of another op");
+    if (n.attrs.type() != n.op->attr_type)
+      return add("attributes", where, "attributes of another op");
     check_bodies(n, where);
     check_leaf(n, where);
     check_types(n, where);
   }
 
-  // Inference is the one judge of arity, dtypes and attribute ranges; here its errors become violations.
+  // Inference is the one judge of arity, dtypes and attribute ranges; here its errors become
+  // violations.
   void check_types(const Node& n, const std::string& where) {
     const int count = static_cast<int>(n.in.size());
-    const bool arity_ok = n.op->arity == kVariadic
-                              ? count >= n.op->min_arity
-                              : count == n.op->arity || (n.op->min_arity && count >= n.op->min_arity && count <= n.op->arity);
+    const bool arity_ok =
+        n.op->arity == kVariadic
+            ? count >= n.op->min_arity
+            : count == n.op->arity ||
+                  (n.op->min_arity && count >= n.op->min_arity && count <= n.op->arity);
     if (!arity_ok) return add("arity", where, fmt::format("{} operands", count));
     Types in;
     for (Value v : n.in) in.push_back(g_.type(v));
     if (count && !n.op->dtypes.has(in[0].dtype))
-      return add("dtype", where, fmt::format("{} is not among {}", in[0].dtype, n.op->dtypes.to_string()));
+      return add("dtype", where,
+                 fmt::format("{} is not among {}", in[0].dtype, n.op->dtypes.to_string()));
     try {
       Types inferred = n.op->infer(InferArgs{*n.op, n.attrs, in});
       for (size_t i = 0; i < std::max(inferred.size(), n.out.size()); ++i)
@@ -88,7 +97,8 @@ class Verifier {
       if (depth_ >= Lexer::kMaxDepth) return add("body", where, "nested too deeply");
       if (!body.updates.empty()) add("body", where, "a body cannot have updates");
       for (const Node& inner : body.nodes)
-        if (inner.op == &op::param) add("body", where, "a body cannot have parameters; pass them as operands");
+        if (inner.op == &op::param)
+          add("body", where, "a body cannot have parameters; pass them as operands");
       for (Violation& v : Verifier(body, depth_ + 1).run())
         add(v.rule, fmt::format("{} {}: {}", where, f.name, v.where), v.message);
     }
@@ -97,7 +107,8 @@ class Verifier {
   void check_leaf(const Node& n, const std::string& where) {
     if (n.op != &op::input && n.op != &op::param) return;
     if (!names_.insert(n.get<LeafAttrs>().name).second)
-      add("leaf-name", where, fmt::format("the name \"{}\" is used twice", n.get<LeafAttrs>().name));
+      add("leaf-name", where,
+          fmt::format("the name \"{}\" is used twice", n.get<LeafAttrs>().name));
   }
 
   void check_updates() {
@@ -105,11 +116,15 @@ class Verifier {
     for (const Update& u : g_.updates) {
       const Value leaf = g_.find_leaf(u.param);
       const std::string where = fmt::format("update \"{}\"", u.param);
-      if (!leaf.valid() || g_.node(leaf).op != &op::param) add("update-target", where, "there is no such parameter");
-      else if (!in_range(u.value, g_.size())) add("output-value", where, fmt::format("{} does not exist", u.value));
+      if (!leaf.valid() || g_.node(leaf).op != &op::param)
+        add("update-target", where, "there is no such parameter");
+      else if (!in_range(u.value, g_.size()))
+        add("output-value", where, fmt::format("{} does not exist", u.value));
       else if (!(g_.type(u.value) == g_.type(leaf)))
-        add("update-target", where, fmt::format("{} written with {}", g_.type(leaf), g_.type(u.value)));
-      else if (!written.insert(u.param).second) add("update-target", where, "written twice");
+        add("update-target", where,
+            fmt::format("{} written with {}", g_.type(leaf), g_.type(u.value)));
+      else if (!written.insert(u.param).second)
+        add("update-target", where, "written twice");
     }
   }
 
@@ -130,7 +145,8 @@ void verify(const Graph& g, std::string_view stage) {
   if (found.empty()) return;
   const Violation& v = found[0];
   if (stage.empty()) throw Error(ErrorKind::user, v.rule, v.message).at(v.where);
-  throw Error(ErrorKind::internal, v.rule, fmt::format("after {}: {}", stage, v.message)).at(v.where);
+  throw Error(ErrorKind::internal, v.rule, fmt::format("after {}: {}", stage, v.message))
+      .at(v.where);
 }
 
 }  // namespace rlx

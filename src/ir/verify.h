@@ -1,4 +1,5 @@
-// The verifier: a table of rules with ids. verify(g) raises the first violation; violations(g) lists them all.
+// The verifier: a table of rules with ids. verify(g) raises the first violation; violations(g)
+// lists them all.
 #pragma once
 
 #include "rlx/ir/graph.h"
@@ -19,6 +20,8 @@ struct VerifyRule {
 std::span<const VerifyRule> verify_rules();
 
 std::vector<Violation> violations(const Graph& g);
-void verify(const Graph& g, std::string_view stage = {});  // Error(internal) after a pass, Error(user) when stage is empty
+void verify(
+    const Graph& g,
+    std::string_view stage = {});  // Error(internal) after a pass, Error(user) when stage is empty
 
 }  // namespace rlx

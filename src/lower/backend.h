@@ -1,7 +1,7 @@
 // Backend: compiles graphs for a kind of device; Executable: a compiled graph with its own state.
 //
-// The interface that runtime/ sees. Inputs and outputs are raw memory in the dtypes and order of the graph's signature; sizes
-// and names are checked above.
+// The interface that runtime/ sees. Inputs and outputs are raw memory in the dtypes and order of
+// the graph's signature; sizes and names are checked above.
 #pragma once
 
 #include <atomic>
@@ -14,13 +14,13 @@
 namespace rlx {
 
 struct CompileOptions {
-  int threads = 0;           // 0: all of the machine
-  DimBinding dims;           // sizes of symbolic dims
-  bool fast_math = false;    // allow algebra that changes values (x + 0, x * 0, reassociation)
+  int threads = 0;         // 0: all of the machine
+  DimBinding dims;         // sizes of symbolic dims
+  bool fast_math = false;  // allow algebra that changes values (x + 0, x * 0, reassociation)
   bool fuse = true;
-  int vector_bits = 0;       // 0: the widest this CPU has
-  bool poison = false;       // fill fresh and freed memory with NaN patterns (tests)
-  std::string dump_dir;      // not empty: IR after each pass, kernels as IR and assembly
+  int vector_bits = 0;   // 0: the widest this CPU has
+  bool poison = false;   // fill fresh and freed memory with NaN patterns (tests)
+  std::string dump_dir;  // not empty: IR after each pass, kernels as IR and assembly
 };
 
 struct StepTime {
@@ -30,21 +30,22 @@ struct StepTime {
 };
 
 struct CompileInfo {
-  int nodes = 0;                // of the graph as given
+  int nodes = 0;  // of the graph as given
   int kernels_before_fusion = 0, kernels = 0, generated = 0;
-  int64_t planned_bytes = 0;    // arena, outputs and scratch
-  int64_t unshared_bytes = 0;   // the arena without reuse
+  int64_t planned_bytes = 0;   // arena, outputs and scratch
+  int64_t unshared_bytes = 0;  // the arena without reuse
   int64_t param_bytes = 0;
   double seconds = 0, codegen_seconds = 0;
-  double flops = 0;             // of one run
-  std::string fusion_report;    // what fused and what did not, and why
-  std::string plan;             // the steps and where their buffers lie
+  double flops = 0;           // of one run
+  std::string fusion_report;  // what fused and what did not, and why
+  std::string plan;           // the steps and where their buffers lie
 };
 
 struct RunOptions {
-  const std::atomic<bool>* cancel = nullptr;  // polled between kernels; raises Error(user, "cancelled")
-  bool check_nan = false;                     // raise Error(user, "nan") naming the first node that made one
-  bool profile = false;                       // fill times()
+  const std::atomic<bool>* cancel =
+      nullptr;             // polled between kernels; raises Error(user, "cancelled")
+  bool check_nan = false;  // raise Error(user, "nan") naming the first node that made one
+  bool profile = false;    // fill times()
 };
 
 class Executable {
@@ -55,7 +56,8 @@ class Executable {
   virtual void set_param(size_t index, const void* data) = 0;
   virtual const void* param(size_t index) const = 0;
   virtual void run(const void* const* inputs, void* const* outputs, const RunOptions& options) = 0;
-  virtual std::unique_ptr<Executable> clone() const = 0;  // shares code and parameters that no update writes
+  virtual std::unique_ptr<Executable> clone()
+      const = 0;  // shares code and parameters that no update writes
   virtual std::vector<StepTime> times() const { return {}; }
 };
 
@@ -63,7 +65,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  virtual std::unique_ptr<Executable> compile(const Graph& g, const CompileOptions& options) const = 0;
+  virtual std::unique_ptr<Executable> compile(const Graph& g,
+                                              const CompileOptions& options) const = 0;
   // Ops with a kernel of their own, for the support table.
   virtual std::vector<std::string> native_ops() const { return {}; }
 };

@@ -1,4 +1,5 @@
-// Chains: neighbouring steps over the same rows run tile by tile. The mechanism behind matmul prologues and epilogues.
+// Chains: neighbouring steps over the same rows run tile by tile. The mechanism behind matmul
+// prologues and epilogues.
 #include <algorithm>
 #include <numeric>
 
@@ -55,14 +56,17 @@ void form_chains(Program& p) {
         const int64_t both = std::lcm(tile, next.kernel->rows_per_block());
         if (both > kMaxTileRows) break;
         bool fits = false;
-        for (int32_t s = begin; s < chain.end; ++s) fits = fits || shares_data(p.steps[static_cast<size_t>(s)], next);
-        for (int32_t s = begin; s < chain.end; ++s) fits = fits && compatible(p.steps[static_cast<size_t>(s)], next);
+        for (int32_t s = begin; s < chain.end; ++s)
+          fits = fits || shares_data(p.steps[static_cast<size_t>(s)], next);
+        for (int32_t s = begin; s < chain.end; ++s)
+          fits = fits && compatible(p.steps[static_cast<size_t>(s)], next);
         if (!fits) break;
         tile = both;
         ++chain.end;
       }
       if (chain.end - begin > 1) {
-        // Cheap steps alone would make tiles of one row; give a tile a few thousand elements of work.
+        // Cheap steps alone would make tiles of one row; give a tile a few thousand elements of
+        // work.
         while (tile < 64 && 2 * tile <= kMaxTileRows) tile *= 2;
         chain.rows = rows;
         chain.tile = tile;

@@ -1,8 +1,8 @@
 // LIR: kernels in order over planned buffers. What a backend runs.
 //
-// A program is a list of steps; a step runs one kernel on views of buffers. Views are free: transpose, slice, broadcast and
-// reshape only change dims and strides. Buffers lie in the arena (planned by memory_plan.h), or belong to an input, an output, a
-// parameter or a constant.
+// A program is a list of steps; a step runs one kernel on views of buffers. Views are free:
+// transpose, slice, broadcast and reshape only change dims and strides. Buffers lie in the arena
+// (planned by memory_plan.h), or belong to an input, an output, a parameter or a constant.
 #pragma once
 
 #include <memory>
@@ -37,11 +37,11 @@ enum class Place : uint8_t { arena, input, output, param, constant, packed };
 
 struct Buffer {
   Place place = Place::arena;
-  int32_t index = 0;       // which input, output, parameter, constant or packed weight
+  int32_t index = 0;  // which input, output, parameter, constant or packed weight
   int64_t bytes = 0;
-  int64_t offset = 0;      // in the arena
+  int64_t offset = 0;             // in the arena
   int32_t first = -1, last = -1;  // steps that write it first and touch it last
-  int32_t shares = -1;     // arena: lives in the memory of this buffer (in-place reuse)
+  int32_t shares = -1;            // arena: lives in the memory of this buffer (in-place reuse)
 };
 
 // Where a step's kernel finds its memory at run time: pointers to the first element of each view.
@@ -51,8 +51,8 @@ struct StepMemory {
   uint32_t* flag;         // set when an index is out of range
 };
 
-// A kernel made for one step: shapes, strides and constants are fixed. Runs blocks [begin, end) of its work; what a block is
-// never depends on the number of threads. Thread-safe; allocates nothing.
+// A kernel made for one step: shapes, strides and constants are fixed. Runs blocks [begin, end) of
+// its work; what a block is never depends on the number of threads. Thread-safe; allocates nothing.
 class StepKernel {
  public:
   virtual ~StepKernel() = default;
@@ -69,16 +69,18 @@ class StepKernel {
   virtual int64_t work() const { return 1 << 20; }
   // Floating-point operations, for reports.
   virtual double flops() const { return 0; }
-  // Weights that do not change from run to run may be stored in the kernel's own form: packed(i) is this kernel reading operand i
-  // in that form, and of the result packed_bytes() is the form's size and pack() makes it. nullptr: no such form.
+  // Weights that do not change from run to run may be stored in the kernel's own form: packed(i) is
+  // this kernel reading operand i in that form, and of the result packed_bytes() is the form's size
+  // and pack() makes it. nullptr: no such form.
   virtual std::shared_ptr<const StepKernel> packed(int in) const {
     (void)in;
     return nullptr;
   }
   virtual size_t packed_bytes() const { return 0; }
   virtual void pack(const void* source, void* target) const { (void)source, (void)target; }
-  // Kernels that work row by row can be run tile by tile with their neighbours (Chain). rows() > 0: block b computes exactly the
-  // rows [b * n, (b + 1) * n) of its dense results, n = rows_per_block(), and reads operands for which row_aligned() holds only there.
+  // Kernels that work row by row can be run tile by tile with their neighbours (Chain). rows() > 0:
+  // block b computes exactly the rows [b * n, (b + 1) * n) of its dense results, n =
+  // rows_per_block(), and reads operands for which row_aligned() holds only there.
   virtual int64_t rows() const { return 0; }
   virtual int64_t rows_per_block() const { return 0; }
   virtual bool row_aligned(int in) const {
@@ -90,7 +92,7 @@ class StepKernel {
 struct Program;
 
 struct Step {
-  std::string label;      // what it computes: op names, provenance
+  std::string label;  // what it computes: op names, provenance
   std::vector<View> in, out;
   std::shared_ptr<const StepKernel> kernel;  // nullptr for control flow
   // Control flow: which, and the nested programs. Operands are bound to the inputs of the body.
@@ -101,8 +103,9 @@ struct Step {
   bool reverse = false;
 };
 
-// Steps [begin, end) that run one row tile after the other, so that what one step writes is still in cache when the next reads it:
-// products with their epilogues and prologues. One step alone is a chain too.
+// Steps [begin, end) that run one row tile after the other, so that what one step writes is still
+// in cache when the next reads it: products with their epilogues and prologues. One step alone is a
+// chain too.
 struct Chain {
   int32_t begin = 0, end = 0;
   int64_t rows = 0, tile = 0;  // 0: not by rows; one step
@@ -118,7 +121,7 @@ struct Program {
   std::vector<Step> steps;
   std::vector<Chain> chains;  // cover the steps in order
   std::vector<Buffer> buffers;
-  std::vector<View> outputs;            // one per graph output
+  std::vector<View> outputs;  // one per graph output
   std::vector<Tensor> constants;
   std::vector<int32_t> input_buffers, param_buffers;  // by order of leaves
   std::vector<bool> param_updated;

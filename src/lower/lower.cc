@@ -20,16 +20,21 @@ class Lowering {
     place_outputs();
     place_updates();
     for (const Step& s : p_.steps)
-      if (s.kernel) p_.scratch_bytes = std::max(p_.scratch_bytes, align_up(static_cast<int64_t>(s.kernel->scratch_bytes()), 64));
+      if (s.kernel)
+        p_.scratch_bytes = std::max(p_.scratch_bytes,
+                                    align_up(static_cast<int64_t>(s.kernel->scratch_bytes()), 64));
     for (const Step& s : p_.steps)
-      for (const auto& body : s.bodies) p_.scratch_bytes = std::max(p_.scratch_bytes, body->scratch_bytes);
+      for (const auto& body : s.bodies)
+        p_.scratch_bytes = std::max(p_.scratch_bytes, body->scratch_bytes);
     form_chains(p_);
     plan_memory(p_);
     return std::move(p_);
   }
 
  private:
-  View view(Value v) const { return views_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  View view(Value v) const {
+    return views_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  }
 
   int32_t new_buffer(Place place, int32_t index, int64_t bytes) {
     p_.buffers.push_back({place, index, bytes, 0, -1, -1, -1});
@@ -54,17 +59,22 @@ class Lowering {
   void node(int32_t i) {
     const Node& n = g_.nodes[static_cast<size_t>(i)];
     auto& out = views_[static_cast<size_t>(i)];
-    if (n.op->kind == Kind::leaf) out = {leaf(n)};
-    else if (n.op->kind == Kind::movement && move(n, i)) return;
-    else if (n.op->kind == Kind::control) control(n, i);
-    else compute(n, i);
+    if (n.op->kind == Kind::leaf)
+      out = {leaf(n)};
+    else if (n.op->kind == Kind::movement && move(n, i))
+      return;
+    else if (n.op->kind == Kind::control)
+      control(n, i);
+    else
+      compute(n, i);
   }
 
   View leaf(const Node& n) {
     const Type& t = n.type();
     if (n.op == &op::constant) {
       p_.constants.push_back(n.get<ConstantAttrs>().value);
-      return View::dense(new_buffer(Place::constant, static_cast<int32_t>(p_.constants.size()) - 1, t.bytes()), t);
+      return View::dense(
+          new_buffer(Place::constant, static_cast<int32_t>(p_.constants.size()) - 1, t.bytes()), t);
     }
     auto& list = n.op == &op::input ? p_.input_buffers : p_.param_buffers;
     const Place place = n.op == &op::input ? Place::input : Place::param;
@@ -74,7 +84,8 @@ class Lowering {
     return View::dense(buffer, t);
   }
 
-  // Ops that only change the view, and those that are strided copies. False: the op has a kernel of its own.
+  // Ops that only change the view, and those that are strided copies. False: the op has a kernel of
+  // its own.
   bool move(const Node& n, int32_t i) {
     auto& out = views_[static_cast<size_t>(i)];
     const std::string label = fmt::format("%{} {}", i, n.op->name);
@@ -126,7 +137,8 @@ class Lowering {
     copy(view_broadcast(view(n.in[1]), whole.dims), whole, label + ": fill");
     Ints x_start, x_limit, start, limit;
     for (size_t d = 0; d < x.dims.size(); ++d) {
-      const int64_t low = a.low.empty() ? 0 : a.low[d].value(), high = a.high.empty() ? 0 : a.high[d].value();
+      const int64_t low = a.low.empty() ? 0 : a.low[d].value(),
+                    high = a.high.empty() ? 0 : a.high[d].value();
       x_start.push_back(std::max<int64_t>(0, -low));
       x_limit.push_back(std::max(x_start[d], x.dims[d] - std::max<int64_t>(0, -high)));
       start.push_back(std::max<int64_t>(0, low));
@@ -160,10 +172,12 @@ class Lowering {
     if (is_body_) return;  // bodies run many times per run, but own no memory that outlives one
     for (size_t k = 0; k < s.in.size(); ++k) {
       const Buffer& b = p_.buffers[static_cast<size_t>(s.in[k].buffer)];
-      const bool fixed = b.place == Place::constant || (b.place == Place::param && !is_written(b.index));
+      const bool fixed =
+          b.place == Place::constant || (b.place == Place::param && !is_written(b.index));
       auto packed = fixed ? s.kernel->packed(static_cast<int>(k)) : nullptr;
       if (!packed) continue;
-      const int32_t buffer = new_buffer(Place::packed, static_cast<int32_t>(p_.packed.size()), static_cast<int64_t>(packed->packed_bytes()));
+      const int32_t buffer = new_buffer(Place::packed, static_cast<int32_t>(p_.packed.size()),
+                                        static_cast<int64_t>(packed->packed_bytes()));
       p_.packed.push_back({static_cast<int32_t>(p_.steps.size()), s.in[k]});
       s.in[k].buffer = buffer;
       s.in[k].offset = 0;
@@ -173,8 +187,10 @@ class Lowering {
   }
 
   bool is_written(int32_t param) const {
-    const std::string& name = g_.node(g_.params()[static_cast<size_t>(param)]).get<LeafAttrs>().name;
-    return std::any_of(g_.updates.begin(), g_.updates.end(), [&](const Update& u) { return u.param == name; });
+    const std::string& name =
+        g_.node(g_.params()[static_cast<size_t>(param)]).get<LeafAttrs>().name;
+    return std::any_of(g_.updates.begin(), g_.updates.end(),
+                       [&](const Update& u) { return u.param == name; });
   }
 
   void control(const Node& n, int32_t i) {
@@ -185,7 +201,9 @@ class Lowering {
       s.in.push_back(v.is_dense() ? v : make_dense(v, s.label));
     }
     for (const Type& t : n.out) s.out.push_back(new_view(t));
-    auto body = [&](const Body& b) { s.bodies.push_back(std::make_shared<const Program>(Lowering(*b, target_, true).run())); };
+    auto body = [&](const Body& b) {
+      s.bodies.push_back(std::make_shared<const Program>(Lowering(*b, target_, true).run()));
+    };
     if (n.op == &op::scan) {
       const auto& a = n.get<ScanAttrs>();
       s.control = Step::Control::scan;
@@ -209,15 +227,18 @@ class Lowering {
     int64_t bytes = 0;
     for (const auto& body : s.bodies) bytes = std::max(bytes, body->arena_bytes);
     bytes = align_up(bytes, 64);
-    for (int64_t c = 0; c < s.carries; ++c) bytes += 2 * align_up(s.out[static_cast<size_t>(c)].type().bytes(), 64);
+    for (int64_t c = 0; c < s.carries; ++c)
+      bytes += 2 * align_up(s.out[static_cast<size_t>(c)].type().bytes(), 64);
     return new_buffer(Place::arena, 0, bytes);
   }
 
   bool is_whole(const View& v) const {
-    return v.offset == 0 && v.is_dense() && v.type().bytes() == p_.buffers[static_cast<size_t>(v.buffer)].bytes;
+    return v.offset == 0 && v.is_dense() &&
+           v.type().bytes() == p_.buffers[static_cast<size_t>(v.buffer)].bytes;
   }
 
-  // An output is written where the caller wants it when its producer can write there; else it is copied at the end.
+  // An output is written where the caller wants it when its producer can write there; else it is
+  // copied at the end.
   void place_outputs() {
     for (size_t k = 0; k < g_.outputs.size(); ++k) {
       const View v = view(g_.outputs[k]);
@@ -235,7 +256,8 @@ class Lowering {
   }
 
   bool is_update(Value v) const {
-    return std::any_of(g_.updates.begin(), g_.updates.end(), [&](const Update& u) { return view(u.value).buffer == view(v).buffer; });
+    return std::any_of(g_.updates.begin(), g_.updates.end(),
+                       [&](const Update& u) { return view(u.value).buffer == view(v).buffer; });
   }
 
   // The step that writes buffer b, when exactly one does.
@@ -250,10 +272,12 @@ class Lowering {
     return found;
   }
 
-  // An update is written in place when its producer runs after, or together with, the last reader of the old value.
+  // An update is written in place when its producer runs after, or together with, the last reader
+  // of the old value.
   Decision in_place(const View& value, int32_t param) const {
     const Buffer& b = p_.buffers[static_cast<size_t>(value.buffer)];
-    if (b.place != Place::arena || !is_whole(value)) return Decision::no("the new value is a view or is returned too");
+    if (b.place != Place::arena || !is_whole(value))
+      return Decision::no("the new value is a view or is returned too");
     const int32_t s = writer(value.buffer);
     if (s < 0) return Decision::no("the new value is written by several steps");
     const Step& step = p_.steps[static_cast<size_t>(s)];
@@ -284,7 +308,8 @@ class Lowering {
     };
     for (const Update& u : g_.updates) written.push_back(p_.param_buffers[param_index(u.param)]);
     std::vector<View> values;
-    for (size_t k = 0; k < g_.updates.size(); ++k) {  // old values of written parameters move out of the way first
+    for (size_t k = 0; k < g_.updates.size();
+         ++k) {  // old values of written parameters move out of the way first
       View v = view(g_.updates[k].value);
       const bool moves = v.buffer != written[k] || !is_whole(v);
       if (moves && std::find(written.begin(), written.end(), v.buffer) != written.end())
@@ -292,12 +317,14 @@ class Lowering {
       values.push_back(v);
     }
     for (size_t k = 0; k < g_.updates.size(); ++k) {
-      const View& v = values[k];
+      const View v = values[k];
       p_.param_updated[param_index(g_.updates[k].param)] = true;
       if (v.buffer == written[k] && is_whole(v)) continue;  // p <- p
       const View to = View::dense(written[k], v.type());
-      if (Decision direct = in_place(v, written[k])) redirect(v.buffer, written[k]);
-      else pending.push_back({v, to});
+      if (Decision direct = in_place(v, written[k]))
+        redirect(v.buffer, written[k]);
+      else
+        pending.push_back({v, to});
     }
     for (const Pending& c : pending) copy(c.from, c.to, "copy: update");
   }
@@ -328,8 +355,8 @@ class Lowering {
 Program lower(const Graph& g, Target& target) { return Lowering(g, target, false).run(); }
 
 bool is_lowered_movement(const OpDef& op) {
-  return &op == &op::reshape || &op == &op::transpose || &op == &op::slice || &op == &op::broadcast ||
-         &op == &op::reverse || &op == &op::concat || &op == &op::pad;
+  return &op == &op::reshape || &op == &op::transpose || &op == &op::slice ||
+         &op == &op::broadcast || &op == &op::reverse || &op == &op::concat || &op == &op::pad;
 }
 
 }  // namespace rlx

@@ -1,5 +1,5 @@
-// MIR to LIR: one walk that turns view ops into views, asks the target for a kernel per remaining node, places outputs and
-// parameter updates, and plans the arena.
+// MIR to LIR: one walk that turns view ops into views, asks the target for a kernel per remaining
+// node, places outputs and parameter updates, and plans the arena.
 #pragma once
 
 #include "rlx/lower/target.h"
@@ -9,13 +9,16 @@ namespace rlx {
 // The graph must be static (symbols bound), legal for the target and fused.
 Program lower(const Graph& g, Target& target);
 
-// Whether lowering turns this movement op into a view or a copy, so that no target needs a kernel for it.
+// Whether lowering turns this movement op into a view or a copy, so that no target needs a kernel
+// for it.
 bool is_lowered_movement(const OpDef& op);
 
-// Groups neighbouring steps that work row by row. Comes before memory planning, which treats a chain as one moment.
+// Groups neighbouring steps that work row by row. Comes before memory planning, which treats a
+// chain as one moment.
 void form_chains(Program& p);
 
-// Live ranges, in-place reuse and arena offsets; fills Buffer::first, last, shares, offset and Program::arena_bytes.
+// Live ranges, in-place reuse and arena offsets; fills Buffer::first, last, shares, offset and
+// Program::arena_bytes.
 void plan_memory(Program& p);
 
 }  // namespace rlx

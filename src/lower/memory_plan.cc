@@ -1,5 +1,6 @@
-// The memory plan: one arena from live ranges. A buffer lives from the step that first writes it to the last that touches it. A result
-// may take over the memory of an operand that dies at the same step, where the kernel allows it.
+// The memory plan: one arena from live ranges. A buffer lives from the step that first writes it to
+// the last that touches it. A result may take over the memory of an operand that dies at the same
+// step, where the kernel allows it.
 #include <algorithm>
 
 #include "rlx/lower/lower.h"
@@ -15,10 +16,13 @@ void touch(Buffer& b, int32_t step) {
   b.last = step;
 }
 
-bool covers(const View& v, const Buffer& b) { return v.offset == 0 && v.is_dense() && v.type().bytes() == b.bytes; }
+bool covers(const View& v, const Buffer& b) {
+  return v.offset == 0 && v.is_dense() && v.type().bytes() == b.bytes;
+}
 
 int32_t root_of(const Program& p, int32_t b) {
-  while (p.buffers[static_cast<size_t>(b)].shares >= 0) b = p.buffers[static_cast<size_t>(b)].shares;
+  while (p.buffers[static_cast<size_t>(b)].shares >= 0)
+    b = p.buffers[static_cast<size_t>(b)].shares;
   return b;
 }
 
@@ -28,7 +32,8 @@ bool chain_allows(const Program& p, const Chain& chain, size_t s, int32_t root) 
     if (t == static_cast<int32_t>(s)) continue;
     const Step& other = p.steps[static_cast<size_t>(t)];
     for (size_t i = 0; i < other.in.size(); ++i)
-      if (root_of(p, other.in[i].buffer) == root && !other.kernel->row_aligned(static_cast<int>(i))) return false;
+      if (root_of(p, other.in[i].buffer) == root && !other.kernel->row_aligned(static_cast<int>(i)))
+        return false;
   }
   return true;
 }
@@ -44,13 +49,17 @@ void share_in_place(Program& p) {
     std::vector<int32_t> taken;
     for (size_t o = 0; o < step.out.size(); ++o) {
       Buffer& out = p.buffers[static_cast<size_t>(step.out[o].buffer)];
-      if (out.place != Place::arena || out.first != static_cast<int32_t>(s) || out.shares >= 0) continue;
+      if (out.place != Place::arena || out.first != static_cast<int32_t>(s) || out.shares >= 0)
+        continue;
       for (size_t i = 0; i < step.in.size(); ++i) {
         const int32_t root = root_of(p, step.in[i].buffer);
         Buffer& in = p.buffers[static_cast<size_t>(root)];
         const Buffer& named = p.buffers[static_cast<size_t>(step.in[i].buffer)];
-        if (in.place != Place::arena || in.last != static_cast<int32_t>(s) || in.bytes != out.bytes) continue;
-        if (!covers(step.in[i], named) || !step.kernel->may_share(static_cast<int>(i), static_cast<int>(o))) continue;
+        if (in.place != Place::arena || in.last != static_cast<int32_t>(s) || in.bytes != out.bytes)
+          continue;
+        if (!covers(step.in[i], named) ||
+            !step.kernel->may_share(static_cast<int>(i), static_cast<int>(o)))
+          continue;
         // No other operand of this step may lie in the same memory, and it can be taken only once.
         bool alone = std::find(taken.begin(), taken.end(), root) == taken.end();
         for (size_t j = 0; j < step.in.size(); ++j)
@@ -72,7 +81,8 @@ void plan_memory(Program& p) {
     const auto step = static_cast<int32_t>(s);
     for (const View& v : p.steps[s].in) touch(p.buffers[static_cast<size_t>(v.buffer)], step);
     for (const View& v : p.steps[s].out) touch(p.buffers[static_cast<size_t>(v.buffer)], step);
-    if (p.steps[s].workspace >= 0) touch(p.buffers[static_cast<size_t>(p.steps[s].workspace)], step);
+    if (p.steps[s].workspace >= 0)
+      touch(p.buffers[static_cast<size_t>(p.steps[s].workspace)], step);
   }
   share_in_place(p);
   // The steps of a chain take turns, so whatever one of them touches is alive during all of it.
@@ -90,7 +100,8 @@ void plan_memory(Program& p) {
     if (buffer.shares < 0) order.push_back(static_cast<int32_t>(b));
   }
   auto at = [&](int32_t b) -> Buffer& { return p.buffers[static_cast<size_t>(b)]; };
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return at(a).bytes > at(b).bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return at(a).bytes > at(b).bytes; });
 
   // Largest first, each at the lowest gap that is free for its whole life.
   std::vector<int32_t> placed;  // by offset
@@ -104,27 +115,33 @@ void plan_memory(Program& p) {
       offset = std::max(offset, o.offset + align_up(std::max<int64_t>(o.bytes, 1), kAlignment));
     }
     at(b).offset = offset;
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
-                                   [&](int64_t value, int32_t other) { return value < at(other).offset; }),
-                  b);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), offset,
+                         [&](int64_t value, int32_t other) { return value < at(other).offset; }),
+        b);
     p.arena_bytes = std::max(p.arena_bytes, offset + bytes);
   }
   for (size_t b = 0; b < p.buffers.size(); ++b)
-    if (p.buffers[b].shares >= 0) p.buffers[b].offset = at(root_of(p, static_cast<int32_t>(b))).offset;
+    if (p.buffers[b].shares >= 0)
+      p.buffers[b].offset = at(root_of(p, static_cast<int32_t>(b))).offset;
 }
 
 std::string to_string(const Program& p) {
-  std::string out = fmt::format("arena {} bytes (unshared {}), scratch {} bytes per worker\n", p.arena_bytes, p.unshared_bytes, p.scratch_bytes);
-  static constexpr std::string_view places[] = {"arena", "input", "output", "param", "constant", "packed"};
+  std::string out = fmt::format("arena {} bytes (unshared {}), scratch {} bytes per worker\n",
+                                p.arena_bytes, p.unshared_bytes, p.scratch_bytes);
+  static constexpr std::string_view places[] = {"arena", "input",    "output",
+                                                "param", "constant", "packed"};
   auto show = [&](const View& v) {
     const Buffer& b = p.buffers[static_cast<size_t>(v.buffer)];
-    return fmt::format("b{}({}{}) {}{}", v.buffer, places[static_cast<size_t>(b.place)],
-                       b.place == Place::arena ? fmt::format("+{}", b.offset) : fmt::format(" {}", b.index), v.type(),
-                       v.is_dense() ? "" : fmt::format(" strides [{}]", fmt::join(v.strides, ", ")));
+    return fmt::format(
+        "b{}({}{}) {}{}", v.buffer, places[static_cast<size_t>(b.place)],
+        b.place == Place::arena ? fmt::format("+{}", b.offset) : fmt::format(" {}", b.index),
+        v.type(), v.is_dense() ? "" : fmt::format(" strides [{}]", fmt::join(v.strides, ", ")));
   };
   for (size_t s = 0; s < p.steps.size(); ++s) {
     const Step& step = p.steps[s];
-    out += fmt::format("{:4} {} [{}]\n", s, step.label, step.kernel ? step.kernel->name() : "control");
+    out +=
+        fmt::format("{:4} {} [{}]\n", s, step.label, step.kernel ? step.kernel->name() : "control");
     for (const View& v : step.in) out += fmt::format("       in  {}\n", show(v));
     for (const View& v : step.out) out += fmt::format("       out {}\n", show(v));
   }

@@ -30,7 +30,8 @@ std::optional<View> view_reshape(const View& v, const Ints& dims) {
     out.strides = row_major_strides(dims);
     return out;
   }
-  // Match groups of old dims with groups of new dims of equal product; within a group the old strides must be contiguous.
+  // Match groups of old dims with groups of new dims of equal product; within a group the old
+  // strides must be contiguous.
   Ints old_dims, old_strides;
   for (size_t i = 0; i < v.dims.size(); ++i)
     if (v.dims[i] != 1) old_dims.push_back(v.dims[i]), old_strides.push_back(v.strides[i]);
@@ -91,7 +92,8 @@ View view_broadcast(const View& v, const Ints& dims) {
   out.dims = dims;
   out.strides.assign(dims.size(), 0);
   const size_t extra = dims.size() - v.dims.size();
-  for (size_t d = 0; d < v.dims.size(); ++d) out.strides[d + extra] = v.dims[d] == 1 ? 0 : v.strides[d];
+  for (size_t d = 0; d < v.dims.size(); ++d)
+    out.strides[d + extra] = v.dims[d] == 1 ? 0 : v.strides[d];
   return out;
 }
 

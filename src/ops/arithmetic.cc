@@ -10,9 +10,15 @@ namespace {
 using Args = const JvpArgs&;
 using In = std::span<const Scalar>;
 
-constexpr OpDef binary(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval, ScalarRule scalar,
-                       DerivativeRule derivative, std::string_view reference = {}, bool commutative = false) {
-  OpDef d{.name = name, .doc = doc, .reference = reference, .kind = Kind::elementwise, .arity = 2, .dtypes = dtypes};
+constexpr OpDef binary(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval,
+                       ScalarRule scalar, DerivativeRule derivative,
+                       std::string_view reference = {}, bool commutative = false) {
+  OpDef d{.name = name,
+          .doc = doc,
+          .reference = reference,
+          .kind = Kind::elementwise,
+          .arity = 2,
+          .dtypes = dtypes};
   d.commutative = commutative;
   d.infer = infer_broadcast;
   d.eval = eval;
@@ -21,15 +27,16 @@ constexpr OpDef binary(std::string_view name, std::string_view doc, DTypeSet dty
   return d;
 }
 
-constexpr OpDef compare(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval, ScalarRule scalar,
-                        bool commutative = false) {
+constexpr OpDef compare(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval,
+                        ScalarRule scalar, bool commutative = false) {
   OpDef d = binary(name, doc, dtypes, eval, scalar, nullptr, "Compare", commutative);
   d.infer = infer_compare;
   d.not_differentiable = "the result is bool";
   return d;
 }
 
-constexpr OpDef logical(std::string_view name, std::string_view doc, EvalRule eval, ScalarRule scalar) {
+constexpr OpDef logical(std::string_view name, std::string_view doc, EvalRule eval,
+                        ScalarRule scalar) {
   OpDef d = compare(name, doc, kBools, eval, scalar, true);
   d.reference = {};
   return d;
@@ -40,8 +47,10 @@ Expr B(Builder& b, Args a) { return {b, a.in[1]}; }
 
 template <class T, class F>
 T wrapping(T x, T y, F f) {
-  if constexpr (IntNumber<T>) return static_cast<int64_t>(f(static_cast<uint64_t>(x), static_cast<uint64_t>(y)));
-  else return f(x, y);
+  if constexpr (IntNumber<T>)
+    return static_cast<int64_t>(f(static_cast<uint64_t>(x), static_cast<uint64_t>(y)));
+  else
+    return f(x, y);
 }
 
 int64_t int_div(int64_t x, int64_t y) {
@@ -71,28 +80,39 @@ namespace op {
 
 constinit const Op<> add = binary(
     "add", "a + b; integers wrap.", kNumbers,
-    pointwise<2, [](auto x, auto y) { return wrapping(x, y, [](auto p, auto q) { return p + q; }); }>,
-    [](const Node&, In x) { return x[0] + x[1]; }, [](Builder&, Args, int, Value t) { return t; }, "Binary(Add)", true);
+    pointwise<2,
+              [](auto x, auto y) { return wrapping(x, y, [](auto p, auto q) { return p + q; }); }>,
+    [](const Node&, In x) { return x[0] + x[1]; }, [](Builder&, Args, int, Value t) { return t; },
+    "Binary(Add)", true);
 
 constinit const Op<> sub = binary(
     "sub", "a - b; integers wrap.", kNumbers,
-    pointwise<2, [](auto x, auto y) { return wrapping(x, y, [](auto p, auto q) { return p - q; }); }>,
+    pointwise<2,
+              [](auto x, auto y) { return wrapping(x, y, [](auto p, auto q) { return p - q; }); }>,
     [](const Node&, In x) { return x[0] - x[1]; },
-    [](Builder& b, Args, int i, Value t) -> Value { return i == 0 ? t : Value(-Expr(b, t)); }, "Binary(Sub)");
+    [](Builder& b, Args, int i, Value t) -> Value { return i == 0 ? t : Value(-Expr(b, t)); },
+    "Binary(Sub)");
 
 constinit const Op<> mul = binary(
     "mul", "a * b; integers wrap.", kNumbers,
-    pointwise<2, [](auto x, auto y) { return wrapping(x, y, [](auto p, auto q) { return p * q; }); }>,
+    pointwise<2,
+              [](auto x, auto y) { return wrapping(x, y, [](auto p, auto q) { return p * q; }); }>,
     [](const Node&, In x) { return x[0] * x[1]; },
-    [](Builder& b, Args a, int i, Value t) -> Value { return Expr(b, t) * (i == 0 ? B(b, a) : A(b, a)); }, "Binary(Mul)",
-    true);
+    [](Builder& b, Args a, int i, Value t) -> Value {
+      return Expr(b, t) * (i == 0 ? B(b, a) : A(b, a));
+    },
+    "Binary(Mul)", true);
 
 constinit const Op<> div = binary(
-    "div", "a / b; integers truncate toward zero, x / 0 is 0 and the lowest value / -1 wraps.", kNumbers,
-    pointwise<2, [](auto x, auto y) {
-      if constexpr (IntNumber<decltype(x)>) return int_div(x, y);
-      else return x / y;
-    }>,
+    "div", "a / b; integers truncate toward zero, x / 0 is 0 and the lowest value / -1 wraps.",
+    kNumbers,
+    pointwise<2,
+              [](auto x, auto y) {
+                if constexpr (IntNumber<decltype(x)>)
+                  return int_div(x, y);
+                else
+                  return x / y;
+              }>,
     [](const Node&, In x) { return x[0] / x[1]; },
     [](Builder& b, Args a, int i, Value t) -> Value {
       if (i == 0) return Expr(b, t) / B(b, a);
@@ -101,11 +121,16 @@ constinit const Op<> div = binary(
     "Binary(Div)");
 
 constinit const Op<> rem = binary(
-    "rem", "Remainder of a / b with the sign of a (C's fmod); x rem 0 is 0 for integers, NaN for floats.", kReals,
-    pointwise<2, [](RealNumber auto x, RealNumber auto y) {
-      if constexpr (IntNumber<decltype(x)>) return int_rem(x, y);
-      else return std::fmod(x, y);
-    }>,
+    "rem",
+    "Remainder of a / b with the sign of a (C's fmod); x rem 0 is 0 for integers, NaN for floats.",
+    kReals,
+    pointwise<2,
+              [](RealNumber auto x, RealNumber auto y) {
+                if constexpr (IntNumber<decltype(x)>)
+                  return int_rem(x, y);
+                else
+                  return std::fmod(x, y);
+              }>,
     [](const Node&, In x) { return rlx::rem(x[0], x[1]); },
     [](Builder& b, Args a, int i, Value t) -> Value {
       if (i == 0) return t;
@@ -113,12 +138,17 @@ constinit const Op<> rem = binary(
     });
 
 constinit const Op<> pow = binary(
-    "pow", "a to the power b; NaN for a < 0 with a fractional b. Integers wrap; a negative exponent gives 0 unless a is 1 or -1.",
+    "pow",
+    "a to the power b; NaN for a < 0 with a fractional b. Integers wrap; a negative exponent gives "
+    "0 unless a is 1 or -1.",
     kReals,
-    pointwise<2, [](RealNumber auto x, RealNumber auto y) {
-      if constexpr (IntNumber<decltype(x)>) return int_pow(x, y);
-      else return std::pow(x, y);
-    }>,
+    pointwise<2,
+              [](RealNumber auto x, RealNumber auto y) {
+                if constexpr (IntNumber<decltype(x)>)
+                  return int_pow(x, y);
+                else
+                  return std::pow(x, y);
+              }>,
     [](const Node&, In x) { return rlx::pow(x[0], x[1]); },
     [](Builder& b, Args a, int i, Value t) -> Value {
       Expr x = A(b, a), p = B(b, a), e(b, t), zero = x.like(0);
@@ -135,45 +165,65 @@ constinit const Op<> pow = binary(
     "Binary(Pow)");
 
 constinit const Op<> maximum = binary(
-    "maximum", "The larger of a and b; NaN if either is NaN. Equal operands share the gradient.", kReals,
-    pointwise<2, [](RealNumber auto x, RealNumber auto y) { return x != x ? x : y != y ? y : y < x ? x : y; }>,
+    "maximum", "The larger of a and b; NaN if either is NaN. Equal operands share the gradient.",
+    kReals,
+    pointwise<2, [](RealNumber auto x,
+                    RealNumber auto y) { return x != x   ? x
+                                                : y != y ? y
+                                                : y < x  ? x
+                                                         : y; }>,
     [](const Node&, In x) { return rlx::maximum(x[0], x[1]); },
-    [](Builder& b, Args a, int i, Value t) { return winner(b, a, i, t, op::gt); }, "Binary(Max)", true);
+    [](Builder& b, Args a, int i, Value t) { return winner(b, a, i, t, op::gt); }, "Binary(Max)",
+    true);
 
 constinit const Op<> minimum = binary(
-    "minimum", "The smaller of a and b; NaN if either is NaN. Equal operands share the gradient.", kReals,
-    pointwise<2, [](RealNumber auto x, RealNumber auto y) { return x != x ? x : y != y ? y : x < y ? x : y; }>,
+    "minimum", "The smaller of a and b; NaN if either is NaN. Equal operands share the gradient.",
+    kReals,
+    pointwise<2, [](RealNumber auto x,
+                    RealNumber auto y) { return x != x   ? x
+                                                : y != y ? y
+                                                : x < y  ? x
+                                                         : y; }>,
     [](const Node&, In x) { return rlx::minimum(x[0], x[1]); },
-    [](Builder& b, Args a, int i, Value t) { return winner(b, a, i, t, op::lt); }, "Binary(Min)", true);
+    [](Builder& b, Args a, int i, Value t) { return winner(b, a, i, t, op::lt); }, "Binary(Min)",
+    true);
 
-constinit const Op<> eq = compare("eq", "a == b; NaN equals nothing.", kAllDTypes,
-                                  pointwise<2, [](auto x, auto y) { return x == y; }>,
-                                  [](const Node&, In x) { return x[0] == x[1]; }, true);
-constinit const Op<> ne = compare("ne", "a != b; true for NaN.", kAllDTypes,
-                                  pointwise<2, [](auto x, auto y) { return x != y; }>,
-                                  [](const Node&, In x) { return x[0] != x[1]; }, true);
-constinit const Op<> lt = compare("lt", "a < b.", kReals | kBools,
-                                  pointwise<2, [](RealNumber auto x, RealNumber auto y) { return x < y; }>,
-                                  [](const Node&, In x) { return x[0] < x[1]; });
-constinit const Op<> le = compare("le", "a <= b.", kReals | kBools,
-                                  pointwise<2, [](RealNumber auto x, RealNumber auto y) { return x <= y; }>,
-                                  [](const Node&, In x) { return x[0] <= x[1]; });
-constinit const Op<> gt = compare("gt", "a > b.", kReals | kBools,
-                                  pointwise<2, [](RealNumber auto x, RealNumber auto y) { return y < x; }>,
-                                  [](const Node&, In x) { return x[0] > x[1]; });
-constinit const Op<> ge = compare("ge", "a >= b.", kReals | kBools,
-                                  pointwise<2, [](RealNumber auto x, RealNumber auto y) { return x >= y; }>,
-                                  [](const Node&, In x) { return x[0] >= x[1]; });
+constinit const Op<> eq = compare(
+    "eq", "a == b; NaN equals nothing.", kAllDTypes,
+    pointwise<2, [](auto x, auto y) { return x == y; }>,
+    [](const Node&, In x) { return x[0] == x[1]; }, true);
+constinit const Op<> ne = compare(
+    "ne", "a != b; true for NaN.", kAllDTypes, pointwise<2, [](auto x, auto y) { return x != y; }>,
+    [](const Node&, In x) { return x[0] != x[1]; }, true);
+constinit const Op<> lt =
+    compare("lt", "a < b.", kReals | kBools,
+            pointwise<2, [](RealNumber auto x, RealNumber auto y) { return x < y; }>,
+            [](const Node&, In x) { return x[0] < x[1]; });
+constinit const Op<> le =
+    compare("le", "a <= b.", kReals | kBools,
+            pointwise<2, [](RealNumber auto x, RealNumber auto y) { return x <= y; }>,
+            [](const Node&, In x) { return x[0] <= x[1]; });
+constinit const Op<> gt =
+    compare("gt", "a > b.", kReals | kBools,
+            pointwise<2, [](RealNumber auto x, RealNumber auto y) { return y < x; }>,
+            [](const Node&, In x) { return x[0] > x[1]; });
+constinit const Op<> ge =
+    compare("ge", "a >= b.", kReals | kBools,
+            pointwise<2, [](RealNumber auto x, RealNumber auto y) { return x >= y; }>,
+            [](const Node&, In x) { return x[0] >= x[1]; });
 
-constinit const Op<> logical_and = logical("logical_and", "Whether both are true.",
-                                           pointwise<2, [](IntNumber auto x, IntNumber auto y) { return x && y; }>,
-                                           [](const Node&, In x) { return x[0] && x[1]; });
-constinit const Op<> logical_or = logical("logical_or", "Whether either is true.",
-                                          pointwise<2, [](IntNumber auto x, IntNumber auto y) { return x || y; }>,
-                                          [](const Node&, In x) { return x[0] || x[1]; });
-constinit const Op<> logical_xor = logical("logical_xor", "Whether exactly one is true.",
-                                           pointwise<2, [](IntNumber auto x, IntNumber auto y) { return !x != !y; }>,
-                                           [](const Node&, In x) { return rlx::logical_xor(x[0], x[1]); });
+constinit const Op<> logical_and =
+    logical("logical_and", "Whether both are true.",
+            pointwise<2, [](IntNumber auto x, IntNumber auto y) { return x && y; }>,
+            [](const Node&, In x) { return x[0] && x[1]; });
+constinit const Op<> logical_or =
+    logical("logical_or", "Whether either is true.",
+            pointwise<2, [](IntNumber auto x, IntNumber auto y) { return x || y; }>,
+            [](const Node&, In x) { return x[0] || x[1]; });
+constinit const Op<> logical_xor =
+    logical("logical_xor", "Whether exactly one is true.",
+            pointwise<2, [](IntNumber auto x, IntNumber auto y) { return !x != !y; }>,
+            [](const Node&, In x) { return rlx::logical_xor(x[0], x[1]); });
 
 }  // namespace op
 
@@ -185,8 +235,9 @@ Expr operator-(Expr a) { return op::neg(a); }
 
 namespace {
 constexpr const OpDef* kOps[] = {
-    &op::add, &op::sub, &op::mul, &op::div, &op::rem, &op::pow, &op::maximum, &op::minimum, &op::eq,
-    &op::ne,  &op::lt,  &op::le,  &op::gt,  &op::ge,  &op::logical_and, &op::logical_or, &op::logical_xor,
+    &op::add,     &op::sub,     &op::mul,         &op::div,        &op::rem,         &op::pow,
+    &op::maximum, &op::minimum, &op::eq,          &op::ne,         &op::lt,          &op::le,
+    &op::gt,      &op::ge,      &op::logical_and, &op::logical_or, &op::logical_xor,
 };
 }  // namespace
 constinit const Family kArithmetic{"arithmetic", kOps};

@@ -5,9 +5,11 @@
 
 namespace rlx {
 
-// Operands: carries, stacked inputs ([length, *] each), constants. Body inputs: carries, one slice of each stacked input,
-// constants. Body outputs: next carries, then one slice of each stacked output. Results: final carries, stacked outputs
-// ([length, *]). With reverse the steps run from the last slice to the first (slices keep their places).
+// Operands: carries, stacked inputs ([length, *] each), constants. Body inputs: carries, one slice
+// of each stacked input, constants. Body outputs: next carries, then one slice of each stacked
+// output. Results: final carries, stacked outputs
+// ([length, *]). With reverse the steps run from the last slice to the first (slices keep their
+// places).
 struct ScanAttrs {
   Body body = {};
   Dim length = 0;
@@ -15,15 +17,16 @@ struct ScanAttrs {
   bool reverse = false;
   static constexpr auto fields() {
     return std::tuple{field("body", &ScanAttrs::body), field("length", &ScanAttrs::length),
-                      field("num_carries", &ScanAttrs::num_carries), field("num_xs", &ScanAttrs::num_xs),
-                      field("reverse", &ScanAttrs::reverse)};
+                      field("num_carries", &ScanAttrs::num_carries),
+                      field("num_xs", &ScanAttrs::num_xs), field("reverse", &ScanAttrs::reverse)};
   }
 };
 // Operands: predicate (bool, rank 0), arguments of both bodies. Only the chosen body runs.
 struct CondAttrs {
   Body then_body = {}, else_body = {};
   static constexpr auto fields() {
-    return std::tuple{field("then_body", &CondAttrs::then_body), field("else_body", &CondAttrs::else_body)};
+    return std::tuple{field("then_body", &CondAttrs::then_body),
+                      field("else_body", &CondAttrs::else_body)};
   }
 };
 

@@ -12,9 +12,15 @@ using Args = const JvpArgs&;
 using In = std::span<const Scalar>;
 
 // An entry of the kind y = f(x), same dtype.
-constexpr OpDef unary(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval, ScalarRule scalar,
-                      DerivativeRule derivative, std::string_view reference = {}) {
-  OpDef d{.name = name, .doc = doc, .reference = reference, .kind = Kind::elementwise, .arity = 1, .dtypes = dtypes};
+constexpr OpDef unary(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval,
+                      ScalarRule scalar, DerivativeRule derivative,
+                      std::string_view reference = {}) {
+  OpDef d{.name = name,
+          .doc = doc,
+          .reference = reference,
+          .kind = Kind::elementwise,
+          .arity = 1,
+          .dtypes = dtypes};
   d.infer = infer_same;
   d.eval = eval;
   d.scalar = scalar;
@@ -22,7 +28,8 @@ constexpr OpDef unary(std::string_view name, std::string_view doc, DTypeSet dtyp
   return d;
 }
 
-constexpr OpDef step(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval, ScalarRule scalar) {
+constexpr OpDef step(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval,
+                     ScalarRule scalar) {
   OpDef d = unary(name, doc, dtypes, eval, scalar, nullptr);
   d.not_differentiable = "piecewise constant: its derivative is zero almost everywhere";
   return d;
@@ -30,7 +37,8 @@ constexpr OpDef step(std::string_view name, std::string_view doc, DTypeSet dtype
 
 Types infer_predicate(const InferArgs& a) { return {{DType::Bool, a.in[0].shape}}; }
 
-constexpr OpDef predicate(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval, ScalarRule scalar) {
+constexpr OpDef predicate(std::string_view name, std::string_view doc, DTypeSet dtypes,
+                          EvalRule eval, ScalarRule scalar) {
   OpDef d = unary(name, doc, dtypes, eval, scalar, nullptr);
   d.infer = infer_predicate;
   d.not_differentiable = "the result is bool";
@@ -42,14 +50,19 @@ Expr X(Builder& b, Args a) { return {b, a.in[0]}; }
 Expr Y(Builder& b, Args a) { return {b, a.out[0]}; }
 
 int64_t wrap_neg(int64_t x) { return static_cast<int64_t>(0 - static_cast<uint64_t>(x)); }
-int64_t wrap_mul(int64_t x, int64_t y) { return static_cast<int64_t>(static_cast<uint64_t>(x) * static_cast<uint64_t>(y)); }
+int64_t wrap_mul(int64_t x, int64_t y) {
+  return static_cast<int64_t>(static_cast<uint64_t>(x) * static_cast<uint64_t>(y));
+}
 
-// tan(3 pi / 8) splits the range; a rational approximation of degree 5/5 does the rest (Cephes' coefficients).
+// tan(3 pi / 8) splits the range; a rational approximation of degree 5/5 does the rest (Cephes'
+// coefficients).
 Scalar atan_scalar(Scalar x0) {
-  constexpr double p[] = {-8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1,
-                          -1.228866684490136173410e2, -6.485021904942025371773e1};
-  constexpr double q[] = {2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2,
-                          4.853903996359136964868e2, 1.945506571482613964425e2};
+  constexpr double p[] = {-8.750608600031904122785e-1, -1.615753718733365076637e1,
+                          -7.500855792314704667340e1, -1.228866684490136173410e2,
+                          -6.485021904942025371773e1};
+  constexpr double q[] = {2.485846490142306297962e1, 1.650270098316988542046e2,
+                          4.328810604912902668951e2, 4.853903996359136964868e2,
+                          1.945506571482613964425e2};
   Scalar a = abs(x0);
   Scalar big = a > 2.41421356237309504880, middle = a > 0.66;
   Scalar x = select(big, -1.0 / a, select(middle, (a - 1.0) / (a + 1.0), a));
@@ -79,105 +92,148 @@ namespace op {
 
 constinit const Op<> neg = unary(
     "neg", "-x; integers wrap.", kNumbers,
-    pointwise<1, [](auto x) {
-      if constexpr (IntNumber<decltype(x)>) return wrap_neg(x);
-      else return -x;
-    }>,
-    [](const Node&, In x) { return -x[0]; }, [](Builder& b, Args, int, Value t) -> Value { return -Expr(b, t); },
-    "Activation(Neg)");
+    pointwise<1,
+              [](auto x) {
+                if constexpr (IntNumber<decltype(x)>)
+                  return wrap_neg(x);
+                else
+                  return -x;
+              }>,
+    [](const Node&, In x) { return -x[0]; },
+    [](Builder& b, Args, int, Value t) -> Value { return -Expr(b, t); }, "Activation(Neg)");
 
 constinit const Op<> abs = unary(
     "abs", "|x|; the derivative at 0 is 0.", kReals,
-    pointwise<1, [](RealNumber auto x) {
-      if constexpr (IntNumber<decltype(x)>) return x < 0 ? wrap_neg(x) : x;
-      else return std::fabs(x);
-    }>,
+    pointwise<1,
+              [](RealNumber auto x) {
+                if constexpr (IntNumber<decltype(x)>)
+                  return x < 0 ? wrap_neg(x) : x;
+                else
+                  return std::fabs(x);
+              }>,
     [](const Node&, In x) { return rlx::abs(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sign(X(b, a)); }, "Activation(Abs)");
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sign(X(b, a)); },
+    "Activation(Abs)");
 
-constinit const Op<> sign = step(
-    "sign", "-1, 0 or 1; NaN stays NaN, -0 stays -0.", kReals,
-    pointwise<1, [](RealNumber auto x) {
-      if constexpr (IntNumber<decltype(x)>) return int64_t{(x > 0) - (x < 0)};
-      else return 0 < x ? 1.0 : x < 0 ? -1.0 : x;
-    }>,
-    [](const Node&, In x) { return rlx::select(x[0] > 0, 1.0, rlx::select(x[0] < 0, -1.0, x[0])); });
+constinit const Op<> sign =
+    step("sign", "-1, 0 or 1; NaN stays NaN, -0 stays -0.", kReals,
+         pointwise<1,
+                   [](RealNumber auto x) {
+                     if constexpr (IntNumber<decltype(x)>)
+                       return int64_t{(x > 0) - (x < 0)};
+                     else
+                       return 0 < x ? 1.0 : x < 0 ? -1.0 : x;
+                   }>,
+         [](const Node&, In x) {
+           return rlx::select(x[0] > 0, 1.0, rlx::select(x[0] < 0, -1.0, x[0]));
+         });
 
 constinit const Op<> exp = unary(
-    "exp", "e to the power x.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::exp(x); }>,
+    "exp", "e to the power x.", kInexact,
+    pointwise<1, [](InexactNumber auto x) { return std::exp(x); }>,
     [](const Node&, In x) { return rlx::exp(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * Y(b, a); }, "Activation(Exp)");
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * Y(b, a); },
+    "Activation(Exp)");
 
 constinit const Op<> log = unary(
     "log", "Natural logarithm; NaN for x < 0, -inf at 0.", kInexact,
-    pointwise<1, [](InexactNumber auto x) { return std::log(x); }>, [](const Node&, In x) { return rlx::log(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / X(b, a); }, "Activation(Log)");
+    pointwise<1, [](InexactNumber auto x) { return std::log(x); }>,
+    [](const Node&, In x) { return rlx::log(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / X(b, a); },
+    "Activation(Log)");
 
 constinit const Op<> log1p = unary(
-    "log1p", "log(1 + x), accurate near 0.", kFloats, pointwise<1, [](FloatNumber auto x) { return std::log1p(x); }>,
+    "log1p", "log(1 + x), accurate near 0.", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return std::log1p(x); }>,
     [](const Node&, In x) { return log1p_scalar(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / (X(b, a) + 1.0); });
 
 constinit const Op<> expm1 = unary(
-    "expm1", "exp(x) - 1, accurate near 0.", kFloats, pointwise<1, [](FloatNumber auto x) { return std::expm1(x); }>,
+    "expm1", "exp(x) - 1, accurate near 0.", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return std::expm1(x); }>,
     [](const Node&, In x) { return expm1_scalar(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (Y(b, a) + 1.0); });
 
 constinit const Op<> sqrt = unary(
-    "sqrt", "Square root; NaN for x < 0.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::sqrt(x); }>,
+    "sqrt", "Square root; NaN for x < 0.", kInexact,
+    pointwise<1, [](InexactNumber auto x) { return std::sqrt(x); }>,
     [](const Node&, In x) { return rlx::sqrt(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * 0.5 / Y(b, a); }, "Activation(Sqrt)");
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * 0.5 / Y(b, a); },
+    "Activation(Sqrt)");
 
 constinit const Op<> rsqrt = unary(
-    "rsqrt", "1 / sqrt(x).", kFloats, pointwise<1, [](FloatNumber auto x) { return 1.0 / std::sqrt(x); }>,
+    "rsqrt", "1 / sqrt(x).", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return 1.0 / std::sqrt(x); }>,
     [](const Node&, In x) { return 1.0 / rlx::sqrt(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * -0.5 * Y(b, a) / X(b, a); },
     "Activation(Rsqrt)");
 
 constinit const Op<> square = unary(
     "square", "x * x.", kNumbers,
-    pointwise<1, [](auto x) {
-      if constexpr (IntNumber<decltype(x)>) return wrap_mul(x, x);
-      else return x * x;
-    }>,
+    pointwise<1,
+              [](auto x) {
+                if constexpr (IntNumber<decltype(x)>)
+                  return wrap_mul(x, x);
+                else
+                  return x * x;
+              }>,
     [](const Node&, In x) { return x[0] * x[0]; },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (X(b, a) * 2.0); });
 
 constinit const Op<> reciprocal = unary(
-    "reciprocal", "1 / x.", kInexact, pointwise<1, [](InexactNumber auto x) { return decltype(x)(1.0) / x; }>,
+    "reciprocal", "1 / x.", kInexact,
+    pointwise<1, [](InexactNumber auto x) { return decltype(x)(1.0) / x; }>,
     [](const Node&, In x) { return 1.0 / x[0]; },
     [](Builder& b, Args a, int, Value t) -> Value { return -(Expr(b, t) * (Y(b, a) * Y(b, a))); });
 
 constinit const Op<> sin = unary(
-    "sin", "Sine of x in radians.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::sin(x); }>,
+    "sin", "Sine of x in radians.", kInexact,
+    pointwise<1, [](InexactNumber auto x) { return std::sin(x); }>,
     [](const Node&, In x) { return rlx::sin(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::cos(X(b, a)); }, "Activation(Sin)");
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::cos(X(b, a)); },
+    "Activation(Sin)");
 
 constinit const Op<> cos = unary(
-    "cos", "Cosine of x in radians.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::cos(x); }>,
+    "cos", "Cosine of x in radians.", kInexact,
+    pointwise<1, [](InexactNumber auto x) { return std::cos(x); }>,
     [](const Node&, In x) { return rlx::cos(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return -(Expr(b, t) * op::sin(X(b, a))); }, "Activation(Cos)");
+    [](Builder& b, Args a, int, Value t) -> Value { return -(Expr(b, t) * op::sin(X(b, a))); },
+    "Activation(Cos)");
 
 constinit const Op<> tan = unary(
-    "tan", "Tangent of x in radians.", kFloats, pointwise<1, [](FloatNumber auto x) { return std::tan(x); }>,
+    "tan", "Tangent of x in radians.", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return std::tan(x); }>,
     [](const Node&, In x) { return rlx::sin(x[0]) / rlx::cos(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (Y(b, a) * Y(b, a) + 1.0); }, "Activation(Tan)");
+    [](Builder& b, Args a, int, Value t) -> Value {
+      return Expr(b, t) * (Y(b, a) * Y(b, a) + 1.0);
+    },
+    "Activation(Tan)");
 
 constinit const Op<> atan = unary(
-    "atan", "Inverse tangent, in (-pi/2, pi/2).", kFloats, pointwise<1, [](FloatNumber auto x) { return std::atan(x); }>,
+    "atan", "Inverse tangent, in (-pi/2, pi/2).", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return std::atan(x); }>,
     [](const Node&, In x) { return atan_scalar(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / (X(b, a) * X(b, a) + 1.0); }, "Activation(Atan)");
+    [](Builder& b, Args a, int, Value t) -> Value {
+      return Expr(b, t) / (X(b, a) * X(b, a) + 1.0);
+    },
+    "Activation(Atan)");
 
 constinit const Op<> tanh = unary(
-    "tanh", "Hyperbolic tangent.", kInexact, pointwise<1, [](InexactNumber auto x) { return std::tanh(x); }>,
+    "tanh", "Hyperbolic tangent.", kInexact,
+    pointwise<1, [](InexactNumber auto x) { return std::tanh(x); }>,
     [](const Node&, In x) { return rlx::tanh(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (1.0 - Y(b, a) * Y(b, a)); }, "Activation(Tanh)");
+    [](Builder& b, Args a, int, Value t) -> Value {
+      return Expr(b, t) * (1.0 - Y(b, a) * Y(b, a));
+    },
+    "Activation(Tanh)");
 
 constinit const Op<> sigmoid = unary(
     "sigmoid", "1 / (1 + exp(-x)).", kFloats,
     pointwise<1, [](FloatNumber auto x) { return 1.0 / (1.0 + std::exp(-x)); }>,
     [](const Node&, In x) { return 1.0 / (1.0 + rlx::exp(-x[0])); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (Y(b, a) * (1.0 - Y(b, a))); },
+    [](Builder& b, Args a, int, Value t) -> Value {
+      return Expr(b, t) * (Y(b, a) * (1.0 - Y(b, a)));
+    },
     "Activation(Sigmoid)");
 
 constinit const Op<> relu = unary(
@@ -199,8 +255,13 @@ constinit const Op<> erf = unary(
 
 constinit const Op<> softplus = unary(
     "softplus", "log(1 + exp(x)), without overflow.", kFloats,
-    pointwise<1, [](FloatNumber auto x) { return x != x ? x : std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }>,
-    [](const Node&, In x) { return rlx::maximum(x[0], 0.0) + log1p_scalar(rlx::exp(-rlx::abs(x[0]))); },
+    pointwise<1,
+              [](FloatNumber auto x) {
+                return x != x ? x : std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+              }>,
+    [](const Node&, In x) {
+      return rlx::maximum(x[0], 0.0) + log1p_scalar(rlx::exp(-rlx::abs(x[0])));
+    },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sigmoid(X(b, a)); });
 
 constinit const Op<> softsign = unary(
@@ -223,37 +284,47 @@ constinit const Op<> trunc = step("trunc", "x without its fraction.", kFloats,
 
 constinit const Op<> round = unary(
     "round", "Nearest integer, halves to even. Derivative: straight through (1).", kFloats,
-    pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>, [](const Node&, In x) { return rlx::rint(x[0]); },
+    pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>,
+    [](const Node&, In x) { return rlx::rint(x[0]); },
     [](Builder&, Args, int, Value t) { return t; }, "Activation(Round)");
 
 constinit const Op<> logical_not = predicate("logical_not", "Whether x is false.", kBools,
                                              pointwise<1, [](IntNumber auto x) { return x == 0; }>,
                                              [](const Node&, In x) { return !x[0]; });
-constinit const Op<> is_nan = predicate("is_nan", "Whether x is NaN.", kFloats,
-                                        pointwise<1, [](FloatNumber auto x) { return std::isnan(x); }>,
-                                        [](const Node&, In x) { return x[0] != x[0]; });
-constinit const Op<> is_inf = predicate("is_inf", "Whether x is an infinity.", kFloats,
-                                        pointwise<1, [](FloatNumber auto x) { return std::isinf(x); }>,
-                                        [](const Node&, In x) { return rlx::abs(x[0]) == INFINITY; });
-constinit const Op<> is_finite = predicate("is_finite", "Whether x is neither NaN nor an infinity.", kFloats,
-                                           pointwise<1, [](FloatNumber auto x) { return std::isfinite(x); }>,
-                                           [](const Node&, In x) { return rlx::abs(x[0]) < INFINITY; });
+constinit const Op<> is_nan =
+    predicate("is_nan", "Whether x is NaN.", kFloats,
+              pointwise<1, [](FloatNumber auto x) { return std::isnan(x); }>,
+              [](const Node&, In x) { return x[0] != x[0]; });
+constinit const Op<> is_inf =
+    predicate("is_inf", "Whether x is an infinity.", kFloats,
+              pointwise<1, [](FloatNumber auto x) { return std::isinf(x); }>,
+              [](const Node&, In x) { return rlx::abs(x[0]) == INFINITY; });
+constinit const Op<> is_finite =
+    predicate("is_finite", "Whether x is neither NaN nor an infinity.", kFloats,
+              pointwise<1, [](FloatNumber auto x) { return std::isfinite(x); }>,
+              [](const Node&, In x) { return rlx::abs(x[0]) < INFINITY; });
 
 constinit const Op<> stop_gradient = [] {
-  OpDef d = unary("stop_gradient", "x; derivatives do not pass.", kAllDTypes, pointwise<1, [](auto x) { return x; }>,
-                  [](const Node&, In x) { return x[0]; }, nullptr);
+  OpDef d = unary(
+      "stop_gradient", "x; derivatives do not pass.", kAllDTypes,
+      pointwise<1, [](auto x) { return x; }>, [](const Node&, In x) { return x[0]; }, nullptr);
   d.not_differentiable = "declared: its purpose is to stop derivatives";
   return d;
 }();
 
-// conj, real and imag are linear over the reals, not over the complex numbers; cotangents follow PyTorch's convention.
+// conj, real and imag are linear over the reals, not over the complex numbers; cotangents follow
+// PyTorch's convention.
 constinit const Op<> conj = [] {
-  OpDef d = unary("conj", "Complex conjugate; x itself for real x.", kInexact,
-                  pointwise<1, [](InexactNumber auto x) {
-                    if constexpr (FloatNumber<decltype(x)>) return x;
-                    else return std::conj(x);
-                  }>,
-                  [](const Node&, In x) { return x[0]; }, nullptr, "Conjugate");
+  OpDef d = unary(
+      "conj", "Complex conjugate; x itself for real x.", kInexact,
+      pointwise<1,
+                [](InexactNumber auto x) {
+                  if constexpr (FloatNumber<decltype(x)>)
+                    return x;
+                  else
+                    return std::conj(x);
+                }>,
+      [](const Node&, In x) { return x[0]; }, nullptr, "Conjugate");
   d.jvp = [](Builder& b, const JvpArgs& a) { return single(op::conj(b, a.tangents[0])); };
   d.vjp = [](Builder& b, const VjpArgs& a) { return single(op::conj(b, a.cotangents[0])); };
   return d;
@@ -270,10 +341,13 @@ Values part_vjp(Builder& b, const VjpArgs& a, Complex factor) {
 
 constinit const Op<> real = [] {
   OpDef d = unary("real", "Real part of a complex tensor.", kComplex,
-                  pointwise<1, [](auto x) {
-                    if constexpr (std::is_same_v<decltype(x), Complex>) return x.real();
-                    else return x;
-                  }>,
+                  pointwise<1,
+                            [](auto x) {
+                              if constexpr (std::is_same_v<decltype(x), Complex>)
+                                return x.real();
+                              else
+                                return x;
+                            }>,
                   nullptr, nullptr);
   d.infer = infer_part;
   d.jvp = [](Builder& b, const JvpArgs& a) { return single(op::real(b, a.tangents[0])); };
@@ -283,10 +357,13 @@ constinit const Op<> real = [] {
 
 constinit const Op<> imag = [] {
   OpDef d = unary("imag", "Imaginary part of a complex tensor.", kComplex,
-                  pointwise<1, [](auto x) {
-                    if constexpr (std::is_same_v<decltype(x), Complex>) return x.imag();
-                    else return x;
-                  }>,
+                  pointwise<1,
+                            [](auto x) {
+                              if constexpr (std::is_same_v<decltype(x), Complex>)
+                                return x.imag();
+                              else
+                                return x;
+                            }>,
                   nullptr, nullptr);
   d.infer = infer_part;
   d.jvp = [](Builder& b, const JvpArgs& a) { return single(op::imag(b, a.tangents[0])); };
@@ -297,19 +374,28 @@ constinit const Op<> imag = [] {
 // Real to complex takes the real part of the cotangent back; through integers nothing flows.
 constinit const Op<CastAttrs> cast = OpDef{
     .name = "cast",
-    .doc = "x converted to another dtype. Float to int truncates toward zero and saturates, NaN gives 0; int to int wraps; "
-           "anything to bool is x != 0; to f16 and bf16 rounds to nearest even; complex to real drops the imaginary part.",
+    .doc =
+        "x converted to another dtype. Float to int truncates toward zero and saturates, NaN gives "
+        "0; int to int wraps; "
+        "anything to bool is x != 0; to f16 and bf16 rounds to nearest even; complex to real drops "
+        "the imaginary part.",
     .reference = "Cast",
     .kind = Kind::elementwise,
     .infer = [](const InferArgs& a) -> Types { return {{a.get<CastAttrs>().to, a.in[0].shape}}; },
-    .eval = [](const EvalArgs& e) -> Tensors { return {cast_tensor(e.in[0], e.get<CastAttrs>().to)}; },
+    .eval = [](const EvalArgs& e) -> Tensors {
+      return {cast_tensor(e.in[0], e.get<CastAttrs>().to)};
+    },
     .jvp = [](Builder& b, const JvpArgs& a) -> Values {
       const DType to = a.node.get<CastAttrs>().to;
-      return {is_differentiable(to) && is_differentiable(b.type(a.in[0]).dtype) ? cast_to(b, a.tangents[0], to) : kNone};
+      return {is_differentiable(to) && is_differentiable(b.type(a.in[0]).dtype)
+                  ? cast_to(b, a.tangents[0], to)
+                  : kNone};
     },
     .vjp = [](Builder& b, const VjpArgs& a) -> Values {
       const DType from = b.type(a.in[0]).dtype;
-      return {is_differentiable(from) && is_differentiable(a.node.type().dtype) ? cast_to(b, a.cotangents[0], from) : kNone};
+      return {is_differentiable(from) && is_differentiable(a.node.type().dtype)
+                  ? cast_to(b, a.cotangents[0], from)
+                  : kNone};
     },
     .scalar = [](const Node& n, In x) { return rlx::cast(x[0], n.get<CastAttrs>().to); },
 };
@@ -322,7 +408,8 @@ constinit const Op<> select = OpDef{
     .arity = 3,
     .dtypes = kBools,
     .infer = [](const InferArgs& a) -> Types {
-      if (a.in[1].dtype != a.in[2].dtype) bad_operands(a, "dtype-mixed", "a and b must have one dtype");
+      if (a.in[1].dtype != a.in[2].dtype)
+        bad_operands(a, "dtype-mixed", "a and b must have one dtype");
       auto ab = broadcast_shapes(a.in[1].shape, a.in[2].shape);
       auto all = ab ? broadcast_shapes(a.in[0].shape, *ab) : ab;
       if (!all) bad_operands(a, "broadcast", "the shapes do not broadcast");
@@ -332,7 +419,8 @@ constinit const Op<> select = OpDef{
       Tensor out = e.make();
       const size_t bytes = static_cast<size_t>(size_of(out.dtype()));
       Ints strides[3];
-      for (int k = 0; k < 3; ++k) strides[k] = broadcast_strides(e.in[static_cast<size_t>(k)].sizes(), out.sizes());
+      for (int k = 0; k < 3; ++k)
+        strides[k] = broadcast_strides(e.in[static_cast<size_t>(k)].sizes(), out.sizes());
       int64_t position = 0;
       for_each_index(out.sizes(), [&](const Ints& index) {
         int64_t at[3] = {};
@@ -340,7 +428,8 @@ constinit const Op<> select = OpDef{
           for (int k = 0; k < 3; ++k) at[k] += index[axis] * strides[k][axis];
         const int pick = e.in[0].get_int(at[0]) ? 1 : 2;
         std::memcpy(out.mutable_raw() + static_cast<size_t>(position++) * bytes,
-                    e.in[static_cast<size_t>(pick)].raw() + static_cast<size_t>(at[pick]) * bytes, bytes);
+                    e.in[static_cast<size_t>(pick)].raw() + static_cast<size_t>(at[pick]) * bytes,
+                    bytes);
       });
       return {out};
     },
@@ -367,11 +456,12 @@ constinit const Op<> clamp = OpDef{
 
 namespace {
 constexpr const OpDef* kOps[] = {
-    &op::neg,   &op::abs,   &op::sign,        &op::exp,    &op::log,    &op::log1p,    &op::expm1,         &op::sqrt,
-    &op::rsqrt, &op::square, &op::reciprocal, &op::sin,    &op::cos,    &op::tan,      &op::atan,          &op::tanh,
-    &op::sigmoid, &op::relu, &op::erf,        &op::softplus, &op::softsign, &op::floor, &op::ceil,    &op::trunc,         &op::round,
-    &op::logical_not, &op::is_nan, &op::is_inf, &op::is_finite, &op::stop_gradient, &op::conj, &op::real,  &op::imag,
-    &op::cast,  &op::select, &op::clamp,
+    &op::neg,   &op::abs,         &op::sign,     &op::exp,    &op::log,        &op::log1p,
+    &op::expm1, &op::sqrt,        &op::rsqrt,    &op::square, &op::reciprocal, &op::sin,
+    &op::cos,   &op::tan,         &op::atan,     &op::tanh,   &op::sigmoid,    &op::relu,
+    &op::erf,   &op::softplus,    &op::softsign, &op::floor,  &op::ceil,       &op::trunc,
+    &op::round, &op::logical_not, &op::is_nan,   &op::is_inf, &op::is_finite,  &op::stop_gradient,
+    &op::conj,  &op::real,        &op::imag,     &op::cast,   &op::select,     &op::clamp,
 };
 }  // namespace
 constinit const Family kElementwise{"elementwise", kOps};

@@ -8,20 +8,23 @@ namespace rlx {
 struct MatmulAttrs {  // transposes swap the last two dims of an operand
   bool transpose_a = false, transpose_b = false;
   static constexpr auto fields() {
-    return std::tuple{field("transpose_a", &MatmulAttrs::transpose_a), field("transpose_b", &MatmulAttrs::transpose_b)};
+    return std::tuple{field("transpose_a", &MatmulAttrs::transpose_a),
+                      field("transpose_b", &MatmulAttrs::transpose_b)};
   }
 };
 struct DotAttrs {
   Ints lhs_contracting, rhs_contracting, lhs_batch, rhs_batch;
   static constexpr auto fields() {
-    return std::tuple{field("lhs_contracting", &DotAttrs::lhs_contracting), field("rhs_contracting", &DotAttrs::rhs_contracting),
-                      field("lhs_batch", &DotAttrs::lhs_batch), field("rhs_batch", &DotAttrs::rhs_batch)};
+    return std::tuple{field("lhs_contracting", &DotAttrs::lhs_contracting),
+                      field("rhs_contracting", &DotAttrs::rhs_contracting),
+                      field("lhs_batch", &DotAttrs::lhs_batch),
+                      field("rhs_batch", &DotAttrs::rhs_batch)};
   }
 };
 
 namespace op {
-extern const Op<MatmulAttrs> matmul;     // rank >= 2, batch dims broadcast (NumPy); primitive
-extern const Op<DotAttrs> dot_general;   // XLA's; composite over transpose, reshape, matmul
+extern const Op<MatmulAttrs> matmul;    // rank >= 2, batch dims broadcast (NumPy); primitive
+extern const Op<DotAttrs> dot_general;  // XLA's; composite over transpose, reshape, matmul
 }  // namespace op
 
 extern const Family kLinalg;

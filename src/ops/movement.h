@@ -1,10 +1,12 @@
-// Data movement: elements are moved, never changed; every dtype (scatter_add, which sums: every number).
+// Data movement: elements are moved, never changed; every dtype (scatter_add, which sums: every
+// number).
 //
 //   Value row = op::slice(b, x, {.start = {i, 0}, .limit = {i + 1, 64}});
 //   Value y = op::gather(b, table, ids, {.axis = 0});                    // embedding lookup
 //
-// Indices are of any integer dtype, or f32/f64 that are truncated; one outside the axis raises Error(user, "index-range")
-// when the program runs. Sizes that depend on symbols are checked when the symbols are bound.
+// Indices are of any integer dtype, or f32/f64 that are truncated; one outside the axis raises
+// Error(user, "index-range") when the program runs. Sizes that depend on symbols are checked when
+// the symbols are bound.
 #pragma once
 
 #include "rlx/ir/op.h"
@@ -19,7 +21,8 @@ struct TransposeAttrs {
   Ints perm;
   static constexpr auto fields() { return std::tuple{field("perm", &TransposeAttrs::perm)}; }
 };
-struct SliceAttrs {  // result[i] = x[start + i * stride], below limit; empty lists mean 0, "to the end" and 1
+struct SliceAttrs {  // result[i] = x[start + i * stride], below limit; empty lists mean 0, "to the
+                     // end" and 1
   Shape start, limit;
   Ints stride;
   static constexpr auto fields() {
@@ -33,7 +36,9 @@ struct AxisAttrs {  // concat, gather
 };
 struct PadAttrs {  // result[i] = x[i - low] or the value; negative amounts crop; empty lists mean 0
   Shape low, high;
-  static constexpr auto fields() { return std::tuple{field("low", &PadAttrs::low), field("high", &PadAttrs::high)}; }
+  static constexpr auto fields() {
+    return std::tuple{field("low", &PadAttrs::low), field("high", &PadAttrs::high)};
+  }
 };
 struct ScatterAttrs {  // of the result: its axis and that axis' size
   int64_t axis = 0;
@@ -51,7 +56,8 @@ struct IotaAttrs {
   Shape shape;
   int64_t axis = 0;
   static constexpr auto fields() {
-    return std::tuple{field("dtype", &IotaAttrs::dtype), field("shape", &IotaAttrs::shape), field("axis", &IotaAttrs::axis)};
+    return std::tuple{field("dtype", &IotaAttrs::dtype), field("shape", &IotaAttrs::shape),
+                      field("axis", &IotaAttrs::axis)};
   }
 };
 
@@ -61,9 +67,10 @@ extern const Op<ShapeAttrs> reshape;        // one dim may be -1
 extern const Op<TransposeAttrs> transpose;  // result dim d is x dim perm[d]
 extern const Op<SliceAttrs> slice;
 extern const Op<AxisAttrs> concat;
-extern const Op<PadAttrs> pad;              // x, value (rank 0)
-extern const Op<AxisAttrs> gather;          // x, indices: result[o.., i.., t..] = x[o.., indices[i..], t..]
-extern const Op<ScatterAttrs> scatter_add;  // updates, indices: the transpose of gather; duplicates accumulate
+extern const Op<PadAttrs> pad;      // x, value (rank 0)
+extern const Op<AxisAttrs> gather;  // x, indices: result[o.., i.., t..] = x[o.., indices[i..], t..]
+extern const Op<ScatterAttrs>
+    scatter_add;  // updates, indices: the transpose of gather; duplicates accumulate
 extern const Op<ReverseAttrs> reverse;
 extern const Op<IotaAttrs> iota;
 }  // namespace op

@@ -1,5 +1,5 @@
-// Randomness: pure functions of a key (u32[2]) by Philox4x32-10. Element i of random_bits is word i % 4 of block i / 4.
-// Several keys, u32[k.., 2], give [k.., *shape]: each key its own stream.
+// Randomness: pure functions of a key (u32[2]) by Philox4x32-10. Element i of random_bits is word i
+// % 4 of block i / 4. Several keys, u32[k.., 2], give [k.., *shape]: each key its own stream.
 #pragma once
 
 #include "rlx/ir/op.h"
@@ -13,11 +13,13 @@ struct BitsAttrs {
 struct RandomAttrs {
   DType dtype = DType::F32;
   Shape shape;
-  static constexpr auto fields() { return std::tuple{field("dtype", &RandomAttrs::dtype), field("shape", &RandomAttrs::shape)}; }
+  static constexpr auto fields() {
+    return std::tuple{field("dtype", &RandomAttrs::dtype), field("shape", &RandomAttrs::shape)};
+  }
 };
 
 namespace op {
-extern const Op<BitsAttrs> random_bits;      // u32; primitive
+extern const Op<BitsAttrs> random_bits;       // u32; primitive
 extern const Op<RandomAttrs> random_uniform;  // [0, 1): (bits >> 8) * 2^-24
 extern const Op<RandomAttrs> random_normal;   // Box-Muller of bits[2i], bits[2i+1]
 }  // namespace op

@@ -16,7 +16,8 @@ struct CumsumAttrs {
   int64_t axis = -1;
   bool exclusive = false, reverse = false;
   static constexpr auto fields() {
-    return std::tuple{field("axis", &CumsumAttrs::axis), field("exclusive", &CumsumAttrs::exclusive),
+    return std::tuple{field("axis", &CumsumAttrs::axis),
+                      field("exclusive", &CumsumAttrs::exclusive),
                       field("reverse", &CumsumAttrs::reverse)};
   }
 };
@@ -30,7 +31,7 @@ struct ArgmaxAttrs {
 
 namespace op {
 extern const Op<ReduceAttrs> reduce_sum, reduce_max, reduce_min, reduce_prod;  // primitives
-extern const Op<ReduceAttrs> reduce_mean;                                      // composite: sum / count
+extern const Op<ReduceAttrs> reduce_mean;  // composite: sum / count
 extern const Op<CumsumAttrs> cumsum;
 extern const Op<ArgmaxAttrs> argmax;  // i64; first of equals; NaN is largest
 }  // namespace op

@@ -1,5 +1,6 @@
-// Region: several nodes that run as one kernel. The one fusion mechanism: a region is an op with a body, grown by
-// passes/fuse_regions and lowered by codegen/region_kernel. Its meaning is that of its body.
+// Region: several nodes that run as one kernel. The one fusion mechanism: a region is an op with a
+// body, grown by passes/fuse_regions and lowered by codegen/region_kernel. Its meaning is that of
+// its body.
 #pragma once
 
 #include "rlx/ir/op.h"

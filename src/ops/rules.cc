@@ -23,7 +23,9 @@ Value reshape_to(Builder& b, Value x, const Shape& shape) {
   return b.shape(x) == shape ? x : op::reshape(b, x, {shape});
 }
 
-Value cast_to(Builder& b, Value x, DType dtype) { return b.type(x).dtype == dtype ? x : op::cast(b, x, {dtype}); }
+Value cast_to(Builder& b, Value x, DType dtype) {
+  return b.type(x).dtype == dtype ? x : op::cast(b, x, {dtype});
+}
 
 Value sum_axes(Builder& b, Value x, Ints axes, bool keepdims) {
   return axes.empty() ? x : op::reduce_sum(b, x, {std::move(axes), keepdims});
@@ -35,11 +37,13 @@ Value unbroadcast(Builder& b, Value g, const Shape& shape) {
   const size_t extra = from.size() - shape.size();
   Ints axes;
   for (size_t i = 0; i < from.size(); ++i)
-    if (i < extra || (shape[i - extra] == Dim(1) && !(from[i] == Dim(1)))) axes.push_back(static_cast<int64_t>(i));
+    if (i < extra || (shape[i - extra] == Dim(1) && !(from[i] == Dim(1))))
+      axes.push_back(static_cast<int64_t>(i));
   return reshape_to(b, sum_axes(b, g, axes), shape);
 }
 
-Value expand_reduced(Builder& b, Value reduced, const Shape& shape, const Ints& axes, bool keepdims) {
+Value expand_reduced(Builder& b, Value reduced, const Shape& shape, const Ints& axes,
+                     bool keepdims) {
   if (!keepdims) {
     Shape kept = shape;
     for (int64_t a : axes) kept[static_cast<size_t>(a)] = 1;
@@ -53,7 +57,9 @@ Value add_maybe(Builder& b, Value a, Value c) {
   return c.valid() ? op::add(b, a, c) : a;
 }
 
-Value conj_if_complex(Builder& b, Value x) { return is_complex(b.type(x).dtype) ? op::conj(b, x) : x; }
+Value conj_if_complex(Builder& b, Value x) {
+  return is_complex(b.type(x).dtype) ? op::conj(b, x) : x;
+}
 
 Value matrix_transpose(Builder& b, Value x) {
   Ints perm(static_cast<size_t>(b.type(x).rank()));
@@ -115,7 +121,8 @@ bool is_negative(const Dim& d) {
 
 Dim agreed(const Dim& a, const Dim& b) { return b.is_static() ? b : a; }
 
-// ---- inference ---------------------------------------------------------------------------------------------------
+// ---- inference
+// ---------------------------------------------------------------------------------------------------
 
 void bad_operands(const InferArgs& a, std::string_view code, const std::string& why) {
   fail(ErrorKind::user, code, "{}: {} (operands: {})", a.op.name, why, fmt::join(a.in, ", "));
@@ -125,7 +132,8 @@ void require_same_dtype(const InferArgs& a) {
   for (const Type& t : a.in)
     if (t.dtype != a.in[0].dtype)
       bad_operands(a, "dtype-mixed",
-                   fmt::format("operands must have one dtype; cast to {} first", promote(a.in[0].dtype, t.dtype)));
+                   fmt::format("operands must have one dtype; cast to {} first",
+                               promote(a.in[0].dtype, t.dtype)));
 }
 
 Types infer_same(const InferArgs& a) { return {a.in[0]}; }
@@ -154,7 +162,8 @@ Ints broadcast_strides(const Ints& sizes, const Ints& result) {
   return out;
 }
 
-// ---- elementwise ops under the transforms ------------------------------------------------------------------------
+// ---- elementwise ops under the transforms
+// ------------------------------------------------------------------------
 
 Values jvp_elementwise(Builder& b, const JvpArgs& a) {
   Value sum = kNone;
@@ -181,7 +190,8 @@ Values vjp_elementwise(Builder& b, const VjpArgs& a) {
 Values vmap_elementwise(Builder& b, const VmapArgs& a) {
   const int64_t rank = a.node.type().rank();
   Values in;
-  for (size_t i = 0; i < a.in.size(); ++i) in.push_back(a.batched[i] ? align_batched(b, a.in[i], rank) : a.in[i]);
+  for (size_t i = 0; i < a.in.size(); ++i)
+    in.push_back(a.batched[i] ? align_batched(b, a.in[i], rank) : a.in[i]);
   return b.clone(a.node, in);
 }
 

@@ -5,17 +5,21 @@
 
 namespace rlx {
 
-// ---- helpers on graphs -------------------------------------------------------------------------------------------
+// ---- helpers on graphs
+// -------------------------------------------------------------------------------------------
 
 Value full(Builder& b, const Type& type, Complex value);  // a scalar constant broadcast to the type
-Value broadcast_to(Builder& b, Value x, const Shape& shape);  // x itself when the shape is already that
+Value broadcast_to(Builder& b, Value x,
+                   const Shape& shape);  // x itself when the shape is already that
 Value reshape_to(Builder& b, Value x, const Shape& shape);
 Value cast_to(Builder& b, Value x, DType dtype);
 Value sum_axes(Builder& b, Value x, Ints axes, bool keepdims = false);
-// Brings a gradient back to the shape an operand had before broadcasting: one sum over all broadcast axes.
+// Brings a gradient back to the shape an operand had before broadcasting: one sum over all
+// broadcast axes.
 Value unbroadcast(Builder& b, Value gradient, const Shape& shape);
 // Inserts the reduced axes again (size 1) and broadcasts to `shape`: the inverse of a reduction.
-Value expand_reduced(Builder& b, Value reduced, const Shape& shape, const Ints& axes, bool keepdims);
+Value expand_reduced(Builder& b, Value reduced, const Shape& shape, const Ints& axes,
+                     bool keepdims);
 // a + b where either may be kNone.
 Value add_maybe(Builder& b, Value a, Value c);
 Value conj_if_complex(Builder& b, Value x);
@@ -23,20 +27,24 @@ Value conj_if_complex(Builder& b, Value x);
 Value matrix_transpose(Builder& b, Value x);
 // Puts the batch axis of an unbatched operand in front: [*] -> [size, *].
 Value batch_operand(Builder& b, Value x, const Dim& size);
-// Inserts size-1 axes behind the batch axis until the rest has `rank` axes, so that x broadcasts right-aligned.
+// Inserts size-1 axes behind the batch axis until the rest has `rank` axes, so that x broadcasts
+// right-aligned.
 Value align_batched(Builder& b, Value x, int64_t rank);
 // x with its axes permuted; x itself when the permutation changes nothing.
 Value transpose_to(Builder& b, Value x, const Ints& perm);
-// Swaps two neighbouring blocks of axes: `first` axes from `at` on with the `second` axes behind them.
+// Swaps two neighbouring blocks of axes: `first` axes from `at` on with the `second` axes behind
+// them.
 Value swap_blocks(Builder& b, Value x, int64_t at, int64_t first, int64_t second);
-// The size of a dim as a rank-0 value: a constant, or for symbols a count that is known when they are bound.
+// The size of a dim as a rank-0 value: a constant, or for symbols a count that is known when they
+// are bound.
 Value dim_value(Builder& b, const Dim& size, DType dtype);
 // The product of dims over `axes`.
 Dim count_of(const Shape& shape, const Ints& axes);
 Shape prepend(const Dim& size, const Shape& shape);
 Values single(Value v);
 
-// What is certain about dims whatever their symbols stand for; the rest is checked when they are bound.
+// What is certain about dims whatever their symbols stand for; the rest is checked when they are
+// bound.
 bool differ(const Dim& a, const Dim& b);
 bool is_negative(const Dim& d);
 Dim agreed(const Dim& a, const Dim& b);  // of two dims that must be equal: the static one, else a
@@ -48,7 +56,8 @@ Values vmap_elementwise(Builder& b, const VmapArgs& a);
 // Linear ops of one operand: the same op on the tangent.
 Values jvp_through_itself(Builder& b, const JvpArgs& a);
 
-// ---- inference ---------------------------------------------------------------------------------------------------
+// ---- inference
+// ---------------------------------------------------------------------------------------------------
 
 Types infer_same(const InferArgs& a);       // result 0 has the type of operand 0
 Types infer_broadcast(const InferArgs& a);  // NumPy broadcast of all operands, equal dtypes
@@ -56,7 +65,8 @@ Types infer_compare(const InferArgs& a);    // the same, bool
 [[noreturn]] void bad_operands(const InferArgs& a, std::string_view code, const std::string& why);
 void require_same_dtype(const InferArgs& a);
 
-// ---- reference values ----------------------------------------------------------------------------------------------
+// ---- reference values
+// ----------------------------------------------------------------------------------------------
 
 // Strides of an operand as seen from a broadcast result (0 along broadcast axes), in elements.
 Ints broadcast_strides(const Ints& sizes, const Ints& result);
@@ -68,9 +78,12 @@ inline void put(Tensor& t, int64_t i, bool v) { t.set_int(i, v); }
 inline void put(Tensor& t, int64_t i, Complex v) { t.set_complex(i, v); }
 template <class T>
 T fetch(const Tensor& t, int64_t i) {
-  if constexpr (std::is_same_v<T, double>) return t.get_float(i);
-  else if constexpr (std::is_same_v<T, int64_t>) return t.get_int(i);
-  else return t.get_complex(i);
+  if constexpr (std::is_same_v<T, double>)
+    return t.get_float(i);
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return t.get_int(i);
+  else
+    return t.get_complex(i);
 }
 
 template <class T, auto F, size_t... I>
@@ -92,8 +105,9 @@ Tensor map_pointwise(const EvalArgs& e, std::index_sequence<I...>) {
 }
 }  // namespace detail
 
-// Evaluates elementwise with F, a captureless lambda over double (floats), int64_t (integers, bool) or Complex. A lambda that
-// does not take one of these says so by its constraint; the op's dtypes keep such operands away.
+// Evaluates elementwise with F, a captureless lambda over double (floats), int64_t (integers, bool)
+// or Complex. A lambda that does not take one of these says so by its constraint; the op's dtypes
+// keep such operands away.
 template <int N, auto F>
 Tensors pointwise(const EvalArgs& e) {
   const DType d = e.in[0].dtype();
@@ -112,7 +126,8 @@ concept InexactNumber = FloatNumber<T> || std::is_same_v<T, Complex>;
 template <class T>
 concept IntNumber = std::is_same_v<T, int64_t>;
 
-// ---- attributes ------------------------------------------------------------------------------------------------------
+// ---- attributes
+// ------------------------------------------------------------------------------------------------------
 
 template <class A>
 void normalise_axis_of(void* attrs, std::string_view op, std::span<const Type> in) {

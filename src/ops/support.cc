@@ -30,8 +30,7 @@ Entry decompose_column(const OpDef& op) {
 }
 
 Entry derivative_column(const OpDef& op, bool stated, bool reverse) {
-  if (op.kind == Kind::leaf)
-    return {Answer::native, "a leaf: derivatives start or end here"};
+  if (op.kind == Kind::leaf) return {Answer::native, "a leaf: derivatives start or end here"};
   if (!op.not_differentiable.empty())
     return {Answer::not_applicable, std::string(op.not_differentiable)};
   if (stated) return kNative;
@@ -43,8 +42,7 @@ Entry derivative_column(const OpDef& op, bool stated, bool reverse) {
 }
 
 Entry vmap_column(const OpDef& op) {
-  if (op.kind == Kind::leaf)
-    return {Answer::native, "a leaf: the caller says which are batched"};
+  if (op.kind == Kind::leaf) return {Answer::native, "a leaf: the caller says which are batched"};
   if (op.vmap) return kNative;
   if (op.kind == Kind::elementwise) return {Answer::derived, "elementwise"};
   if (op.decompose) return kByDecomposition;

@@ -10,13 +10,16 @@ constexpr Family kLeaves{"leaves", kLeafOps};
 const OpTable& op_table() {
   static const OpTable table = [] {
     OpTable t;
-    for (const Family* f : {&kLeaves, &kElementwise, &kArithmetic, &kMovement, &kReduce, &kLinalg, &kNn, &kRandom, &kControl, &kRegions})
+    for (const Family* f : {&kLeaves, &kElementwise, &kArithmetic, &kMovement, &kReduce, &kLinalg,
+                            &kNn, &kRandom, &kControl, &kRegions})
       t.add(*f);
     return t;
   }();
   return table;
 }
 
-Graph parse(std::string_view text, const TextStore* store) { return parse(text, op_table(), store); }
+Graph parse(std::string_view text, const TextStore* store) {
+  return parse(text, op_table(), store);
+}
 
 }  // namespace rlx

@@ -9,14 +9,17 @@ namespace rlx {
 
 namespace {
 
-constexpr size_t kMaxNodes = 96;    // keeps compile time per kernel bounded
+constexpr size_t kMaxNodes = 96;  // keeps compile time per kernel bounded
 constexpr size_t kMaxOperands = 24;
-constexpr int64_t kSplitElements = 1 << 15;  // a reduction to fewer results than this is split in two steps
+constexpr int64_t kSplitElements =
+    1 << 15;  // a reduction to fewer results than this is split in two steps
 
 // Views: they join a region around a reduction, but never start one.
 bool joins_only(const Node& n) { return n.op == &op::broadcast || n.op == &op::reshape; }
 
-bool is_reduce(const Node& n) { return n.op->kind == Kind::reduction && n.attrs.type() == &kAttrType<ReduceAttrs>; }
+bool is_reduce(const Node& n) {
+  return n.op->kind == Kind::reduction && n.attrs.type() == &kAttrType<ReduceAttrs>;
+}
 
 Shape row_shape(const Shape& domain, size_t inner, bool keepdims) {
   Shape s(domain.begin(), domain.end() - static_cast<int64_t>(inner));
@@ -41,10 +44,12 @@ struct Group {
 
 class Grower {
  public:
-  Grower(const Graph& g, FusionReport* report) : g_(g), uses_(g), report_(report), group_(g.nodes.size(), -1) {}
+  Grower(const Graph& g, FusionReport* report)
+      : g_(g), uses_(g), report_(report), group_(g.nodes.size(), -1) {}
 
   Graph run() {
-    for (int32_t i = 0; i < g_.size(); ++i) fusible_.push_back(static_cast<bool>(fusible(at(i), g_)));
+    for (int32_t i = 0; i < g_.size(); ++i)
+      fusible_.push_back(static_cast<bool>(fusible(at(i), g_)));
     for (int32_t i = g_.size(); i-- > 0;) start_column(i);
     for (int32_t i = 0; i < g_.size(); ++i)
       if (fusible_[static_cast<size_t>(i)] && group_of(i) < 0) place(i);
@@ -61,7 +66,8 @@ class Grower {
     report_->refusals.push_back({name(producer), name(consumer), std::move(why)});
   }
 
-  // A reduction over axes that are not the last ones takes the elementwise nodes that nobody else reads as its prologue.
+  // A reduction over axes that are not the last ones takes the elementwise nodes that nobody else
+  // reads as its prologue.
   void start_column(int32_t i) {
     const Node& n = at(i);
     if (!fusible_[static_cast<size_t>(i)] || !is_reduce(n)) return;
@@ -76,7 +82,9 @@ class Grower {
       const int32_t p = work.back();
       work.pop_back();
       Group& group = groups_[static_cast<size_t>(id)];
-      if (group_of(p) >= 0 || !fusible_[static_cast<size_t>(p)] || joins_only(at(p)) || is_reduce(at(p)) || uses_.is_output(p)) continue;
+      if (group_of(p) >= 0 || !fusible_[static_cast<size_t>(p)] || joins_only(at(p)) ||
+          is_reduce(at(p)) || uses_.is_output(p))
+        continue;
       if (!(at(p).type().shape == group.domain) || group.nodes.size() >= kMaxNodes) continue;
       const auto users = uses_.users(p);
       if (!std::all_of(users.begin(), users.end(), [&](int32_t u) { return group_of(u) == id; })) {
@@ -100,7 +108,8 @@ class Grower {
     nodes.insert(std::upper_bound(nodes.begin(), nodes.end(), node), node);
   }
 
-  // Finds the groups of n's operands that n may join, merges them, and adds n; else starts a new group.
+  // Finds the groups of n's operands that n may join, merges them, and adds n; else starts a new
+  // group.
   void place(int32_t i) {
     const Node& n = at(i);
     int home = -1;
@@ -108,8 +117,10 @@ class Grower {
       const int id = group_of(v.node);
       if (id < 0 || id == home) continue;
       if (home < 0) {
-        if (Decision fits = can_join(id, i)) home = id;
-        else refuse(v.node, i, fits.why());
+        if (Decision fits = can_join(id, i))
+          home = id;
+        else
+          refuse(v.node, i, fits.why());
       } else if (Decision fits = can_merge(home, id, i)) {
         merge(home, id);
       } else {
@@ -117,8 +128,10 @@ class Grower {
       }
     }
     if (home < 0 && joins_only(n)) return;
-    if (home < 0) home = new_group(is_reduce(n) ? g_.type(n.in[0]).shape : n.type().shape, i);
-    else add(home, i);
+    if (home < 0)
+      home = new_group(is_reduce(n) ? g_.type(n.in[0]).shape : n.type().shape, i);
+    else
+      add(home, i);
     if (is_reduce(n)) {
       Group& group = groups_[static_cast<size_t>(home)];
       group.inner = n.get<ReduceAttrs>().axes.size();
@@ -127,20 +140,24 @@ class Grower {
   }
 
   bool is_row_value(const Group& group, const Shape& shape) const {
-    return group.inner && (shape == row_shape(group.domain, group.inner, false) || shape == row_shape(group.domain, group.inner, true));
+    return group.inner && (shape == row_shape(group.domain, group.inner, false) ||
+                           shape == row_shape(group.domain, group.inner, true));
   }
 
-  // Elementwise operands align at the right, so inside a row region a value per row must keep the reduced axes (size 1) where a
-  // value per element reads it; [R] against [R, R] would mean a value per column.
+  // Elementwise operands align at the right, so inside a row region a value per row must keep the
+  // reduced axes (size 1) where a value per element reads it; [R] against [R, R] would mean a value
+  // per column.
   Decision aligned(int id, size_t inner, int32_t i) const {
     const Group& group = groups_[static_cast<size_t>(id)];
     const Node& n = at(i);
-    if (n.op == &op::reshape || is_reduce(n) || !(n.type().shape == group.domain)) return Decision::yes();
+    if (n.op == &op::reshape || is_reduce(n) || !(n.type().shape == group.domain))
+      return Decision::yes();
     for (Value v : n.in) {
       const Shape& s = g_.type(v).shape;
       if (group_of(v.node) != id || s == group.domain || s.empty()) continue;
       if (!inner || !(s == row_shape(group.domain, inner, true)))
-        return Decision::no("the value per row {} does not line up with the rows of {}", s, group.domain);
+        return Decision::no("the value per row {} does not line up with the rows of {}", s,
+                            group.domain);
     }
     return Decision::yes();
   }
@@ -148,16 +165,21 @@ class Grower {
   Decision can_join(int id, int32_t i) {
     const Group& group = groups_[static_cast<size_t>(id)];
     const Node& n = at(i);
-    if (group.column) return Decision::no("the producer is a column reduction, which ends its region");
-    if (group.nodes.size() >= kMaxNodes) return Decision::no("the region has {} nodes already", group.nodes.size());
-    if (operands_with(group, i) > kMaxOperands) return Decision::no("the region would read more than {} tensors", kMaxOperands);
+    if (group.column)
+      return Decision::no("the producer is a column reduction, which ends its region");
+    if (group.nodes.size() >= kMaxNodes)
+      return Decision::no("the region has {} nodes already", group.nodes.size());
+    if (operands_with(group, i) > kMaxOperands)
+      return Decision::no("the region would read more than {} tensors", kMaxOperands);
     if (is_reduce(n)) {
-      if (!(g_.type(n.in[0]).shape == group.domain)) return Decision::no("it reduces another shape than the region's domain");
+      if (!(g_.type(n.in[0]).shape == group.domain))
+        return Decision::no("it reduces another shape than the region's domain");
       const size_t inner = n.get<ReduceAttrs>().axes.size();
       if (group.inner && group.inner != inner) return Decision::no("the region reduces other axes");
       if (!group.inner) {
         // The region's rows become the unit of work: too few of them would idle the machine.
-        const Dim rows = row_shape(group.domain, inner, false).elements(), all = group.domain.elements();
+        const Dim rows = row_shape(group.domain, inner, false).elements(),
+                  all = group.domain.elements();
         if (rows.is_static() && all.is_static() && rows.value() < 8 && all.value() > kSplitElements)
           return Decision::no("{} rows are too few to share out", rows);
       }
@@ -168,27 +190,35 @@ class Grower {
       if (!is_row_value(group, g_.type(n.in[0]).shape) || !(n.type().shape == group.domain))
         return Decision::no("a broadcast inside a region must spread a value per row over the row");
     } else if (!(n.type().shape == group.domain) && !is_row_value(group, n.type().shape)) {
-      return Decision::no("the result {} is not of the region's domain {}", n.type().shape, group.domain);
+      return Decision::no("the result {} is not of the region's domain {}", n.type().shape,
+                          group.domain);
     } else if (!(n.type().shape == group.domain)) {
       for (Value v : n.in)  // a row value is computed once per row from row values only
-        if (group_of(v.node) == id && g_.type(v).shape == group.domain && !is_row_value(group, group.domain))
+        if (group_of(v.node) == id && g_.type(v).shape == group.domain &&
+            !is_row_value(group, group.domain))
           return Decision::no("a value per row cannot read a value per element");
     }
     if (Decision lines_up = aligned(id, group.inner, i); !lines_up) return lines_up;
-    if (makes_cycle({id}, i)) return Decision::no("a node between them must run outside the region");
+    if (makes_cycle({id}, i))
+      return Decision::no("a node between them must run outside the region");
     return Decision::yes();
   }
 
   Decision can_merge(int a, int b, int32_t i) {
     const Group &x = groups_[static_cast<size_t>(a)], &y = groups_[static_cast<size_t>(b)];
     if (y.column) return Decision::no("the producer is a column reduction, which ends its region");
-    if (!(x.domain == y.domain)) return Decision::no("the domains {} and {} differ", x.domain, y.domain);
-    if (x.inner && y.inner && x.inner != y.inner) return Decision::no("the regions reduce other axes");
-    if (x.nodes.size() + y.nodes.size() >= kMaxNodes) return Decision::no("the region would have too many nodes");
-    if (operands_with(x, i) + y.nodes.size() > kMaxOperands && operands_with(x, i) + operands_with(y, i) > kMaxOperands)
+    if (!(x.domain == y.domain))
+      return Decision::no("the domains {} and {} differ", x.domain, y.domain);
+    if (x.inner && y.inner && x.inner != y.inner)
+      return Decision::no("the regions reduce other axes");
+    if (x.nodes.size() + y.nodes.size() >= kMaxNodes)
+      return Decision::no("the region would have too many nodes");
+    if (operands_with(x, i) + y.nodes.size() > kMaxOperands &&
+        operands_with(x, i) + operands_with(y, i) > kMaxOperands)
       return Decision::no("the region would read more than {} tensors", kMaxOperands);
     if (Decision lines_up = aligned(b, y.inner, i); !lines_up) return lines_up;
-    if (makes_cycle({a, b}, i)) return Decision::no("a node between them must run outside the region");
+    if (makes_cycle({a, b}, i))
+      return Decision::no("a node between them must run outside the region");
     return Decision::yes();
   }
 
@@ -213,8 +243,9 @@ class Grower {
     return in.size();
   }
 
-  // Whether a path leaves the set (the groups and node n) and comes back. Groups run as a whole, so a path through one
-  // member goes on from all members. Only nodes before n matter: what comes later has no group yet.
+  // Whether a path leaves the set (the groups and node n) and comes back. Groups run as a whole, so
+  // a path through one member goes on from all members. Only nodes before n matter: what comes
+  // later has no group yet.
   bool makes_cycle(std::initializer_list<int> ids, int32_t n) {
     std::vector<char> seen(static_cast<size_t>(n) + 1, 0);
     std::vector<int32_t> work;
@@ -248,10 +279,13 @@ class Grower {
     return false;
   }
 
-  // ---- building the fused graph ------------------------------------------------------------------------------------
+  // ---- building the fused graph
+  // ------------------------------------------------------------------------------------
 
   // Scalar constants and iota cost nothing: each region that reads one has its own.
-  static bool travels(const Node& n) { return n.op == &op::iota || (n.op == &op::constant && n.type().shape.empty()); }
+  static bool travels(const Node& n) {
+    return n.op == &op::iota || (n.op == &op::constant && n.type().shape.empty());
+  }
 
   struct Unit {  // a group or a single node
     std::vector<int32_t> nodes;
@@ -272,7 +306,9 @@ class Grower {
     std::vector<Values> map(g_.nodes.size());
     for (int32_t u : ordered(units, unit_of)) emit(b, units[static_cast<size_t>(u)], map);
     Graph out = std::move(b.mutable_graph());
-    auto mapped = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+    auto mapped = [&](Value v) {
+      return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+    };
     for (Value v : g_.outputs) out.outputs.push_back(mapped(v));
     for (const Update& x : g_.updates) out.updates.push_back({x.param, mapped(x.value)});
     count(units);
@@ -280,14 +316,16 @@ class Grower {
   }
 
   // Units in topological order; among those that are ready, the one whose last node came first.
-  std::vector<int32_t> ordered(const std::vector<Unit>& units, const std::vector<int32_t>& unit_of) const {
+  std::vector<int32_t> ordered(const std::vector<Unit>& units,
+                               const std::vector<int32_t>& unit_of) const {
     std::vector<std::set<int32_t>> needs(units.size());
     std::vector<std::vector<int32_t>> feeds(units.size());
     for (size_t u = 0; u < units.size(); ++u)
       for (int32_t i : units[u].nodes)
         for (Value v : at(i).in)
           if (const int32_t p = unit_of[static_cast<size_t>(v.node)]; p != static_cast<int32_t>(u))
-            if (needs[u].insert(p).second) feeds[static_cast<size_t>(p)].push_back(static_cast<int32_t>(u));
+            if (needs[u].insert(p).second)
+              feeds[static_cast<size_t>(p)].push_back(static_cast<int32_t>(u));
     std::set<std::pair<int32_t, int32_t>> ready;  // last node, unit
     for (size_t u = 0; u < units.size(); ++u)
       if (needs[u].empty()) ready.insert({units[u].nodes.back(), static_cast<int32_t>(u)});
@@ -298,7 +336,8 @@ class Grower {
       order.push_back(u);
       for (int32_t f : feeds[static_cast<size_t>(u)]) {
         needs[static_cast<size_t>(f)].erase(u);
-        if (needs[static_cast<size_t>(f)].empty()) ready.insert({units[static_cast<size_t>(f)].nodes.back(), f});
+        if (needs[static_cast<size_t>(f)].empty())
+          ready.insert({units[static_cast<size_t>(f)].nodes.back(), f});
       }
     }
     check(order.size() == units.size(), "fuse_regions made a cycle");
@@ -306,14 +345,19 @@ class Grower {
   }
 
   void emit(Builder& b, const Unit& unit, std::vector<Values>& map) const {
-    auto mapped = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+    auto mapped = [&](Value v) {
+      return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+    };
     if (unit.group < 0) {
       const Node& n = at(unit.nodes[0]);
       if (n.op == &op::iota) {  // dead unless somebody outside regions reads it
         Builder body("region");
         body.output(body.clone(n, {})[0]);
         map[static_cast<size_t>(unit.nodes[0])] = b.emit(
-            op::region.def, RegionAttrs{Body(std::move(body.mutable_graph())), RegionKind::elementwise, n.type().shape, {}}, {});
+            op::region.def,
+            RegionAttrs{
+                Body(std::move(body.mutable_graph())), RegionKind::elementwise, n.type().shape, {}},
+            {});
         return;
       }
       Values in;
@@ -345,22 +389,30 @@ class Grower {
       body.set_origin({});
       inner[{i, 0}] = body.clone(n, in)[0];
       const auto users = uses_.users(i);
-      if (uses_.is_output(i) || std::any_of(users.begin(), users.end(), [&](int32_t u) { return group_of(u) != unit.group; })) {
+      if (uses_.is_output(i) || std::any_of(users.begin(), users.end(),
+                                            [&](int32_t u) { return group_of(u) != unit.group; })) {
         result_nodes.push_back(i);
         results.push_back(inner[{i, 0}]);
       }
     }
     for (Value v : results) body.output(v);
-    const RegionKind kind = group.column ? RegionKind::column : group.inner ? RegionKind::row : RegionKind::elementwise;
+    const RegionKind kind = group.column  ? RegionKind::column
+                            : group.inner ? RegionKind::row
+                                          : RegionKind::elementwise;
     b.set_origin({at(unit.nodes.back()).origin.label, "fuse_regions"});
-    Values out = b.emit(op::region.def, RegionAttrs{Body(std::move(body.mutable_graph())), kind, group.domain, group.axes}, operands);
-    for (size_t k = 0; k < result_nodes.size(); ++k) map[static_cast<size_t>(result_nodes[k])] = {out[k]};
+    Values out =
+        b.emit(op::region.def,
+               RegionAttrs{Body(std::move(body.mutable_graph())), kind, group.domain, group.axes},
+               operands);
+    for (size_t k = 0; k < result_nodes.size(); ++k)
+      map[static_cast<size_t>(result_nodes[k])] = {out[k]};
   }
 
   void count(const std::vector<Unit>& units) const {
     if (!report_) return;
     for (const Unit& u : units)
-      if (u.group >= 0) report_->nodes_before += static_cast<int>(u.nodes.size()), ++report_->regions;
+      if (u.group >= 0)
+        report_->nodes_before += static_cast<int>(u.nodes.size()), ++report_->regions;
   }
 
   const Graph& g_;
@@ -371,25 +423,32 @@ class Grower {
   std::vector<Group> groups_;
 };
 
-// A large reduction to few results becomes two: over the last axes, whose rows can be shared out, then over the rest. (f16 and bf16
-// stay whole: they round once.)
+// A large reduction to few results becomes two: over the last axes, whose rows can be shared out,
+// then over the rest. (f16 and bf16 stay whole: they round once.)
 Graph split_reductions(const Graph& g) {
   Builder b(g.name);
   std::vector<Values> map(g.nodes.size());
-  auto mapped = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+  auto mapped = [&](Value v) {
+    return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  };
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     const Node& n = g.nodes[i];
     Values in;
     for (Value v : n.in) in.push_back(mapped(v));
     b.set_origin({});
-    const bool reduces = is_reduce(n) && fusible(n, g) && n.type().dtype != DType::F16 && n.type().dtype != DType::BF16;
+    const bool reduces = is_reduce(n) && fusible(n, g) && n.type().dtype != DType::F16 &&
+                         n.type().dtype != DType::BF16;
     const Type* t = reduces ? &g.type(n.in[0]) : nullptr;
     size_t last = 0;  // how many of the axes are the last ones
     if (reduces) {
       const Ints& axes = n.get<ReduceAttrs>().axes;
-      while (last < axes.size() && axes[axes.size() - 1 - last] == t->rank() - 1 - static_cast<int64_t>(last)) ++last;
-      if (last == axes.size() && last > 1) --last;  // all are: leave the outermost for the second step
-      if (last == axes.size() || last == 0 || t->shape.elements().value() < kSplitElements) last = 0;
+      while (last < axes.size() &&
+             axes[axes.size() - 1 - last] == t->rank() - 1 - static_cast<int64_t>(last))
+        ++last;
+      if (last == axes.size() && last > 1)
+        --last;  // all are: leave the outermost for the second step
+      if (last == axes.size() || last == 0 || t->shape.elements().value() < kSplitElements)
+        last = 0;
     }
     if (!last) {
       map[i] = b.clone(n, in);
@@ -397,7 +456,8 @@ Graph split_reductions(const Graph& g) {
     }
     const auto& a = n.get<ReduceAttrs>();
     b.set_origin({n.origin.label, "split_reductions"});
-    const Ints inner(a.axes.end() - static_cast<int64_t>(last), a.axes.end()), outer(a.axes.begin(), a.axes.end() - static_cast<int64_t>(last));
+    const Ints inner(a.axes.end() - static_cast<int64_t>(last), a.axes.end()),
+        outer(a.axes.begin(), a.axes.end() - static_cast<int64_t>(last));
     const Value partial = b.emit(*n.op, ReduceAttrs{inner, a.keepdims}, in)[0];
     map[i] = b.emit(*n.op, ReduceAttrs{outer, a.keepdims}, std::span(&partial, 1));
   }
@@ -413,7 +473,8 @@ Decision fusible(const Node& n, const Graph& g) {
   auto real = [](const Type& t) { return !is_complex(t.dtype); };
   for (Value v : n.in)
     if (!real(g.type(v))) return Decision::no("complex values are not generated");
-  if (!n.op || n.out.size() != 1 || !real(n.type())) return Decision::no("complex values are not generated");
+  if (!n.op || n.out.size() != 1 || !real(n.type()))
+    return Decision::no("complex values are not generated");
   if (n.op->kind == Kind::elementwise)
     return n.op->scalar ? Decision::yes() : Decision::no("{} has no scalar form", n.op->name);
   if (joins_only(n)) return Decision::yes();
@@ -428,7 +489,8 @@ Graph fuse_regions(const Graph& g, FusionReport* report) {
 
 std::string FusionReport::to_string() const {
   std::string out = fmt::format("fusion: {} nodes in {} kernels\n", nodes_before, regions);
-  for (const Refusal& r : refusals) out += fmt::format("  {} -> {}: {}\n", r.producer, r.consumer, r.why);
+  for (const Refusal& r : refusals)
+    out += fmt::format("  {} -> {}: {}\n", r.producer, r.consumer, r.why);
   return out;
 }
 

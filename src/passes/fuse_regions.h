@@ -4,7 +4,8 @@
 //   Graph fused = fuse_regions(g, &report);
 //   report.to_string();     // what fused, and why the rest did not
 //
-// Every elementwise op, iota and reduction ends up in a region, alone if need be, so that code generation has one path.
+// Every elementwise op, iota and reduction ends up in a region, alone if need be, so that code
+// generation has one path.
 #pragma once
 
 #include <string>
@@ -19,8 +20,8 @@ struct FusionReport {
   struct Refusal {
     std::string producer, consumer, why;
   };
-  int nodes_before = 0;   // nodes that would each be a kernel
-  int regions = 0;        // kernels after fusion
+  int nodes_before = 0;  // nodes that would each be a kernel
+  int regions = 0;       // kernels after fusion
   std::vector<Refusal> refusals;
   std::string to_string() const;
 };

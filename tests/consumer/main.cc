@@ -1,4 +1,5 @@
-// What a user of the installed library writes first: look at a dtype, see an error, run something in parallel.
+// What a user of the installed library writes first: look at a dtype, see an error, run something
+// in parallel.
 #include <fmt/format.h>
 
 #include <atomic>

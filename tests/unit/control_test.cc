@@ -165,17 +165,14 @@ TEST(Scan, Refusals) {
   const Value s = b.input("s", kScalar), n = b.input("n", {DType::I32, {}}),
               x = b.input("x", {DType::F64, {3}});
   auto emit = [&](ScanAttrs a, Values in) { b.emit(op::scan.def, a, in); };
-  expect_error("scan-length", "must be [4, ..] but is [3] f64", [&] {
-    emit(recurrence(4), {s, n, x, s});
-  });
+  expect_error("scan-length", "must be [4, ..] but is [3] f64",
+               [&] { emit(recurrence(4), {s, n, x, s}); });
   expect_error("scan-length", "cannot be -1", [&] { emit(recurrence(-1), {s, n, x, s}); });
   expect_error("scan-operands", "do not fit 2 operands", [&] { emit(recurrence(3), {s, n}); });
-  expect_error("body-inputs", "takes 4 inputs but is given 3", [&] {
-    emit(recurrence(3), {s, n, x});
-  });
-  expect_error("body-inputs", "input 1 of the body is [] i32 but is given [] f64", [&] {
-    emit(recurrence(3), {s, s, x, s});
-  });
+  expect_error("body-inputs", "takes 4 inputs but is given 3",
+               [&] { emit(recurrence(3), {s, n, x}); });
+  expect_error("body-inputs", "input 1 of the body is [] i32 but is given [] f64",
+               [&] { emit(recurrence(3), {s, s, x, s}); });
   ScanAttrs grows;
   grows.body = body_of({kScalar}, [](Builder& c, const Values& in) -> Values {
     return {batch_operand(c, in[0], 2)};
@@ -212,9 +209,8 @@ TEST(Cond, OnlyTheChosenBodyRuns) {
   const Evaluated r = evaluate(g, {{"p", Tensor::scalar(DType::Bool, 1)}, {"x", number(3)}});
   EXPECT_EQ(r.outputs[0].get_float(0), 9);
   EXPECT_EQ(r.outputs[1].get_float(0), 6);
-  expect_error("index-range", "", [&] {
-    evaluate(g, {{"p", Tensor::scalar(DType::Bool, 0)}, {"x", number(3)}});
-  });
+  expect_error("index-range", "",
+               [&] { evaluate(g, {{"p", Tensor::scalar(DType::Bool, 0)}, {"x", number(3)}}); });
 }
 
 TEST(Cond, APredicatePerElementSelects) {
@@ -242,9 +238,8 @@ TEST(Cond, Refusals) {
   expect_error("body-inputs", "then body takes 1 inputs but is given 2",
                [&] { op::cond(b, p, x, x, choice()); });
   CondAttrs c = choice();
-  c.else_body = body_of({kScalar}, [](Builder&, const Values& in) -> Values {
-    return {in[0], in[0]};
-  });
+  c.else_body =
+      body_of({kScalar}, [](Builder&, const Values& in) -> Values { return {in[0], in[0]}; });
   expect_error("body-outputs", "[[] f64] and [[] f64, [] f64]", [&] { op::cond(b, p, x, c); });
 }
 

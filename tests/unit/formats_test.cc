@@ -185,9 +185,7 @@ TEST_F(Formats, CheckpointRoundTrip) {
   EXPECT_EQ(read_file(folder / "c"), first);
   save_checkpoint(folder / "none", {});
   EXPECT_TRUE(load_checkpoint(folder / "none").empty());
-  EXPECT_EQ(code_of([&] {
-              save_checkpoint(folder / "bad", {{"\xff", Tensor()}});
-            }),
+  EXPECT_EQ(code_of([&] { save_checkpoint(folder / "bad", {{"\xff", Tensor()}}); }),
             "checkpoint-name");
   EXPECT_EQ(code_of([&] { save_checkpoint(folder / "bad", {{"", Tensor()}}); }), "checkpoint-name");
   EXPECT_FALSE(fs::exists(folder / "bad"));

@@ -1,4 +1,5 @@
-// Golden values on the CPU backend, with 512- and 256-bit vectors where this machine has them; memory is poisoned.
+// Golden values on the CPU backend, with 512- and 256-bit vectors where this machine has them;
+// memory is poisoned.
 #include <gtest/gtest.h>
 
 #include "../golden.h"
@@ -10,8 +11,8 @@ namespace {
 
 GoldenReport golden_on_cpu(int vector_bits) {
   return run_golden([&](const Graph& g, const Tensors& in) {
-    CompiledGraph f = Session(Device::cpu).compile(
-        g, {.threads = 1, .vector_bits = vector_bits, .poison = true});
+    CompiledGraph f =
+        Session(Device::cpu).compile(g, {.threads = 1, .vector_bits = vector_bits, .poison = true});
     const auto inputs = g.inputs();
     NamedTensors named;
     for (size_t i = 0; i < inputs.size(); ++i)

@@ -209,22 +209,18 @@ TEST(Attention, Refusals) {
   expect_error("attention-heads", "multiple of num_kv_heads (2)",
                [&] { emit({.num_heads = 3, .num_kv_heads = 2}, q, q, q); });
   expect_error("attention-heads", "num_heads (0)", [&] { emit({.num_heads = 0}, q, q, q); });
-  expect_error("attention-shape", "[2, 3, 5] f32", [&] {
-    emit({.num_heads = 2}, q, x({2, 3, 5}), q);
-  });
-  expect_error("attention-shape", "one length of their own", [&] {
-    emit({.num_heads = 2}, q, q, x({2, 6, 4}));
-  });
-  expect_error("attention-shape", "operands", [&] {
-    emit({.num_heads = 2}, q, x({3, 4}), x({3, 4}));
-  });
+  expect_error("attention-shape", "[2, 3, 5] f32",
+               [&] { emit({.num_heads = 2}, q, x({2, 3, 5}), q); });
+  expect_error("attention-shape", "one length of their own",
+               [&] { emit({.num_heads = 2}, q, q, x({2, 6, 4})); });
+  expect_error("attention-shape", "operands",
+               [&] { emit({.num_heads = 2}, q, x({3, 4}), x({3, 4})); });
   expect_error("attention-shape", "head dim", [&] {
     const Value s = x({2, Dim::symbol("d") * 2});
     emit({.num_heads = 2}, s, s, s);
   });
-  expect_error("dtype-mixed", "cast to f64", [&] {
-    emit({.num_heads = 2}, q, x({2, 3, 4}, DType::F64), q);
-  });
+  expect_error("dtype-mixed", "cast to f64",
+               [&] { emit({.num_heads = 2}, q, x({2, 3, 4}, DType::F64), q); });
   expect_error("dtype", "i32", [&] {
     const Value i = x({2, 3, 4}, DType::I32);
     emit({.num_heads = 2}, i, i, i);

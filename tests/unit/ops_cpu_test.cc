@@ -1,4 +1,5 @@
-// Every sample on the CPU against the reference: at every dtype the op takes, and the gradients in f32 and f64.
+// Every sample on the CPU against the reference: at every dtype the op takes, and the gradients in
+// f32 and f64.
 #include <gtest/gtest.h>
 
 #include "../samples.h"
@@ -9,15 +10,21 @@
 namespace rlx::testing {
 namespace {
 
-// Units in the last place of the dtype, relative to the largest magnitude around: sums of a few terms, or a chain of rounded steps.
+// Units in the last place of the dtype, relative to the largest magnitude around: sums of a few
+// terms, or a chain of rounded steps.
 double tolerance(DType d) {
   switch (d) {
-    case DType::F64: return 1e-13;
+    case DType::F64:
+      return 1e-13;
     case DType::F32:
-    case DType::C64: return 2e-6;
-    case DType::F16: return 4e-3;
-    case DType::BF16: return 3e-2;
-    default: return 0;
+    case DType::C64:
+      return 2e-6;
+    case DType::F16:
+      return 4e-3;
+    case DType::BF16:
+      return 3e-2;
+    default:
+      return 0;
   }
 }
 
@@ -25,12 +32,14 @@ std::string compare(const Tensor& got, const Tensor& want) {
   if (!(got.type() == want.type())) return fmt::format("{} instead of {}", got.type(), want.type());
   double scale = 1e-30;
   for (int64_t i = 0; i < want.elements(); ++i)
-    if (const double a = std::abs(want.get_complex(i)); std::isfinite(a)) scale = std::max(scale, a);
+    if (const double a = std::abs(want.get_complex(i)); std::isfinite(a))
+      scale = std::max(scale, a);
   for (int64_t i = 0; i < want.elements(); ++i) {
     const Complex a = got.get_complex(i), b = want.get_complex(i);
     if (a == b || (std::isnan(std::abs(a)) && std::isnan(std::abs(b)))) continue;
     if (!(std::abs(a - b) <= tolerance(want.dtype()) * std::max(scale, 1.0)))
-      return fmt::format("element {}: {}{:+}i instead of {}{:+}i", i, a.real(), a.imag(), b.real(), b.imag());
+      return fmt::format("element {}: {}{:+}i instead of {}{:+}i", i, a.real(), a.imag(), b.real(),
+                         b.imag());
   }
   return {};
 }
@@ -44,7 +53,8 @@ void check_graph(const Graph& g, const Tensors& in, const std::string& what) {
   const std::vector<Tensor> got = f.run(named);
   for (size_t k = 0; k < want.size(); ++k)
     if (std::string error = compare(got[k], want[k]); !error.empty())
-      ADD_FAILURE() << what << ", result " << k << ", " << error << "\n" << print(g) << f.info().plan;
+      ADD_FAILURE() << what << ", result " << k << ", " << error << "\n"
+                    << print(g) << f.info().plan;
 }
 
 TEST(OpsCpu, EverySampleAtEveryDType) {

@@ -112,9 +112,7 @@ TEST(Movement, IndicesOutOfRangeRaiseAlsoUnderVmap) {
                 evaluate(both, Tensors{x, ids({2, 1}, {bad == 3 ? bad : 0, bad == 3 ? 0 : bad})});
               }),
               "index-range");
-  EXPECT_EQ(code_of([&] {
-              apply(op::gather, {tensor({3}, {1, 2, 3}), tensor({1}, {NAN})});
-            }),
+  EXPECT_EQ(code_of([&] { apply(op::gather, {tensor({3}, {1, 2, 3}), tensor({1}, {NAN})}); }),
             "index-range");
 }
 

@@ -207,9 +207,7 @@ TEST_P(OnDevice, OutOfRangeIndexIsAnError) {
   b.output(op::gather(b, x, i, {.axis = 0}));
   CompiledGraph f = session.compile(b.finish());
   const Tensor table(f32, {3, 2});
-  EXPECT_EQ(code_of([&] {
-              f.run({{"x", table}, {"i", Tensor::from<int32_t>({1}, {3})}});
-            }),
+  EXPECT_EQ(code_of([&] { f.run({{"x", table}, {"i", Tensor::from<int32_t>({1}, {3})}}); }),
             "index-range");
   EXPECT_EQ(f.run({{"i", Tensor::from<int32_t>({1}, {2})}})[0].elements(), 2);
 }

@@ -120,22 +120,14 @@ TEST(Trace, ShapesLikePyTorch) {
   EXPECT_EQ(of_counting({2, 3, 4}, [](auto x) { return x.t(); }).sizes(), (Ints{2, 4, 3}));
   EXPECT_EQ(of_counting({2, 3, 4}, [](auto x) { return x.transpose(0, -1); }).sizes(),
             (Ints{4, 3, 2}));
-  EXPECT_EQ(of_counting({2, 3, 4},
-                        [](auto x) {
-                          return x.permute({2, 0, -2});
-                        })
-                .sizes(),
+  EXPECT_EQ(of_counting({2, 3, 4}, [](auto x) { return x.permute({2, 0, -2}); }).sizes(),
             (Ints{4, 2, 3}));
   EXPECT_EQ(of_counting({2, 3, 4}, [](auto x) { return x.view({6, -1}); }).sizes(), (Ints{6, 4}));
   EXPECT_EQ(of_counting({2, 3, 4}, [](auto x) { return x.flatten(1); }).sizes(), (Ints{2, 12}));
   EXPECT_EQ(of_counting({2, 1, 4}, [](auto x) { return x.squeeze(1).unsqueeze(-1); }).sizes(),
             (Ints{2, 4, 1}));
   EXPECT_EQ(of_counting({1, 2, 1}, [](auto x) { return x.squeeze(); }).sizes(), (Ints{2}));
-  EXPECT_EQ(of_counting({2, 1},
-                        [](auto x) {
-                          return x.expand({3, -1, 5});
-                        })
-                .sizes(),
+  EXPECT_EQ(of_counting({2, 1}, [](auto x) { return x.expand({3, -1, 5}); }).sizes(),
             (Ints{3, 2, 5}));
   EXPECT_EQ(numbers(of_counting({3}, [](auto x) { return x.flip(0); })), (Numbers{2, 1, 0}));
 }
@@ -157,16 +149,10 @@ TEST(Trace, IndexingLikePython) {
   EXPECT_EQ(numbers(of_counting({6}, [](auto x) { return x.slice(0, 4, 0, -3); })),
             (Numbers{4, 1}));
   EXPECT_EQ(of_counting({6}, [](auto x) { return x.slice(0, 4, 2); }).sizes(), (Ints{0}));
-  EXPECT_EQ(numbers(of_counting({2, 2, 3},
-                                [](auto x) {
-                                  return x.index({1, Ellipsis{}, Slice{1, 3}});
-                                })),
-            (Numbers{7, 8, 10, 11}));
-  EXPECT_EQ(of_counting({2, 3},
-                        [](auto x) {
-                          return x.index({NewAxis{}, Ellipsis{}, 0});
-                        })
-                .sizes(),
+  EXPECT_EQ(
+      numbers(of_counting({2, 2, 3}, [](auto x) { return x.index({1, Ellipsis{}, Slice{1, 3}}); })),
+      (Numbers{7, 8, 10, 11}));
+  EXPECT_EQ(of_counting({2, 3}, [](auto x) { return x.index({NewAxis{}, Ellipsis{}, 0}); }).sizes(),
             (Ints{1, 2}));
   EXPECT_EQ(numbers(of_counting(
                 {3, 2},
@@ -184,10 +170,7 @@ TEST(Trace, SplitsAndJoins) {
                                   return cat({p[1], p[0]});
                                 })),
             (Numbers{2, 3, 0, 1}));
-  EXPECT_EQ(numbers(of_counting({4},
-                                [](auto x) {
-                                  return x.split({1, 3})[1];
-                                })),
+  EXPECT_EQ(numbers(of_counting({4}, [](auto x) { return x.split({1, 3})[1]; })),
             (Numbers{1, 2, 3}));
   EXPECT_EQ(of_counting({4}, [](auto x) { return stack({x, x, x}, -1); }).sizes(), (Ints{4, 3}));
 }
@@ -275,8 +258,7 @@ TEST(Trace, GradientsFlowThroughCapturedTensors) {
 TEST(Trace, CondSharesTheOperandsOfBothBodies) {
   Graph g = trace("choose", [](Tracer& t) {
     auto p = t.input("p", {}, DType::Bool), a = t.input("a", {2}), b = t.input("b", {2});
-    return t.cond(
-        p, [&](Tracer&) { return a * 2; }, [&](Tracer&) { return b - a; });
+    return t.cond(p, [&](Tracer&) { return a * 2; }, [&](Tracer&) { return b - a; });
   });
   for (bool p : {true, false}) {
     const Tensor y = evaluate(g, {{"p", Tensor::scalar(DType::Bool, p)},
@@ -296,9 +278,7 @@ TEST(Trace, BodiesNest) {
         return {{d[0] + x * c[0]}, {}};
       };
       auto sum = t.scan({y + w}, {}, inner, {.length = Dim(2)}).carries[0];
-      return {t.cond(
-                  sum < 100, [&](Tracer&) { return sum; }, [&](Tracer&) { return x * 0; }),
-              {}};
+      return {t.cond(sum < 100, [&](Tracer&) { return sum; }, [&](Tracer&) { return x * 0; }), {}};
     };
     return t.scan({x}, {}, outer, {.length = Dim(2)}).carries[0];
   });

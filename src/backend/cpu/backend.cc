@@ -25,7 +25,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 void require_static(const Graph& g) {
   const auto symbols = g.symbols();
-  user_check(symbols.empty(), "unbound-dim", "compile: the size of dim ?{} is not known; bind it in the compile options",
+  user_check(symbols.empty(), "unbound-dim",
+             "compile: the size of dim ?{} is not known; bind it in the compile options",
              symbols.empty() ? "" : symbols[0]);
 }
 
@@ -65,14 +66,16 @@ void map_params(Compiled& c) {
     for (size_t k = 0; k < params.size(); ++k)
       if (name_of(c.signature, params[k]) == name_of(c.program.graph, v)) c.param_of.push_back(k);
   check(c.param_of.size() == c.program.param_buffers.size(), "a pass lost or invented a parameter");
-  for (size_t k = 0; k < c.param_of.size(); ++k) c.param_updated[c.param_of[k]] = c.program.param_updated[k];
+  for (size_t k = 0; k < c.param_of.size(); ++k)
+    c.param_updated[c.param_of[k]] = c.program.param_updated[k];
 }
 
 class CpuBackend final : public Backend {
  public:
   std::string_view name() const override { return "cpu"; }
 
-  // The kernel list, what lowering does itself (leaves, views, copies, control flow), and the reductions of regions.
+  // The kernel list, what lowering does itself (leaves, views, copies, control flow), and the
+  // reductions of regions.
   std::vector<std::string> native_ops() const override {
     std::set<std::string> names;
     for (const KernelRow& row : kernel_list())
@@ -83,11 +86,14 @@ class CpuBackend final : public Backend {
                            (kind == Kind::movement && is_lowered_movement(*entry.op));
       if (lowered) names.emplace(entry.op->name);
     }
-    for (const OpDef* op : {&op::reduce_sum, &op::reduce_max, &op::reduce_min, &op::reduce_prod, &op::iota}) names.emplace(op->name);
+    for (const OpDef* op :
+         {&op::reduce_sum, &op::reduce_max, &op::reduce_min, &op::reduce_prod, &op::iota})
+      names.emplace(op->name);
     return {names.begin(), names.end()};
   }
 
-  std::unique_ptr<Executable> compile(const Graph& g, const CompileOptions& options) const override {
+  std::unique_ptr<Executable> compile(const Graph& g,
+                                      const CompileOptions& options) const override {
     const auto start = std::chrono::steady_clock::now();
     user_check(host_vector_bits() > 0, "cpu", "this CPU has no AVX2; use the reference backend");
     auto compiled = std::make_shared<Compiled>();
@@ -96,13 +102,16 @@ class CpuBackend final : public Backend {
     compiled->signature = options.dims.empty() ? g : bind(g, options.dims);
     require_static(compiled->signature);
 
-    CpuTarget target({.vector_bits = options.vector_bits, .compile_threads = compiled->threads > 1 ? 2 : 1, .dump_directory = options.dump_dir});
+    CpuTarget target({.vector_bits = options.vector_bits,
+                      .compile_threads = compiled->threads > 1 ? 2 : 1,
+                      .dump_directory = options.dump_dir});
     PassContext context;
     context.verify = false;  // the input is verified here, the result below
     context.dump_dir = options.dump_dir;
     context.fast_math = options.fast_math;
     context.keeps = [](const Node& n) {
-      return std::any_of(kernel_list().begin(), kernel_list().end(), [&](const KernelRow& row) { return row.op == n.op; });
+      return std::any_of(kernel_list().begin(), kernel_list().end(),
+                         [&](const KernelRow& row) { return row.op == n.op; });
     };
     Graph optimised = run_passes(compiled->signature, default_pipeline(), context);
     FusionReport report;
@@ -121,9 +130,11 @@ class CpuBackend final : public Backend {
     info.generated = target.generated();
     info.kernels_before_fusion = info.kernels - report.regions + report.nodes_before;
     info.unshared_bytes = compiled->program.unshared_bytes;
-    info.planned_bytes = compiled->program.arena_bytes + compiled->program.scratch_bytes * compiled->threads;
+    info.planned_bytes =
+        compiled->program.arena_bytes + compiled->program.scratch_bytes * compiled->threads;
     for (const View& v : compiled->program.outputs) info.planned_bytes += v.type().bytes();
-    for (Value v : compiled->signature.params()) info.param_bytes += compiled->signature.type(v).bytes();
+    for (Value v : compiled->signature.params())
+      info.param_bytes += compiled->signature.type(v).bytes();
     info.fusion_report = report.to_string();
     info.plan = to_string(compiled->program);
     if (!options.dump_dir.empty()) {

@@ -59,18 +59,30 @@ T read(const std::byte* p, int64_t i) {
 Complex load(DType d, const void* data, int64_t i) {
   const auto* p = static_cast<const std::byte*>(data);
   switch (d) {
-    case DType::C64: return Complex(read<std::complex<float>>(p, i));
-    case DType::F32: return read<float>(p, i);
-    case DType::F64: return read<double>(p, i);
-    case DType::F16: return f16_to_float(read<uint16_t>(p, i));
-    case DType::BF16: return bf16_to_float(read<uint16_t>(p, i));
-    case DType::I8: return read<int8_t>(p, i);
-    case DType::I16: return read<int16_t>(p, i);
-    case DType::I32: return read<int32_t>(p, i);
-    case DType::I64: return static_cast<double>(read<int64_t>(p, i));
-    case DType::U8: return read<uint8_t>(p, i);
-    case DType::U32: return read<uint32_t>(p, i);
-    case DType::Bool: return read<uint8_t>(p, i) != 0 ? 1.0 : 0.0;
+    case DType::C64:
+      return Complex(read<std::complex<float>>(p, i));
+    case DType::F32:
+      return read<float>(p, i);
+    case DType::F64:
+      return read<double>(p, i);
+    case DType::F16:
+      return f16_to_float(read<uint16_t>(p, i));
+    case DType::BF16:
+      return bf16_to_float(read<uint16_t>(p, i));
+    case DType::I8:
+      return read<int8_t>(p, i);
+    case DType::I16:
+      return read<int16_t>(p, i);
+    case DType::I32:
+      return read<int32_t>(p, i);
+    case DType::I64:
+      return static_cast<double>(read<int64_t>(p, i));
+    case DType::U8:
+      return read<uint8_t>(p, i);
+    case DType::U32:
+      return read<uint32_t>(p, i);
+    case DType::Bool:
+      return read<uint8_t>(p, i) != 0 ? 1.0 : 0.0;
   }
   return 0;
 }
@@ -135,7 +147,8 @@ class PointwiseKernel final : public StepKernel {
   std::vector<std::pair<DType, Ints>> operands_;
 };
 
-std::shared_ptr<const StepKernel> make_pointwise(Isa, const Node& n, std::span<const View> in, std::span<const View> out) {
+std::shared_ptr<const StepKernel> make_pointwise(Isa, const Node& n, std::span<const View> in,
+                                                 std::span<const View> out) {
   for (const Function& f : kFunctions)
     if (f.op == n.op) return std::make_shared<PointwiseKernel>(f.apply, n.op->name, in, out[0]);
   return nullptr;
@@ -143,15 +156,19 @@ std::shared_ptr<const StepKernel> make_pointwise(Isa, const Node& n, std::span<c
 
 class ReduceKernel final : public StepKernel {
  public:
-  ReduceKernel(bool product, const Ints& axes, const View& in, const View& out) : product_(product), elements_(out.elements()) {
+  ReduceKernel(bool product, const Ints& axes, const View& in, const View& out)
+      : product_(product), elements_(out.elements()) {
     for (size_t d = 0; d < in.dims.size(); ++d) {
-      const bool reduced = std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
+      const bool reduced =
+          std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
       (reduced ? inner_dims_ : outer_dims_).push_back(in.dims[d]);
       (reduced ? inner_strides_ : outer_strides_).push_back(in.strides[d]);
     }
     count_ = rlx::product(inner_dims_);
   }
-  std::string name() const override { return product_ ? "complex reduce_prod" : "complex reduce_sum"; }
+  std::string name() const override {
+    return product_ ? "complex reduce_prod" : "complex reduce_sum";
+  }
   int64_t blocks() const override { return elements_; }
   int64_t work() const override { return 8 * elements_ * count_; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
@@ -159,7 +176,8 @@ class ReduceKernel final : public StepKernel {
       const int64_t base = offset_of(o, outer_dims_, outer_strides_);
       Complex acc(product_ ? 1 : 0);
       for (int64_t i = 0; i < count_; ++i) {
-        const Complex x = load(DType::C64, m.operands[0], base + offset_of(i, inner_dims_, inner_strides_));
+        const Complex x =
+            load(DType::C64, m.operands[0], base + offset_of(i, inner_dims_, inner_strides_));
         acc = product_ ? acc * x : acc + x;
       }
       store(DType::C64, m.operands[1], o, acc);
@@ -172,8 +190,10 @@ class ReduceKernel final : public StepKernel {
   Ints outer_dims_, outer_strides_, inner_dims_, inner_strides_;
 };
 
-std::shared_ptr<const StepKernel> make_reduce(Isa, const Node& n, std::span<const View> in, std::span<const View> out) {
-  return std::make_shared<ReduceKernel>(n.op == &op::reduce_prod, n.get<ReduceAttrs>().axes, in[0], out[0]);
+std::shared_ptr<const StepKernel> make_reduce(Isa, const Node& n, std::span<const View> in,
+                                              std::span<const View> out) {
+  return std::make_shared<ReduceKernel>(n.op == &op::reduce_prod, n.get<ReduceAttrs>().axes, in[0],
+                                        out[0]);
 }
 
 constexpr size_t kCount = std::size(kFunctions) + 2;
@@ -185,8 +205,10 @@ std::span<const KernelRow> complex_kernel_list() {
     std::array<KernelRow, kCount> list{};
     for (size_t i = 0; i < std::size(kFunctions); ++i)
       list[i] = {kFunctions[i].op, "complex loop", complex_involved, any_view, make_pointwise};
-    list[kCount - 2] = {&op::reduce_sum, "complex reduction", complex_involved, any_view, make_reduce};
-    list[kCount - 1] = {&op::reduce_prod, "complex reduction", complex_involved, any_view, make_reduce};
+    list[kCount - 2] = {&op::reduce_sum, "complex reduction", complex_involved, any_view,
+                        make_reduce};
+    list[kCount - 1] = {&op::reduce_prod, "complex reduction", complex_involved, any_view,
+                        make_reduce};
     return list;
   }();
   return rows;

@@ -1,4 +1,5 @@
-// Elementwise ops and reductions on c64, which are not generated: loops in complex<double>, rounded once.
+// Elementwise ops and reductions on c64, which are not generated: loops in complex<double>, rounded
+// once.
 #pragma once
 
 #include "rlx/backend/cpu/target.h"

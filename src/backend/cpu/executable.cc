@@ -19,7 +19,9 @@ class Memory {
     data_ = static_cast<std::byte*>(::operator new[](bytes_, std::align_val_t(64), std::nothrow));
     if (!data_) fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes", bytes_);
   }
-  Memory(const Memory& o) : Memory(static_cast<int64_t>(o.bytes_)) { std::memcpy(data_, o.data_, bytes_); }
+  Memory(const Memory& o) : Memory(static_cast<int64_t>(o.bytes_)) {
+    std::memcpy(data_, o.data_, bytes_);
+  }
   Memory& operator=(const Memory&) = delete;
   ~Memory() { ::operator delete[](data_, std::align_val_t(64)); }
   std::byte* data() const { return data_; }
@@ -30,7 +32,8 @@ class Memory {
   std::byte* data_;
 };
 
-// The run-time tables of one program; bodies of control flow have their own. Made once, reused by every run.
+// The run-time tables of one program; bodies of control flow have their own. Made once, reused by
+// every run.
 struct Frame {
   explicit Frame(const Program& program) : p(program), base(program.buffers.size(), nullptr) {
     size_t operand_count = 0;
@@ -48,11 +51,11 @@ struct Frame {
       }
   }
   const Program& p;
-  std::vector<std::byte*> base;  // per buffer
-  std::vector<void*> operands;   // of all steps, inputs then results
-  std::vector<size_t> first_operand;  // per step
+  std::vector<std::byte*> base;                             // per buffer
+  std::vector<void*> operands;                              // of all steps, inputs then results
+  std::vector<size_t> first_operand;                        // per step
   std::vector<std::vector<std::unique_ptr<Frame>>> bodies;  // per step
-  std::vector<const void*> in;   // of the body that runs
+  std::vector<const void*> in;                              // of the body that runs
   std::vector<void*> out;
 };
 
@@ -61,14 +64,25 @@ bool has_nan(const View& v, const void* data) {
   const auto* bytes = static_cast<const std::byte*>(data);
   for (int64_t i = 0; i < n; ++i) {
     switch (v.dtype) {
-      case DType::F32: if (std::isnan(reinterpret_cast<const float*>(bytes)[i])) return true; break;
-      case DType::F64: if (std::isnan(reinterpret_cast<const double*>(bytes)[i])) return true; break;
-      case DType::F16: if (std::isnan(f16_to_float(reinterpret_cast<const uint16_t*>(bytes)[i]))) return true; break;
-      case DType::BF16: if (std::isnan(bf16_to_float(reinterpret_cast<const uint16_t*>(bytes)[i]))) return true; break;
-      case DType::C64:
-        if (std::isnan(reinterpret_cast<const float*>(bytes)[2 * i]) || std::isnan(reinterpret_cast<const float*>(bytes)[2 * i + 1])) return true;
+      case DType::F32:
+        if (std::isnan(reinterpret_cast<const float*>(bytes)[i])) return true;
         break;
-      default: return false;
+      case DType::F64:
+        if (std::isnan(reinterpret_cast<const double*>(bytes)[i])) return true;
+        break;
+      case DType::F16:
+        if (std::isnan(f16_to_float(reinterpret_cast<const uint16_t*>(bytes)[i]))) return true;
+        break;
+      case DType::BF16:
+        if (std::isnan(bf16_to_float(reinterpret_cast<const uint16_t*>(bytes)[i]))) return true;
+        break;
+      case DType::C64:
+        if (std::isnan(reinterpret_cast<const float*>(bytes)[2 * i]) ||
+            std::isnan(reinterpret_cast<const float*>(bytes)[2 * i + 1]))
+          return true;
+        break;
+      default:
+        return false;
     }
   }
   return false;
@@ -87,7 +101,8 @@ class CpuExecutable final : public Executable {
       std::memset(params_.back()->data(), 0, params_.back()->bytes());
     }
     for (const PackedWeight& w : c_->program.packed)
-      packed_.push_back(std::make_shared<Packed>(static_cast<int64_t>(kernel_of(w).packed_bytes())));
+      packed_.push_back(
+          std::make_shared<Packed>(static_cast<int64_t>(kernel_of(w).packed_bytes())));
   }
   CpuExecutable(const CpuExecutable& o) : CpuExecutable(o.c_) {
     for (size_t i = 0; i < params_.size(); ++i)
@@ -98,15 +113,21 @@ class CpuExecutable final : public Executable {
 
   const Graph& signature() const override { return c_->signature; }
   const CompileInfo& info() const override { return c_->info; }
-  std::unique_ptr<Executable> clone() const override { return std::make_unique<CpuExecutable>(*this); }
+  std::unique_ptr<Executable> clone() const override {
+    return std::make_unique<CpuExecutable>(*this);
+  }
 
   void set_param(size_t i, const void* data) override {
-    if (params_[i].use_count() > 1) params_[i] = std::make_shared<Memory>(static_cast<int64_t>(params_[i]->bytes()));
+    if (params_[i].use_count() > 1)
+      params_[i] = std::make_shared<Memory>(static_cast<int64_t>(params_[i]->bytes()));
     std::memcpy(params_[i]->data(), data, params_[i]->bytes());
     for (size_t k = 0; k < packed_.size(); ++k) {
-      const Buffer& source = c_->program.buffers[static_cast<size_t>(c_->program.packed[k].source.buffer)];
-      if (source.place != Place::param || c_->param_of[static_cast<size_t>(source.index)] != i) continue;
-      if (packed_[k].use_count() > 1) packed_[k] = std::make_shared<Packed>(static_cast<int64_t>(packed_[k]->memory.bytes()));
+      const Buffer& source =
+          c_->program.buffers[static_cast<size_t>(c_->program.packed[k].source.buffer)];
+      if (source.place != Place::param || c_->param_of[static_cast<size_t>(source.index)] != i)
+        continue;
+      if (packed_[k].use_count() > 1)
+        packed_[k] = std::make_shared<Packed>(static_cast<int64_t>(packed_[k]->memory.bytes()));
       packed_[k]->ready = false;
     }
   }
@@ -125,7 +146,8 @@ class CpuExecutable final : public Executable {
     for (size_t s = 0; s < times_.size(); ++s) {
       const Step& step = c_->program.steps[s];
       // A chain is timed as a whole, under the name of its first step.
-      out.push_back({step.label, step.kernel ? step.kernel->name() : "control flow", times_[s], step.kernel ? step.kernel->flops() : 0});
+      out.push_back({step.label, step.kernel ? step.kernel->name() : "control flow", times_[s],
+                     step.kernel ? step.kernel->flops() : 0});
     }
     return out;
   }
@@ -138,16 +160,20 @@ class CpuExecutable final : public Executable {
     bool ready = false;
   };
 
-  const StepKernel& kernel_of(const PackedWeight& w) const { return *c_->program.steps[static_cast<size_t>(w.step)].kernel; }
+  const StepKernel& kernel_of(const PackedWeight& w) const {
+    return *c_->program.steps[static_cast<size_t>(w.step)].kernel;
+  }
 
   void pack_weights() {
     for (size_t k = 0; k < packed_.size(); ++k) {
       if (packed_[k]->ready) continue;
       const PackedWeight& w = c_->program.packed[k];
       const Buffer& b = c_->program.buffers[static_cast<size_t>(w.source.buffer)];
-      const std::byte* base = b.place == Place::param ? params_[c_->param_of[static_cast<size_t>(b.index)]]->data()
-                                                      : c_->program.constants[static_cast<size_t>(b.index)].raw();
-      kernel_of(w).pack(base + w.source.offset * size_of(w.source.dtype), packed_[k]->memory.data());
+      const std::byte* base = b.place == Place::param
+                                  ? params_[c_->param_of[static_cast<size_t>(b.index)]]->data()
+                                  : c_->program.constants[static_cast<size_t>(b.index)].raw();
+      kernel_of(w).pack(base + w.source.offset * size_of(w.source.dtype),
+                        packed_[k]->memory.data());
       packed_[k]->ready = true;
     }
   }
@@ -157,12 +183,24 @@ class CpuExecutable final : public Executable {
       const Buffer& buffer = f.p.buffers[b];
       const auto k = static_cast<size_t>(buffer.index);
       switch (buffer.place) {
-        case Place::arena: f.base[b] = arena + buffer.offset; break;
-        case Place::input: f.base[b] = static_cast<std::byte*>(const_cast<void*>(inputs[k])); break;
-        case Place::output: f.base[b] = static_cast<std::byte*>(outputs[k]); break;
-        case Place::param: f.base[b] = params_[c_->param_of[k]]->data(); break;
-        case Place::packed: f.base[b] = packed_[k]->memory.data(); break;
-        case Place::constant: f.base[b] = const_cast<std::byte*>(f.p.constants[k].raw()); break;
+        case Place::arena:
+          f.base[b] = arena + buffer.offset;
+          break;
+        case Place::input:
+          f.base[b] = static_cast<std::byte*>(const_cast<void*>(inputs[k]));
+          break;
+        case Place::output:
+          f.base[b] = static_cast<std::byte*>(outputs[k]);
+          break;
+        case Place::param:
+          f.base[b] = params_[c_->param_of[k]]->data();
+          break;
+        case Place::packed:
+          f.base[b] = packed_[k]->memory.data();
+          break;
+        case Place::constant:
+          f.base[b] = const_cast<std::byte*>(f.p.constants[k].raw());
+          break;
       }
     }
   }
@@ -176,15 +214,18 @@ class CpuExecutable final : public Executable {
     for (const Chain& chain : f.p.chains) {
       if (options_->cancel && options_->cancel->load(std::memory_order_relaxed))
         fail(ErrorKind::user, "cancelled", "the run was cancelled");
-      const auto start = options_->profile ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+      const auto start = options_->profile ? std::chrono::steady_clock::now()
+                                           : std::chrono::steady_clock::time_point();
       run_chain(f, chain);
       if (options_->profile && &f == &frame_)
-        times_[static_cast<size_t>(chain.begin)] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        times_[static_cast<size_t>(chain.begin)] =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       for (int32_t s = chain.begin; s < chain.end; ++s) after_step(f, static_cast<size_t>(s));
     }
   }
 
-  // Steps one after the other over all their blocks, or, in a longer chain, over one row tile after the other.
+  // Steps one after the other over all their blocks, or, in a longer chain, over one row tile after
+  // the other.
   void run_chain(Frame& f, const Chain& chain) {
     int64_t work = 0;
     for (int32_t s = chain.begin; s < chain.end; ++s) {
@@ -196,16 +237,20 @@ class CpuExecutable final : public Executable {
       for (const View& v : step.out) *operands++ = address(f, v);
       work += step.kernel->work();
     }
-    const int64_t tiles = chain.rows ? ceil_div(chain.rows, chain.tile) : f.p.steps[static_cast<size_t>(chain.begin)].kernel->blocks();
+    const int64_t tiles = chain.rows ? ceil_div(chain.rows, chain.tile)
+                                     : f.p.steps[static_cast<size_t>(chain.begin)].kernel->blocks();
     const int threads = work < kSerialWork ? 1 : c_->threads;
-    parallel_for_worker(threads, tiles, [&](int worker, int64_t begin, int64_t end) { run_tiles(f, chain, worker, begin, end); });
+    parallel_for_worker(threads, tiles, [&](int worker, int64_t begin, int64_t end) {
+      run_tiles(f, chain, worker, begin, end);
+    });
   }
 
   void run_tiles(const Frame& f, const Chain& chain, int worker, int64_t begin, int64_t end) {
     std::byte* scratch = scratch_.data() + worker * c_->program.scratch_bytes;
     auto run = [&](int32_t s, int64_t first, int64_t last) {
       const StepKernel& kernel = *f.p.steps[static_cast<size_t>(s)].kernel;
-      kernel.run({f.operands.data() + f.first_operand[static_cast<size_t>(s)], scratch, &flag_}, first, last);
+      kernel.run({f.operands.data() + f.first_operand[static_cast<size_t>(s)], scratch, &flag_},
+                 first, last);
     };
     if (!chain.rows) return run(chain.begin, begin, end);
     for (int64_t tile = begin; tile < end; ++tile)
@@ -223,11 +268,15 @@ class CpuExecutable final : public Executable {
     if (options_->check_nan)
       for (const View& v : step.out)
         if (has_nan(v, address(f, v)))
-          throw Error(ErrorKind::user, "nan", fmt::format("{} made a NaN", step.kernel ? step.kernel->name() : "control flow")).at(step.label);
+          throw Error(
+              ErrorKind::user, "nan",
+              fmt::format("{} made a NaN", step.kernel ? step.kernel->name() : "control flow"))
+              .at(step.label);
     if (c_->poison)
       for (size_t b = 0; b < f.p.buffers.size(); ++b) {
         const Buffer& buffer = f.p.buffers[b];
-        if (buffer.place == Place::arena && buffer.shares < 0 && buffer.last == static_cast<int32_t>(s))
+        if (buffer.place == Place::arena && buffer.shares < 0 &&
+            buffer.last == static_cast<int32_t>(s))
           std::memset(f.base[b], 0xff, static_cast<size_t>(buffer.bytes));
       }
   }
@@ -241,13 +290,15 @@ class CpuExecutable final : public Executable {
     for (size_t c = 0; c < step.in.size(); ++c) f.in[c] = address(f, step.in[c]);
     if (step.length == 0) {
       for (size_t c = 0; c < carries; ++c)
-        std::memcpy(address(f, step.out[c]), f.in[c], static_cast<size_t>(step.out[c].type().bytes()));
+        std::memcpy(address(f, step.out[c]), f.in[c],
+                    static_cast<size_t>(step.out[c].type().bytes()));
       return;
     }
     for (int64_t i = 0; i < step.length; ++i) {
       const int64_t t = step.reverse ? step.length - 1 - i : i;
       for (size_t x = carries; x < carries + xs; ++x)
-        f.in[x] = static_cast<std::byte*>(address(f, step.in[x])) + t * (step.in[x].type().bytes() / step.length);
+        f.in[x] = static_cast<std::byte*>(address(f, step.in[x])) +
+                  t * (step.in[x].type().bytes() / step.length);
       std::byte* next = spare;  // two copies of each carry, used in turn
       for (size_t c = 0; c < carries; ++c) {
         const int64_t bytes = align_up(step.out[c].type().bytes(), 64);
@@ -255,7 +306,8 @@ class CpuExecutable final : public Executable {
         next += 2 * bytes;
       }
       for (size_t y = carries; y < step.out.size(); ++y)
-        f.out[y] = static_cast<std::byte*>(address(f, step.out[y])) + t * (step.out[y].type().bytes() / step.length);
+        f.out[y] = static_cast<std::byte*>(address(f, step.out[y])) +
+                   t * (step.out[y].type().bytes() / step.length);
       run_program(body, f.in.data(), f.out.data(), work);
       for (size_t c = 0; c < carries; ++c) f.in[c] = f.out[c];
     }
@@ -266,7 +318,8 @@ class CpuExecutable final : public Executable {
     const bool chosen = *static_cast<const uint8_t*>(address(f, step.in[0])) != 0;
     for (size_t i = 1; i < step.in.size(); ++i) f.in[i - 1] = address(f, step.in[i]);
     for (size_t o = 0; o < step.out.size(); ++o) f.out[o] = address(f, step.out[o]);
-    run_program(*f.bodies[s][chosen ? 0 : 1], f.in.data(), f.out.data(), f.base[static_cast<size_t>(step.workspace)]);
+    run_program(*f.bodies[s][chosen ? 0 : 1], f.in.data(), f.out.data(),
+                f.base[static_cast<size_t>(step.workspace)]);
   }
 
   std::shared_ptr<const Compiled> c_;

@@ -11,8 +11,9 @@ namespace rlx::cpu {
 struct Compiled {
   Graph signature;
   Program program;
-  std::vector<size_t> param_of;      // program parameter -> signature parameter (dead ones drop out of the program)
-  std::vector<bool> param_updated;   // by signature
+  std::vector<size_t>
+      param_of;  // program parameter -> signature parameter (dead ones drop out of the program)
+  std::vector<bool> param_updated;  // by signature
   CompileInfo info;
   std::shared_ptr<CpuJit> jit;
   int threads = 1;

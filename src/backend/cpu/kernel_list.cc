@@ -15,19 +15,24 @@ namespace rlx::cpu {
 namespace {
 
 Decision always(const Node&, const Graph&) { return Decision::yes(); }
-Decision dense_only(const Node&, size_t, const View&) { return Decision::no("the kernel reads dense tensors only"); }
+Decision dense_only(const Node&, size_t, const View&) {
+  return Decision::no("the kernel reads dense tensors only");
+}
 
-// ---- matmul ------------------------------------------------------------------------------------------------------
+// ---- matmul
+// ------------------------------------------------------------------------------------------------------
 
 bool unit(int64_t stride, int64_t size) { return stride == 1 || size == 1; }
 
 Decision matmul_view(const Node&, size_t, const View& v) {
   const size_t r = v.dims.size();
-  if (unit(v.strides[r - 1], v.dims[r - 1]) || unit(v.strides[r - 2], v.dims[r - 2])) return Decision::yes();
+  if (unit(v.strides[r - 1], v.dims[r - 1]) || unit(v.strides[r - 2], v.dims[r - 2]))
+    return Decision::yes();
   return Decision::no("one of the last two dims must have stride 1");
 }
 
-// Row and column strides of the last two dims, swapped when transposed; a dim of size 1 counts as dense.
+// Row and column strides of the last two dims, swapped when transposed; a dim of size 1 counts as
+// dense.
 struct Matrix {
   int64_t rows, cols, row_stride, col_stride;
 };
@@ -43,7 +48,8 @@ Matrix matrix_of(const View& v, bool transpose) {
 
 MatmulProblem matmul_problem(const Node& n, std::span<const View> in, std::span<const View> out) {
   const auto& attrs = n.get<MatmulAttrs>();
-  const Matrix a = matrix_of(in[0], attrs.transpose_a), b = matrix_of(in[1], attrs.transpose_b), c = matrix_of(out[0], false);
+  const Matrix a = matrix_of(in[0], attrs.transpose_a), b = matrix_of(in[1], attrs.transpose_b),
+               c = matrix_of(out[0], false);
   MatmulProblem p;
   p.dtype = in[0].dtype;
   p.out_dtype = out[0].dtype;
@@ -58,7 +64,8 @@ MatmulProblem matmul_problem(const Node& n, std::span<const View> in, std::span<
     return v.strides[d - missing];
   };
   for (size_t d = 0; d < batch_rank; ++d)
-    if (out[0].dims[d] != 1) p.batch.push_back({out[0].dims[d], stride(in[0], d), stride(in[1], d), stride(out[0], d)});
+    if (out[0].dims[d] != 1)
+      p.batch.push_back({out[0].dims[d], stride(in[0], d), stride(in[1], d), stride(out[0], d)});
   // Batches that share B are more rows of one product.
   while (!p.batch.empty()) {
     const MatmulBatch& last = p.batch.back();
@@ -74,11 +81,14 @@ class MatmulKernel final : public StepKernel {
   explicit MatmulKernel(std::shared_ptr<const MatmulPlan> plan, bool is_packed = false)
       : plan_(std::move(plan)), packed_(is_packed) {}
   std::shared_ptr<const StepKernel> packed(int in) const override {
-    return in == 1 && plan_->packed_b_bytes() ? std::make_shared<MatmulKernel>(plan_, true) : nullptr;
+    return in == 1 && plan_->packed_b_bytes() ? std::make_shared<MatmulKernel>(plan_, true)
+                                              : nullptr;
   }
   size_t packed_bytes() const override { return plan_->packed_b_bytes(); }
   void pack(const void* source, void* target) const override { plan_->pack_b(source, target); }
-  std::string name() const override { return fmt::format("matmul ({}{})", plan_->name(), packed_ ? ", packed weights" : ""); }
+  std::string name() const override {
+    return fmt::format("matmul ({}{})", plan_->name(), packed_ ? ", packed weights" : "");
+  }
   int64_t blocks() const override { return plan_->tiles(); }
   size_t scratch_bytes() const override { return plan_->scratch_bytes(); }
   int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
@@ -91,14 +101,18 @@ class MatmulKernel final : public StepKernel {
   // Rows of A make rows of C; B is read whole.
   int64_t rows() const override {
     const MatmulProblem& p = plan_->problem();
-    return plan_->full_rows() && p.batch.empty() && p.c_col == 1 && p.a_col == 1 && p.a_row == p.k ? p.m : 0;
+    return plan_->full_rows() && p.batch.empty() && p.c_col == 1 && p.a_col == 1 && p.a_row == p.k
+               ? p.m
+               : 0;
   }
   int64_t rows_per_block() const override { return plan_->rows_per_tile(); }
   bool row_aligned(int in) const override { return in == 0; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
     for (int64_t t = begin; t < end; ++t) {
-      if (packed_) plan_->run_tile_packed(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
-      else plan_->run_tile(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
+      if (packed_)
+        plan_->run_tile_packed(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
+      else
+        plan_->run_tile(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
     }
   }
 
@@ -107,15 +121,18 @@ class MatmulKernel final : public StepKernel {
   bool packed_;
 };
 
-std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<const View> in, std::span<const View> out) {
+std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<const View> in,
+                                              std::span<const View> out) {
   return std::make_shared<MatmulKernel>(MatmulPlan::make(matmul_problem(n, in, out), isa));
 }
 
-// ---- attention -----------------------------------------------------------------------------------------------------
+// ---- attention
+// -----------------------------------------------------------------------------------------------------
 
 Decision attention_view(const Node&, size_t i, const View& v) {
   if (i == 4) return Decision::no("the logsumexp is read dense");
-  return unit(v.strides.back(), v.dims.back()) ? Decision::yes() : Decision::no("the head dim must have stride 1");
+  return unit(v.strides.back(), v.dims.back()) ? Decision::yes()
+                                               : Decision::no("the head dim must have stride 1");
 }
 
 struct Layout {
@@ -133,7 +150,8 @@ Layout attention_layout(const View& v, int64_t heads) {
 AttentionProblem attention_problem(const Node& n, std::span<const View> in) {
   const auto& a = n.get<AttentionAttrs>();
   const int64_t kv = a.num_kv_heads ? a.num_kv_heads : a.num_heads;
-  const Layout q = attention_layout(in[0], a.num_heads), k = attention_layout(in[1], kv), v = attention_layout(in[2], kv);
+  const Layout q = attention_layout(in[0], a.num_heads), k = attention_layout(in[1], kv),
+               v = attention_layout(in[2], kv);
   AttentionProblem p;
   p.dtype = in[0].dtype;
   p.batch = q.batch, p.heads = a.num_heads, p.kv_heads = kv;
@@ -145,8 +163,10 @@ AttentionProblem attention_problem(const Node& n, std::span<const View> in) {
 }
 
 double attention_flops(const AttentionProblem& p, double products) {
-  const double pairs = static_cast<double>(p.batch * p.heads) * static_cast<double>(p.q_len) * static_cast<double>(p.kv_len);
-  return products * 2 * pairs * static_cast<double>(p.head_dim) * (p.mask == AttentionMask::Causal ? 0.5 : 1.0);
+  const double pairs = static_cast<double>(p.batch * p.heads) * static_cast<double>(p.q_len) *
+                       static_cast<double>(p.kv_len);
+  return products * 2 * pairs * static_cast<double>(p.head_dim) *
+         (p.mask == AttentionMask::Causal ? 0.5 : 1.0);
 }
 
 class AttentionKernel final : public StepKernel {
@@ -158,7 +178,9 @@ class AttentionKernel final : public StepKernel {
   int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
   double flops() const override { return attention_flops(p_, 2); }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    attention_forward(p_, {m.operands[0], m.operands[1], m.operands[2], m.operands[3], m.operands[4]}, begin, end, m.scratch, isa_);
+    attention_forward(p_,
+                      {m.operands[0], m.operands[1], m.operands[2], m.operands[3], m.operands[4]},
+                      begin, end, m.scratch, isa_);
   }
 
  private:
@@ -166,7 +188,8 @@ class AttentionKernel final : public StepKernel {
   Isa isa_;
 };
 
-std::shared_ptr<const StepKernel> make_attention(Isa isa, const Node& n, std::span<const View> in, std::span<const View> out) {
+std::shared_ptr<const StepKernel> make_attention(Isa isa, const Node& n, std::span<const View> in,
+                                                 std::span<const View> out) {
   AttentionProblem p = attention_problem(n, in);
   p.out = attention_layout(out[0], p.heads).strides;
   return std::make_shared<AttentionKernel>(p, isa);
@@ -182,7 +205,8 @@ class AttentionBackwardKernel final : public StepKernel {
   double flops() const override { return attention_flops(p_, 5); }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
     void* const* o = m.operands;
-    attention_backward(p_, {o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7], o[8]}, begin, end, m.scratch, isa_);
+    attention_backward(p_, {o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7], o[8]}, begin, end,
+                       m.scratch, isa_);
   }
 
  private:
@@ -190,7 +214,9 @@ class AttentionBackwardKernel final : public StepKernel {
   Isa isa_;
 };
 
-std::shared_ptr<const StepKernel> make_attention_backward(Isa isa, const Node& n, std::span<const View> in, std::span<const View> out) {
+std::shared_ptr<const StepKernel> make_attention_backward(Isa isa, const Node& n,
+                                                          std::span<const View> in,
+                                                          std::span<const View> out) {
   AttentionProblem p = attention_problem(n, in);
   p.out = attention_layout(in[3], p.heads).strides;
   p.dout = attention_layout(in[5], p.heads).strides;
@@ -200,7 +226,8 @@ std::shared_ptr<const StepKernel> make_attention_backward(Isa isa, const Node& n
   return std::make_shared<AttentionBackwardKernel>(p, isa);
 }
 
-// ---- gather and scatter ----------------------------------------------------------------------------------------------
+// ---- gather and scatter
+// ----------------------------------------------------------------------------------------------
 
 int64_t product_of(const Ints& dims, size_t begin, size_t end) {
   int64_t n = 1;
@@ -222,7 +249,8 @@ class GatherKernel final : public StepKernel {
   GatherProblem p_;
 };
 
-std::shared_ptr<const StepKernel> make_gather(Isa, const Node& n, std::span<const View> in, std::span<const View>) {
+std::shared_ptr<const StepKernel> make_gather(Isa, const Node& n, std::span<const View> in,
+                                              std::span<const View>) {
   const auto axis = static_cast<size_t>(n.get<AxisAttrs>().axis);
   GatherProblem p;
   p.element_bytes = static_cast<size_t>(size_of(in[0].dtype));
@@ -250,7 +278,8 @@ class ScatterAddKernel final : public StepKernel {
   ScatterAddProblem p_;
 };
 
-std::shared_ptr<const StepKernel> make_scatter_add(Isa, const Node& n, std::span<const View> in, std::span<const View> out) {
+std::shared_ptr<const StepKernel> make_scatter_add(Isa, const Node& n, std::span<const View> in,
+                                                   std::span<const View> out) {
   const auto& a = n.get<ScatterAttrs>();
   const auto axis = static_cast<size_t>(a.axis);
   ScatterAddProblem p;
@@ -264,7 +293,8 @@ std::shared_ptr<const StepKernel> make_scatter_add(Isa, const Node& n, std::span
   return std::make_shared<ScatterAddKernel>(p);
 }
 
-// ---- along one axis ----------------------------------------------------------------------------------------------------
+// ---- along one axis
+// ----------------------------------------------------------------------------------------------------
 
 AxisProblem axis_problem(const View& v, int64_t axis) {
   const auto a = static_cast<size_t>(axis);
@@ -292,9 +322,11 @@ class CumsumKernel final : public StepKernel {
   CumsumOptions o_;
 };
 
-std::shared_ptr<const StepKernel> make_cumsum(Isa, const Node& n, std::span<const View> in, std::span<const View>) {
+std::shared_ptr<const StepKernel> make_cumsum(Isa, const Node& n, std::span<const View> in,
+                                              std::span<const View>) {
   const auto& a = n.get<CumsumAttrs>();
-  return std::make_shared<CumsumKernel>(axis_problem(in[0], a.axis), CumsumOptions{a.exclusive, a.reverse});
+  return std::make_shared<CumsumKernel>(axis_problem(in[0], a.axis),
+                                        CumsumOptions{a.exclusive, a.reverse});
 }
 
 class ArgmaxKernel final : public StepKernel {
@@ -311,11 +343,13 @@ class ArgmaxKernel final : public StepKernel {
   AxisProblem p_;
 };
 
-std::shared_ptr<const StepKernel> make_argmax(Isa, const Node& n, std::span<const View> in, std::span<const View>) {
+std::shared_ptr<const StepKernel> make_argmax(Isa, const Node& n, std::span<const View> in,
+                                              std::span<const View>) {
   return std::make_shared<ArgmaxKernel>(axis_problem(in[0], n.get<ArgmaxAttrs>().axis));
 }
 
-// ---- random bits ---------------------------------------------------------------------------------------------------------
+// ---- random bits
+// ---------------------------------------------------------------------------------------------------------
 
 class RandomBitsKernel final : public StepKernel {
  public:
@@ -329,8 +363,10 @@ class RandomBitsKernel final : public StepKernel {
     for (int64_t block = begin; block < end; ++block) {
       const int64_t key = block / per_key(), first = block % per_key() * kWords;
       for (int64_t i = first; i < std::min(first + kWords, words_); i += 4) {
-        const PhiloxBlock r = philox4x32({keys[2 * key], keys[2 * key + 1]}, philox_counter(static_cast<uint64_t>(i / 4)));
-        for (int64_t k = 0; k < 4 && i + k < words_; ++k) out[key * words_ + i + k] = r[static_cast<size_t>(k)];
+        const PhiloxBlock r = philox4x32({keys[2 * key], keys[2 * key + 1]},
+                                         philox_counter(static_cast<uint64_t>(i / 4)));
+        for (int64_t k = 0; k < 4 && i + k < words_; ++k)
+          out[key * words_ + i + k] = r[static_cast<size_t>(k)];
       }
     }
   }
@@ -341,7 +377,8 @@ class RandomBitsKernel final : public StepKernel {
   int64_t keys_, words_;
 };
 
-std::shared_ptr<const StepKernel> make_random_bits(Isa, const Node&, std::span<const View> in, std::span<const View> out) {
+std::shared_ptr<const StepKernel> make_random_bits(Isa, const Node&, std::span<const View> in,
+                                                   std::span<const View> out) {
   const int64_t keys = in[0].elements() / 2;
   return std::make_shared<RandomBitsKernel>(keys, keys ? out[0].elements() / keys : 0);
 }
@@ -349,7 +386,8 @@ std::shared_ptr<const StepKernel> make_random_bits(Isa, const Node&, std::span<c
 constexpr KernelRow kRows[] = {
     {&op::matmul, "matmul", always, matmul_view, make_matmul},
     {&op::attention, "attention", always, attention_view, make_attention},
-    {&op::attention_backward, "attention_backward", always, attention_view, make_attention_backward},
+    {&op::attention_backward, "attention_backward", always, attention_view,
+     make_attention_backward},
     {&op::gather, "gather", always, dense_only, make_gather},
     {&op::scatter_add, "scatter_add", always, dense_only, make_scatter_add},
     {&op::cumsum, "cumsum", always, dense_only, make_cumsum},

@@ -9,7 +9,8 @@ namespace rlx::cpu {
 // A region's kernel; `fn` is set when the target finishes.
 class GeneratedKernel final : public StepKernel {
  public:
-  GeneratedKernel(codegen::RegionKernel region, size_t code) : region_(std::move(region)), code_(code) {
+  GeneratedKernel(codegen::RegionKernel region, size_t code)
+      : region_(std::move(region)), code_(code) {
     region_.kernel.body.clear();  // the code lives in the JIT; the form is no longer needed
   }
   std::string name() const override { return region_.kernel.name; }
@@ -40,11 +41,15 @@ namespace {
 class CopyKernel final : public StepKernel {
  public:
   CopyKernel(const View& from, const View& to)
-      : plan_(CopyPlan::make(static_cast<size_t>(size_of(from.dtype)), from.dims, from.strides, to.strides)), elements_(from.elements()) {}
+      : plan_(CopyPlan::make(static_cast<size_t>(size_of(from.dtype)), from.dims, from.strides,
+                             to.strides)),
+        elements_(from.elements()) {}
   std::string name() const override { return "copy"; }
   int64_t blocks() const override { return plan_.blocks(); }
   int64_t work() const override { return elements_; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override { plan_.run(m.operands[0], m.operands[1], begin, end); }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    plan_.run(m.operands[0], m.operands[1], begin, end);
+  }
 
  private:
   CopyPlan plan_;
@@ -54,7 +59,8 @@ class CopyKernel final : public StepKernel {
 }  // namespace
 
 CpuTarget::CpuTarget(CpuJitOptions options)
-    : jit_(std::make_shared<CpuJit>(options)), isa_(jit_->vector_bits() == 256 && host_isa() == Isa::Avx512 ? Isa::Avx2 : host_isa()) {}
+    : jit_(std::make_shared<CpuJit>(options)),
+      isa_(jit_->vector_bits() == 256 && host_isa() == Isa::Avx512 ? Isa::Avx2 : host_isa()) {}
 
 CpuTarget::~CpuTarget() = default;
 
@@ -69,7 +75,8 @@ const KernelRow* CpuTarget::row_for(const Node& n, const Graph& g, std::string* 
 }
 
 Decision CpuTarget::accepts(const Node& n, const Graph& g) const {
-  if (n.op == &op::region || n.op->kind == Kind::leaf || n.op->kind == Kind::control) return Decision::yes();
+  if (n.op == &op::region || n.op->kind == Kind::leaf || n.op->kind == Kind::control)
+    return Decision::yes();
   std::string why;
   if (row_for(n, g, &why)) return Decision::yes();
   return Decision::no("{}", why.empty() ? "no native kernel" : why);
@@ -82,7 +89,8 @@ Decision CpuTarget::takes_view(const Node& n, size_t i, const View& v) const {
   return Decision::no("no native kernel");
 }
 
-std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, std::span<const View> in, std::span<const View> out) {
+std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, std::span<const View> in,
+                                                  std::span<const View> out) {
   if (n.op == &op::region) {
     codegen::RegionKernel region = codegen::lower_region(n, in, out);
     const uint64_t hash = codegen::structural_hash(region.kernel);
@@ -99,7 +107,8 @@ std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, std::span<const
   for (const KernelRow& row : kernel_list())
     if (row.op == n.op)
       if (auto kernel = row.make(isa_, n, in, out)) return kernel;
-  fail(ErrorKind::unsupported, "no-kernel", "{} ({}) has no kernel on the CPU", n.op->name, n.type());
+  fail(ErrorKind::unsupported, "no-kernel", "{} ({}) has no kernel on the CPU", n.op->name,
+       n.type());
 }
 
 std::shared_ptr<const StepKernel> CpuTarget::make_copy(const View& from, const View& to) {

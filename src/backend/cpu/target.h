@@ -1,5 +1,5 @@
-// The CPU as a Target: regions are generated, everything else comes from an ordered list of native kernels, the first row that
-// accepts a node wins (kernel_list.cc).
+// The CPU as a Target: regions are generated, everything else comes from an ordered list of native
+// kernels, the first row that accepts a node wins (kernel_list.cc).
 #pragma once
 
 #include <map>
@@ -16,7 +16,8 @@ struct KernelRow {
   Decision (*accepts)(const Node& n, const Graph& g);
   // May operand i be this view, which is not dense?
   Decision (*takes_view)(const Node& n, size_t i, const View& v);
-  std::shared_ptr<const StepKernel> (*make)(Isa isa, const Node& n, std::span<const View> in, std::span<const View> out);
+  std::shared_ptr<const StepKernel> (*make)(Isa isa, const Node& n, std::span<const View> in,
+                                            std::span<const View> out);
 };
 const std::vector<KernelRow>& kernel_list();
 
@@ -30,7 +31,8 @@ class CpuTarget final : public Target {
   std::string_view name() const override { return "cpu"; }
   Decision accepts(const Node& n, const Graph& g) const override;
   Decision takes_view(const Node& n, size_t i, const View& v) const override;
-  std::shared_ptr<const StepKernel> make(const Node& n, std::span<const View> in, std::span<const View> out) override;
+  std::shared_ptr<const StepKernel> make(const Node& n, std::span<const View> in,
+                                         std::span<const View> out) override;
   std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) override;
   void finish() override;  // compiles what was generated, each distinct kernel once
 
