@@ -1,0 +1,151 @@
+// rlx ops: the op table, as text, JSON or the op reference.
+#include "rlx/ops/ops.h"
+
+#include <nlohmann/json.hpp>
+
+#include "rlx/cli/cli.h"
+#include "rlx/ops/support.h"
+
+namespace rlx::cli {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Attribute {
+  std::string name, type, default_text;
+};
+
+std::vector<Attribute> attributes(const OpDef& op) {
+  std::vector<Attribute> out;
+  const std::shared_ptr<void> defaults = op.attr_type->make();
+  for (const FieldInfo& f : op.attr_type->fields()) {
+    Printer p;
+    f.print(p, defaults.get());
+    out.push_back({std::string(f.name), f.type(), p.out});
+  }
+  return out;
+}
+
+// The answers of every op; without a CPU backend its column says so.
+class Matrix {
+ public:
+  Matrix() : has_cpu_(is_available(Device::cpu)) {
+    if (has_cpu_) names_ = backend_for(Device::cpu)->native_ops();
+    kernels_ = {names_.begin(), names_.end()};
+  }
+  std::vector<Support> row(const OpDef& op) const {
+    std::vector<Support> out = support(op, kernels_);
+    for (Support& s : out)
+      if (s.column == "cpu" && !has_cpu_)
+        s = {s.column, Answer::not_applicable, "this build has no CPU backend"};
+    return out;
+  }
+
+ private:
+  bool has_cpu_;
+  std::vector<std::string> names_;
+  std::set<std::string_view> kernels_;
+};
+
+void print_json(const Matrix& matrix) {
+  ordered_json ops = ordered_json::array();
+  for (const OpTable::Entry& e : op_table().entries()) {
+    ordered_json list = ordered_json::array(), reasons = ordered_json::object();
+    for (const Attribute& a : attributes(*e.op))
+      list.push_back({{"name", a.name}, {"type", a.type}, {"default", a.default_text}});
+    ordered_json row{{"name", e.op->name}, {"family", e.family}, {"attributes", list}};
+    for (const Support& s : matrix.row(*e.op)) {
+      row[std::string(s.column)] = name(s.answer);
+      if (!s.how.empty()) reasons[std::string(s.column)] = s.how;
+    }
+    row["reasons"] = reasons;
+    ops.push_back(std::move(row));
+  }
+  fmt::print("{}\n", ordered_json{{"ops", ops}}.dump(1));
+}
+
+void print_text(const Matrix& matrix) {
+  fmt::print("{:<24} {:<12}", "op", "family");
+  for (std::string_view c : support_columns()) fmt::print(" {:<14}", c);
+  fmt::print("\n");
+  int missing = 0;
+  for (const OpTable::Entry& e : op_table().entries()) {
+    fmt::print("{:<24} {:<12}", e.op->name, e.family);
+    for (const Support& s : matrix.row(*e.op)) {
+      fmt::print(" {:<14}", name(s.answer));
+      missing += s.answer == Answer::missing;
+    }
+    fmt::print("\n");
+  }
+  fmt::print("{} ops, {} missing\n", op_table().entries().size(), missing);
+}
+
+// A table's cell: bars would end it.
+std::string cell(std::string_view text) {
+  std::string out;
+  for (char c : text) out += c == '|' ? "\\|" : c == '\n' ? " " : std::string(1, c);
+  return out;
+}
+
+std::string arity_text(const OpDef& op) {
+  if (op.arity == kVariadic) return fmt::format("{} or more", op.min_arity);
+  if (op.min_arity > 0 && op.min_arity < op.arity)
+    return fmt::format("{} to {}", op.min_arity, op.arity);
+  return std::to_string(op.arity);
+}
+
+void print_op(const OpDef& op, const Matrix& matrix) {
+  fmt::print("### {}\n\n{}\n\n", op.name, op.doc);
+  fmt::print("Operands: {}; dtypes of the first: {}; kind: {}.", arity_text(op),
+             op.dtypes.to_string(), enum_names(op.kind)[static_cast<size_t>(op.kind)]);
+  if (!op.reference.empty()) fmt::print(" In the specification: `{}`.", op.reference);
+  fmt::print("\n\n");
+  const auto attrs = attributes(op);
+  if (!attrs.empty()) {
+    fmt::print("| attribute | type | default |\n|---|---|---|\n");
+    for (const Attribute& a : attrs)
+      fmt::print("| `{}` | {} | `{}` |\n", a.name, cell(a.type), cell(a.default_text));
+    fmt::print("\n");
+  }
+  std::vector<std::string> answers;
+  for (const Support& s : matrix.row(op))
+    answers.push_back(
+        fmt::format("{}: {}{}", s.column, name(s.answer), s.how.empty() ? "" : " (" + s.how + ")"));
+  fmt::print("{}.\n\n", fmt::join(answers, "; "));
+}
+
+void print_markdown(const Matrix& matrix) {
+  fmt::print(
+      "# Op reference\n\nWritten by `rlx ops --markdown` from the op table. An answer is *native* "
+      "(the op states it), "
+      "*generated* (from its scalar form), *derived* (from another rule or its decomposition) or "
+      "*not-applicable* (with "
+      "the reason).\n\n");
+  std::string_view family;
+  for (const OpTable::Entry& e : op_table().entries()) {
+    if (e.family != family) fmt::print("## {}\n\n", family = e.family);
+    print_op(*e.op, matrix);
+  }
+}
+
+}  // namespace
+
+void add_ops(Cli& cli) {
+  struct Options {
+    bool json = false, markdown = false;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* c = cli.command("ops", "Prints every op and its answer to every question",
+                            "rlx ops --json | jq '.ops[].name'");
+  CLI::Option* json = c->add_flag("--json", o->json, "As JSON");
+  c->add_flag("--markdown", o->markdown, "As the op reference")->excludes(json);
+  c->callback([&cli, o] {
+    cli.action = [o] {
+      const Matrix matrix;
+      o->json ? print_json(matrix) : o->markdown ? print_markdown(matrix) : print_text(matrix);
+    };
+  });
+}
+
+}  // namespace rlx::cli

@@ -1,0 +1,176 @@
+// rlx run: a graph file on inputs from .npy files.
+#include <algorithm>
+#include <charconv>
+
+#include "rlx/cli/cli.h"
+#include "rlx/cli/interrupt.h"
+#include "rlx/formats/graph_file.h"
+#include "rlx/formats/npy.h"
+
+namespace rlx::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string file, out, backend, dump_dir;
+  std::vector<std::string> inputs, params, dims;
+  bool explain = false, check_nan = false, fast_math = false;
+};
+
+// "name=value", each name once.
+std::map<std::string, std::string> assignments(const std::vector<std::string>& words,
+                                               std::string_view option) {
+  std::map<std::string, std::string> out;
+  for (const std::string& w : words) {
+    const size_t at = w.rfind('=');
+    user_check(at != std::string::npos && at > 0 && at + 1 < w.size(), "assignment",
+               "{} {}: expected NAME=VALUE", option, w);
+    user_check(out.emplace(w.substr(0, at), w.substr(at + 1)).second, "assignment",
+               "{} {}: given twice", option, w.substr(0, at));
+  }
+  return out;
+}
+
+NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option) {
+  NamedTensors out;
+  for (const auto& [name, file] : assignments(words, option)) out.emplace(name, read_npy(file));
+  return out;
+}
+
+DimBinding read_dims(const std::vector<std::string>& words) {
+  DimBinding out;
+  for (const auto& [name, text] : assignments(words, "--dim")) {
+    int64_t size = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    user_check(error == std::errc() && end == text.data() + text.size() && size >= 0, "assignment",
+               "--dim {}={}: expected a size", name, text);
+    out.emplace(name, size);
+  }
+  return out;
+}
+
+// Symbols that stand alone in the declared shape of a given tensor take its size.
+void infer_dims(const Graph& g, const NamedTensors& given, DimBinding& dims) {
+  for (const auto& [name, tensor] : given) {
+    const Value leaf = g.find_leaf(name);
+    if (!leaf.valid()) continue;  // compiling and setting report it
+    const Shape& shape = g.type(leaf).shape;
+    for (size_t d = 0; d < std::min(shape.size(), tensor.sizes().size()); ++d) {
+      std::vector<std::string> symbols;
+      shape[d].collect_symbols(symbols);
+      if (symbols.size() == 1 && shape[d] == Dim::symbol(symbols[0]))
+        dims.emplace(symbols[0], tensor.sizes()[d]);
+    }
+  }
+}
+
+Device device_of(const std::string& name) {
+  if (name.empty()) return default_device();
+  return *parse_device(name);
+}
+
+// Names of parameters come from the file: only harmless characters reach the file system.
+std::string file_name(const std::string& name) {
+  std::string out;
+  for (char c : name)
+    out += std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' ||
+                   (c == '.' && !out.empty())
+               ? c
+               : '_';
+  return out;
+}
+
+std::string summary(const Tensor& t) {
+  std::vector<std::string> values;
+  const int64_t shown = std::min<int64_t>(t.elements(), 8);
+  for (int64_t i = 0; i < shown; ++i) {
+    const Complex v = t.get_complex(i);
+    values.push_back(is_complex(t.dtype()) ? fmt::format("{}{:+}i", v.real(), v.imag())
+                                           : fmt::format("{:g}", v.real()));
+  }
+  return fmt::format("{} {}{}", t.type(), fmt::join(values, " "),
+                     shown < t.elements() ? " ..." : "");
+}
+
+void explain(const CompiledGraph& f) {
+  const CompileInfo& i = f.info();
+  fmt::print("compiled {} nodes in {:.3f} s: {} kernels ({} before fusion), {} generated\n",
+             i.nodes, i.seconds, i.kernels, i.kernels_before_fusion, i.generated);
+  fmt::print("memory: {} bytes planned ({} without reuse), {} of parameters\n\n", i.planned_bytes,
+             i.unshared_bytes, i.param_bytes);
+  fmt::print("{}\n{}\n", i.fusion_report, i.plan);
+  for (const StepTime& t : f.times())
+    fmt::print("{:10.1f} us {:8.1f} GF/s  {:<28} {}\n", t.seconds * 1e6,
+               t.seconds > 0 ? t.flops / t.seconds * 1e-9 : 0, t.kernel, t.label);
+}
+
+// Everything is computed before the first file is written.
+void write_results(const Options& o, const CompiledGraph& f, const std::vector<Tensor>& outputs) {
+  std::map<std::string, Tensor> files;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    files.emplace(fmt::format("output_{}.npy", i), outputs[i]);
+  for (const Update& u : f.signature().updates) {
+    const std::string name = fmt::format("param_{}.npy", file_name(u.param));
+    user_check(files.emplace(name, f.param(u.param)).second, "file-name",
+               "two parameters would be written to {}", name);
+  }
+  fs::create_directories(o.out);
+  for (const auto& [name, tensor] : files) {
+    check_interrupt();
+    write_npy(fs::path(o.out) / name, tensor);
+    fmt::print("{} {}\n", (fs::path(o.out) / name).string(), tensor.type());
+  }
+}
+
+void run_file(const Options& o, const Globals& globals) {
+  const Graph g = load_graph(o.file);
+  const NamedTensors inputs = read_tensors(o.inputs, "--input"),
+                     params = read_tensors(o.params, "--param");
+  CompileOptions options{.threads = globals.threads,
+                         .dims = read_dims(o.dims),
+                         .fast_math = o.fast_math,
+                         .dump_dir = o.dump_dir};
+  infer_dims(g, inputs, options.dims);
+  infer_dims(g, params, options.dims);
+  if (!o.dump_dir.empty()) fs::create_directories(o.dump_dir);
+  CompiledGraph f = Session(device_of(o.backend)).compile(g, options);
+  f.set_params(params);
+  const std::vector<Tensor> outputs =
+      f.run(inputs, {.cancel = &cancel_flag(), .check_nan = o.check_nan, .profile = o.explain});
+  if (o.explain) explain(f);
+  if (!o.out.empty()) return write_results(o, f, outputs);
+  for (size_t i = 0; i < outputs.size(); ++i) fmt::print("output {}: {}\n", i, summary(outputs[i]));
+  for (const Update& u : f.signature().updates)
+    fmt::print("param {}: {}\n", u.param, summary(f.param(u.param)));
+}
+
+}  // namespace
+
+void add_run(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c =
+      cli.command("run", "Runs a graph",
+                  "rlx run model.rlx --input x=x.npy --param w=w.npy --out results --explain");
+  c->add_option("FILE", o->file, "Graph as text")->required();
+  c->add_option("--input", o->inputs, "NAME=FILE.npy, once per input");
+  c->add_option("--param", o->params, "NAME=FILE.npy, once per parameter");
+  c->add_option("--dim", o->dims, "NAME=SIZE of a symbolic dim; those of given tensors are known");
+  c->add_option(
+      "--out", o->out,
+      "Folder for output_<i>.npy and param_<name>.npy of updated parameters; else a summary");
+  c->add_option("--backend", o->backend, "Device (default: cpu where there is one)")
+      ->check(CLI::IsMember(std::vector<std::string>{"cpu", "reference"}));
+  c->add_flag("--explain", o->explain, "What fused, where buffers lie, how long each kernel took");
+  c->add_flag("--check-nan", o->check_nan,
+              "Fail at the first kernel that makes a NaN, and name it");
+  c->add_flag("--fast-math", o->fast_math, "Allow algebra that changes values");
+  c->add_option("--dump", o->dump_dir, "Folder for the IR after each pass and the kernels");
+  for (CLI::Option* many :
+       c->get_options([](const CLI::Option* opt) { return opt->get_items_expected_max() > 1; }))
+    many->allow_extra_args(false);  // --input a=.. --input b=..
+  c->callback([&cli, o] { cli.action = [&cli, o] { run_file(*o, cli.globals); }; });
+}
+
+}  // namespace rlx::cli

@@ -1,0 +1,262 @@
+// rlx train: a character-level GPT on a text, with a report at the end.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "rlx/cli/cli.h"
+#include "rlx/cli/interrupt.h"
+#include "rlx/cli/plot.h"
+#include "rlx/cli/process_memory.h"
+#include "rlx/cli/progress.h"
+#include "rlx/cli/trainer.h"
+#include "rlx/cli/trigram.h"
+#include "rlx/formats/file.h"
+#ifdef RLX_CPU
+#include "rlx/backend/cpu/kernels/machine_limits.h"
+#endif
+
+namespace rlx::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kLongStep = 0.4;  // seconds; longer steps are interrupted inside
+constexpr int64_t kValidationBatches = 8;
+
+struct Options {
+  std::string text, out, resume;
+  bool demo = false;
+  GptConfig model;
+  int64_t stop_at = 0, validate_every = 0, save_every = 500, sample = 400;
+  double temperature = 0.8;
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Thousands apart.
+std::string grouped(double v) {
+  std::string s = fmt::format("{:.0f}", v);
+  for (auto at = static_cast<std::ptrdiff_t>(s.size()) - 3; at > (s[0] == '-' ? 1 : 0); at -= 3)
+    s.insert(static_cast<size_t>(at), ",");
+  return s;
+}
+
+std::string mebibytes(int64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+double mean_of_last(const std::vector<float>& v, size_t n) {
+  n = std::min(n, v.size());
+  double sum = 0;
+  for (size_t i = v.size() - n; i < v.size(); ++i) sum += v[i];
+  return n ? sum / static_cast<double>(n) : 0;
+}
+
+class TrainCommand {
+ public:
+  TrainCommand(const Options& o, const Globals& globals)
+      : o_(o),
+        threads_(thread_count(globals)),
+        seed_(globals.seed),
+        corpus_(make_corpus(o.demo ? demo_text() : read_file(o.text), o.model.block)) {
+    o_.model.vocab = corpus_.vocab();
+    o_.model.warmup = std::min<int64_t>(100, o_.model.steps / 10);
+    if (o_.validate_every <= 0) o_.validate_every = std::max<int64_t>(o_.model.steps / 10, 1);
+    if (o_.stop_at <= 0 || o_.stop_at > o_.model.steps) o_.stop_at = o_.model.steps;
+  }
+
+  void run() {
+    if (!o_.out.empty()) fs::create_directories(o_.out);
+    baseline_bytes_ = resident_bytes();
+    const auto start = Clock::now();
+    Trainer trainer(corpus_, o_.model, {.seed = seed_, .threads = threads_});
+    compile_seconds_ = seconds_since(start);
+    if (!o_.resume.empty()) trainer.load(o_.resume);
+    fmt::print(
+        stderr, "{} training and {} validation characters, {} different; compiled in {:.2f} s\n",
+        grouped(static_cast<double>(corpus_.train.size())),
+        grouped(static_cast<double>(corpus_.validation.size())), corpus_.vocab(), compile_seconds_);
+    reset_peak_memory();
+    train(trainer);
+    peak_bytes_ = peak_resident_bytes() - baseline_bytes_;
+    if (!o_.out.empty()) save(trainer);
+    if (trainer.step_number() < o_.model.steps) return;  // stopped on request
+    report(trainer);
+  }
+
+ private:
+  fs::path file(const char* name) const { return fs::path(o_.out) / name; }
+
+  void train(Trainer& trainer) {
+    Progress progress("step", o_.stop_at, std::max<int64_t>(o_.model.steps / 20, 1),
+                      trainer.step_number());
+    while (trainer.step_number() < o_.stop_at) {
+      if (interrupted()) {
+        if (!o_.out.empty()) save(trainer);
+        progress.note(o_.out.empty() ? "stopped"
+                                     : fmt::format("stopped; go on with --resume {}",
+                                                   file("train.ckpt").string()));
+        check_interrupt();
+      }
+      const auto start = Clock::now();
+      const bool is_long = !step_seconds_.empty() && step_seconds_.back() > kLongStep;
+      trainer.step({.cancel = is_long ? &cancel_flag() : nullptr});
+      step_seconds_.push_back(seconds_since(start));
+      after_step(trainer, progress);
+    }
+  }
+
+  void after_step(Trainer& trainer, Progress& progress) {
+    const int64_t n = trainer.step_number();
+    const std::vector<float>& losses = trainer.history.training;
+    user_check(std::isfinite(losses.back()), "diverged",
+               "the loss of step {} is not finite; lower --rate", n - 1);
+    total_seconds_ += step_seconds_.back();
+    progress.show(n, fmt::format("{:.3f} bits/char  {} tokens/s", mean_of_last(losses, 20),
+                                 grouped(tokens_per_second())));
+    if (n % o_.validate_every == 0 && n < o_.model.steps) {
+      const double bits = trainer.validate(kValidationBatches);
+      trainer.history.validation.emplace_back(n, bits);
+      progress.note(fmt::format("step {:5}  training {:.3f}  validation {:.3f} bits/char", n,
+                                mean_of_last(losses, 50), bits));
+    }
+    if (!o_.out.empty() && o_.save_every > 0 && n % o_.save_every == 0 && n < o_.stop_at)
+      trainer.save(file("train.ckpt"));
+  }
+
+  double tokens_per_second() const {
+    const auto tokens = static_cast<double>(o_.model.batch * o_.model.block) *
+                        static_cast<double>(step_seconds_.size());
+    return total_seconds_ > 0 ? tokens / total_seconds_ : 0;
+  }
+
+  void save(const Trainer& trainer) const { trainer.save(file("train.ckpt")); }
+
+  void write_plot(const History& h) const {
+    Curve raw{"", "#4c72b0", {}, 0.7, 0.25, false}, smooth{"training", "#4c72b0", {}},
+        validation{"validation", "#c44e52", {}, 2.5};
+    double average = h.training.empty() ? 0 : h.training[0];
+    for (size_t i = 0; i < h.training.size(); ++i) {
+      average += 0.05 * (h.training[i] - average);
+      raw.points.emplace_back(i + 1, h.training[i]);
+      smooth.points.emplace_back(i + 1, average);
+    }
+    for (const auto& [step, bits] : h.validation) validation.points.emplace_back(step, bits);
+    write_file(file("loss.svg"), svg_plot({"Character GPT: loss", "step", "bits per character"},
+                                          {raw, smooth, validation}));
+  }
+
+  void report(Trainer& trainer) {
+    const double bits = trainer.validate(0);
+    trainer.history.validation.emplace_back(trainer.step_number(), bits);
+    if (!o_.out.empty()) write_plot(trainer.history);
+    if (o_.sample > 0) print_sample(corpus_.decode(trainer.sample(o_.sample, o_.temperature)));
+    const Trigram trigram = Trigram::fit(corpus_.train, corpus_.vocab());
+    print_table(trainer.info(), bits, trigram);
+    if (!o_.out.empty())
+      fmt::print("\nwritten: {}, {}\n", file("loss.svg").string(), file("train.ckpt").string());
+  }
+
+  static void print_sample(const std::string& text) {
+    fmt::print("\n---- sample ----\n");
+    for (char c : text)
+      std::fputc((c >= 32 && c < 127) || c == '\n' || c == '\t' ? c : '?', stdout);
+    fmt::print("\n----------------\n\n");
+  }
+
+  void print_table(const CompileInfo& info, double bits, const Trigram& trigram) const {
+    auto row = [](std::string_view name, const std::string& value) {
+      fmt::print("{:<44} {}\n", name, value);
+    };
+    row("validation, this model", fmt::format("{:.3f} bits/char", bits));
+    const auto& d = trigram.discounts();
+    row("validation, trigram (interpolated Kneser-Ney)",
+        fmt::format(
+            "{:.3f} bits/char  (discounts {:.2f} {:.2f} {:.2f}, tuned on held-out training text)",
+            trigram.bits_per_token(corpus_.validation), d[0], d[1], d[2]));
+    row("kernels before and after fusion",
+        fmt::format("{} -> {}", info.kernels_before_fusion, info.kernels));
+    row("compile time", fmt::format("{:.2f} s  (training step, loss)", compile_seconds_));
+    row("memory planned (arena, outputs, parameters)",
+        mebibytes(info.planned_bytes + info.param_bytes));
+    row("memory without reuse", mebibytes(info.unshared_bytes + info.param_bytes));
+    row("memory measured (peak resident while training)", mebibytes(peak_bytes_));
+    if (step_seconds_.empty()) return;
+    row("tokens per second", grouped(tokens_per_second()));
+    std::vector<double> seconds = step_seconds_;
+    std::nth_element(seconds.begin(),
+                     seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2),
+                     seconds.end());
+    const double median = seconds[seconds.size() / 2], rate = info.flops / median * 1e-9;
+    row("training step, median",
+        fmt::format("{:.1f} ms, {:.0f} GF/s on {} threads", median * 1e3, rate, threads_));
+#ifdef RLX_CPU
+    const double peak = cpu::measure_fma_peak(threads_);
+    row("share of the measured FMA peak",
+        fmt::format("{:.0f} % of {:.0f} GF/s", 100 * rate / peak, peak));
+#endif
+  }
+
+  Options o_;
+  int threads_;
+  uint64_t seed_;
+  Corpus corpus_;
+  double compile_seconds_ = 0, total_seconds_ = 0;
+  int64_t baseline_bytes_ = 0, peak_bytes_ = 0;
+  std::vector<double> step_seconds_;
+};
+
+}  // namespace
+
+void add_train(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  o->model.steps = 1200;
+  CLI::App* c = cli.command(
+      "train", "Trains a character-level GPT on a text and reports",
+      "rlx train --text book.txt --steps 2000 --out out/book\n"
+      "  rlx train --text book.txt --steps 2000 --out out/book --resume out/book/train.ckpt");
+  CLI::Option* text = c->add_option("--text", o->text, "File to learn");
+  CLI::Option* demo =
+      c->add_flag("--demo", o->demo, "Learn the project's own documents and sources");
+  text->excludes(demo);
+  const auto positive = CLI::PositiveNumber;
+  c->add_option("--steps", o->model.steps, "Length of the run")
+      ->check(positive)
+      ->capture_default_str();
+  c->add_option("--stop-at", o->stop_at, "Stop after this step; --resume goes on");
+  c->add_option("--out", o->out,
+                "Folder for train.ckpt and loss.svg (default for --demo: out/demo)");
+  c->add_option("--resume", o->resume, "Checkpoint to go on from, bit for bit");
+  c->add_option("--save-every", o->save_every, "Steps between checkpoints; 0: only at the end")
+      ->capture_default_str();
+  c->add_option("--validate-every", o->validate_every,
+                "Steps between validations (default: a tenth of the run)");
+  c->add_option("--sample", o->sample, "Characters to write at the end")->capture_default_str();
+  c->add_option("--temperature", o->temperature, "Of the sample")
+      ->check(positive)
+      ->capture_default_str();
+  c->add_option("--rate", o->model.rate, "Highest learning rate")
+      ->check(positive)
+      ->capture_default_str();
+  c->add_option("--layers", o->model.layers)->check(positive)->capture_default_str();
+  c->add_option("--width", o->model.width)->check(positive)->capture_default_str();
+  c->add_option("--heads", o->model.heads)->check(positive)->capture_default_str();
+  c->add_option("--block", o->model.block, "Characters that the model sees")
+      ->check(positive)
+      ->capture_default_str();
+  c->add_option("--batch", o->model.batch, "Blocks per step")
+      ->check(positive)
+      ->capture_default_str();
+  c->callback([&cli, o] {
+    if (o->demo == !o->text.empty())
+      throw CLI::ValidationError("train", "give either --text FILE or --demo");
+    if (o->demo && o->out.empty()) o->out = "out/demo";
+    cli.action = [&cli, o] { TrainCommand(*o, cli.globals).run(); };
+  });
+}
+
+}  // namespace rlx::cli

@@ -1,0 +1,61 @@
+// The character GPT of `rlx train`, compiled, with its data: steps, validation, samples,
+// checkpoints.
+//
+//   Trainer t(corpus, config, {.seed = 1, .threads = 2});
+//   while (t.step_number() < config.steps) t.step();
+//   double bits = t.validate(0);
+//   t.save("train.ckpt");
+//
+// The batch of a step depends on the seed and the step's number only, so a run that goes on from a
+// checkpoint gives the same bits as one that never stopped.
+#pragma once
+
+#include "rlx/cli/corpus.h"
+#include "rlx/models/gpt.h"
+#include "rlx/runtime/runtime.h"
+
+namespace rlx::cli {
+
+struct TrainerOptions {
+  uint64_t seed = 1;
+  int threads = 1;
+};
+
+// Losses so far, in bits per character.
+struct History {
+  std::vector<float> training;                         // of every step
+  std::vector<std::pair<int64_t, double>> validation;  // after so many steps
+};
+
+class Trainer {
+ public:
+  Trainer(const Corpus& corpus, const GptConfig& config, TrainerOptions options);
+
+  int64_t step_number() const { return static_cast<int64_t>(history.training.size()); }
+  float step(const RunOptions& options = {});  // bits per character before the update
+
+  // Bits per character on the validation text, in windows of `block` tokens that see nothing before
+  // them; on at most `batches` batches spread over the text, 0: on all.
+  double validate(int64_t batches);
+  // `length` tokens drawn at this temperature.
+  std::vector<int32_t> sample(int64_t length, double temperature);
+
+  void save(const std::filesystem::path& path) const;
+  // Raises Error(user, "resume") when the checkpoint is of another model, text, seed or schedule.
+  void load(const std::filesystem::path& path);
+
+  const CompileInfo& info() const { return step_.info(); }
+  History history;
+
+ private:
+  Tensor fingerprint() const;
+  NamedTensors model_params() const;
+  const Corpus& corpus_;
+  GptConfig config_;
+  TrainerOptions options_;
+  Tensor x_, y_;  // the batch
+  CompiledGraph step_;
+  CompiledGraph loss_;
+};
+
+}  // namespace rlx::cli
