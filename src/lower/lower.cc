@@ -321,10 +321,15 @@ class Lowering {
       p_.param_updated[param_index(g_.updates[k].param)] = true;
       if (v.buffer == written[k] && is_whole(v)) continue;  // p <- p
       const View to = View::dense(written[k], v.type());
-      if (Decision direct = in_place(v, written[k]))
+      if (in_place(v, written[k])) {
         redirect(v.buffer, written[k]);
-      else
+        for (View& other : values)  // parts of it may be new values of other parameters
+          if (other.buffer == v.buffer) other.buffer = written[k];
+        for (Pending& c : pending)
+          if (c.from.buffer == v.buffer) c.from.buffer = written[k];
+      } else {
         pending.push_back({v, to});
+      }
     }
     for (const Pending& c : pending) copy(c.from, c.to, "copy: update");
   }

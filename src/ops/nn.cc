@@ -170,17 +170,19 @@ Values vmap_norm(Builder& b, const VmapArgs& a) {
   const int64_t axis = a.node.get<NormAttrs>().axis, rank = a.node.type().rank();
   const Attrs attrs = a.batched[0] ? with_axis_moved<NormAttrs>(a.node) : a.node.attrs;
   if (!a.batched[1] && !a.batched[2]) return b.emit(*a.node.op, attrs, a.in);
-  const Type per_feature{a.node.type().dtype, {a.node.type().shape[static_cast<size_t>(axis)]}};
-  const Values plain{a.in[0], full(b, per_feature, 1), full(b, per_feature, 0)};
+  Expr x = widen(b, a.in[0]);
+  const Type per_feature{x.dtype(), {a.node.type().shape[static_cast<size_t>(axis)]}};
+  const Values plain{x, full(b, per_feature, 1), full(b, per_feature, 0)};
   Expr z(b, b.emit(*a.node.op, attrs, plain)[0]);
   auto lined_up = [&](size_t i) -> Expr {
-    if (!a.batched[i]) return line_up({b, a.in[i]}, rank, axis);
+    if (!a.batched[i]) return line_up(widen(b, a.in[i]), rank, axis);
     Shape shape(static_cast<size_t>(rank + 1), Dim(1));
     shape[0] = a.size;
     shape[static_cast<size_t>(axis + 1)] = per_feature.shape[0];
-    return {b, reshape_to(b, a.in[i], shape)};
+    return {b, reshape_to(b, widen(b, a.in[i]), shape)};
   };
-  return {broadcast_to(b, z * lined_up(1) + lined_up(2), prepend(a.size, a.node.type().shape))};
+  const Value y = narrow(z * lined_up(1) + lined_up(2), a.node.type().dtype);
+  return {broadcast_to(b, y, prepend(a.size, a.node.type().shape))};
 }
 
 constexpr OpDef norm(std::string_view name, std::string_view doc, DecomposeRule decompose,
