@@ -1,10 +1,15 @@
-// The one parallel_for. Hands contiguous ranges of blocks to threads. What a block is never depends on the
-// number of threads, so neither do results.
+// The one parallel_for. Hands contiguous ranges of blocks to threads. What a block is never depends
+// on the number of threads, so neither do results.
 //
-//   parallel_for(threads, blocks, [&](int64_t begin, int64_t end) { kernel(buffers, sizes, begin, end); });
+//   parallel_for(threads, blocks, [&](int64_t begin, int64_t end) { kernel(buffers, sizes, begin,
+//   end); });
 //
-// Exceptions must not leave the callable. Nested calls run serially. Built with RLX_SERIAL_PARALLEL it is a
-// plain loop (for ThreadSanitizer, which does not understand OpenMP's barriers).
+// Exceptions must not leave the callable. Nested calls run serially. Built with RLX_SERIAL_PARALLEL
+// it is a plain loop (for tests under ThreadSanitizer).
+//
+// The threads are our own: workers join a job when they are there in time, and the caller never
+// waits for one that the system has not scheduled, so a busy machine costs its share and no more (a
+// barrier would cost a time slice per kernel).
 #pragma once
 
 #include <cstdint>
@@ -20,5 +25,17 @@ void parallel_for_worker(int threads, int64_t blocks,
                          FunctionRef<void(int worker, int64_t begin, int64_t end)> body);
 
 int hardware_threads();
+
+// While it lives, libraries that thread with OpenMP (oneDNN) stay on the calling thread.
+class OneThreadScope {
+ public:
+  OneThreadScope();
+  ~OneThreadScope();
+  OneThreadScope(const OneThreadScope&) = delete;
+  OneThreadScope& operator=(const OneThreadScope&) = delete;
+
+ private:
+  int before_ = 1;
+};
 
 }  // namespace rlx

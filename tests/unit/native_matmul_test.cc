@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <string>
 
 #include "native_util.h"
@@ -212,6 +213,20 @@ TEST(NativeMatmul, WiderOutputs) {
   }
 }
 
+TEST(NativeMatmul, DimsOfSizeOneTakeAnyStride) {
+  MatmulProblem p = dense(1, 40, 50);
+  p.a_col = 3;
+  check_problem(p);
+  p = dense(20, 1, 50);
+  p.b_row = 3;
+  p.c_row = 2;
+  check_problem(p);
+  p = dense(20, 30, 1);
+  p.a_row = 7;
+  p.b_col = 2;
+  check_problem(p);
+}
+
 TEST(NativeMatmul, NarrowIntegersWrap) {
   MatmulProblem p = dense(2, 3, 300, DType::I8);
   Case c(p);
@@ -308,6 +323,38 @@ TEST(NativeMatmul, SameBitsOnAnyThreads) {
         }
       });
       EXPECT_TRUE(out.same_bits(want));
+    }
+  }
+}
+
+int threads_of_this_process() {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    ++count;
+  return count;
+}
+
+TEST(NativeMatmul, ATileStartsNoThread) {
+  for (DType dtype : {DType::F32, DType::BF16}) {
+    const Case c(dense(256, 512, 256, dtype));
+    const int before = threads_of_this_process();
+    run(c, host_isa());
+    run(c, host_isa(), Path::Packed);
+    EXPECT_EQ(threads_of_this_process(), before) << to_string(dtype);
+  }
+}
+
+TEST(NativeMatmul, Bf16TilesOfEverySize) {
+  for (bool accumulate : {false, true}) {
+    for (auto [m, n, k] :
+         {std::tuple{150, 70, 20}, {5, 1100, 9}, {1, 1, 1}, {1, 70, 5}, {70, 1, 5}}) {
+      for (int transposed : {0, 1, 2, 3}) {
+        MatmulProblem p = layout(dense(m, n, k, DType::BF16), transposed, 1);
+        p.accumulate = accumulate;
+        check_problem(p);
+        p.out_dtype = DType::F32;
+        check_problem(p);
+      }
     }
   }
 }

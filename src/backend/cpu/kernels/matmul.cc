@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rlx/backend/cpu/kernels/matmul_tile.h"
+#include "rlx/backend/cpu/kernels/onednn.h"
 #include "rlx/base/error.h"
 
 namespace rlx::cpu {
@@ -259,8 +260,14 @@ std::shared_ptr<const MatmulPlan> MatmulPlan::make(const MatmulProblem& p, Isa i
   for (const auto& [plan_isa, plan] : plans) {
     if (plan_isa == isa && plan->problem() == p) return plan;
   }
-  plans.emplace_back(isa, std::make_shared<NativePlan>(p, isa));
-  return plans.back().second;
+  std::shared_ptr<const MatmulPlan> plan;
+  if (onednn_accepts(p, isa)) {
+    plan = make_onednn_plan(p);
+  } else {
+    plan = std::make_shared<NativePlan>(p, isa);
+  }
+  plans.emplace_back(isa, plan);
+  return plan;
 }
 
 }  // namespace rlx::cpu

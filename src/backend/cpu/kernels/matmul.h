@@ -95,7 +95,7 @@ class MatmulPlan {
   //   std::vector<std::byte, aligned> packed(plan->packed_b_bytes());
   //   plan->pack_b(b, packed.data());
   //   plan->run_tile_packed(tile, a, packed.data(), c, scratch);
-  // Same values bit for bit as run_tile. `packed` is 64-byte aligned.
+  // Same values as run_tile but for the rounding of the sums. `packed` is 64-byte aligned.
   virtual size_t packed_b_bytes() const = 0;
   virtual void pack_b(const void* b, void* packed) const = 0;
   virtual void run_tile_packed(int64_t tile, const void* a, const void* packed, void* c,

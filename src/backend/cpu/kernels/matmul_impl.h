@@ -184,13 +184,20 @@ struct TileImpl {
   }
 
   static void store_c(const MatmulTileCall& call, const T* from, int64_t from_row) {
-    O* const c = static_cast<O*>(call.c);
+    constexpr int L = kLanes<T, W>;
     for (int64_t i = 0; i < call.m; ++i) {
-      for (int64_t j = 0; j < call.n; ++j) {
-        O* const to = c + i * call.c_row + j * call.c_col;
-        const T value = from[i * from_row + j];
-        *to =
-            Element<O>::put(call.accumulate ? static_cast<T>(Element<O>::get(*to) + value) : value);
+      O* const to = static_cast<O*>(call.c) + i * call.c_row;
+      const T* const row = from + i * from_row;
+      int64_t j = 0;
+      if (call.c_col == 1) {
+        for (; j + L <= call.n; j += L) {
+          const Vec<T, W> sum = load<T, W>(row + j);
+          store_as<O, W>(to + j, call.accumulate ? load_as<O, W>(to + j) + sum : sum);
+        }
+      }
+      for (; j < call.n; ++j) {
+        O& c = to[j * call.c_col];
+        c = Element<O>::put(call.accumulate ? static_cast<T>(Element<O>::get(c) + row[j]) : row[j]);
       }
     }
   }
