@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 
 #include "native_util.h"
 #include "rlx/backend/cpu/kernels/attention.h"
+#include "rlx/backend/cpu/kernels/simd_math.h"
 #include "rlx/base/error.h"
 #include "rlx/base/parallel.h"
 
@@ -315,6 +317,26 @@ TEST(NativeAttention, SameBitsInAnyOrderAndOnAnyThreads) {
       EXPECT_TRUE(a.dv.same_bits(other->dv));
     }
   }
+}
+
+template <class T>
+void check_exp2(T step) {
+  double worst = 0;
+  for (T x = -Exp2<T>::kLowest - 2; x > Exp2<T>::kLowest + 1; x -= step) {
+    const double want = std::exp2(static_cast<double>(x)),
+                 got = static_cast<double>(cpu::exp2<T>(x));
+    worst = std::max(worst, std::abs(got - want) / want);
+  }
+  EXPECT_LE(worst, 2 * static_cast<double>(std::numeric_limits<T>::epsilon()));
+  EXPECT_EQ(cpu::exp2<T>(0), T{1});
+  EXPECT_EQ(cpu::exp2<T>(-INFINITY), T{0});
+  EXPECT_EQ(cpu::exp2<T>(T{-1e9}), T{0});
+  EXPECT_TRUE(std::isnan(cpu::exp2<T>(NAN)));
+}
+
+TEST(NativeAttention, Exp2IsWithinTwoUnitsInTheLastPlace) {
+  check_exp2<float>(0.00037f);
+  check_exp2<double>(0.0031);
 }
 
 TEST(NativeAttention, LseIsOptional) {
