@@ -2,10 +2,10 @@
 // target-neutral program. A region is lowered to a Kernel; emitters (LLVM IR, CUDA C++) and the
 // interpreter read it.
 //
-//   KernelBuilder b("scale");                                  // out[i] = 2 * in[i], blocks of
-//   4096 Buffer in = b.input(DType::F32), out = b.output(DType::F32); Size n = b.size();
-//   b.loop(LoopKind::Block, n, [&](Value block) {...});         // see kernel_builder.h for whole
-//   examples
+//   KernelBuilder b("scale");                            // out[i] = 2 * in[i], blocks of 4096
+//   Buffer in = b.input(DType::F32), out = b.output(DType::F32);
+//   Size n = b.size();
+//   b.loop(LoopKind::Block, n, [&](Value block) {...});  // whole examples: kernel_builder.h
 //
 // ABI: void kernel(void* const* buffers, const int64_t* sizes, int64_t begin, int64_t end) runs the
 // Block loop's iterations [begin, end). Results never depend on how [0, blocks) is split into such

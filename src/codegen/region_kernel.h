@@ -1,11 +1,11 @@
 // Lowers a region (ops/region.h) on given views to the loop-level kernel form.
 //
 // elementwise: rows x columns, the columns vectorised; a domain that is one run of memory is cut
-// into tiles. row:         one block per row; one pass over the row for each level of reductions.
-// Values that a later pass needs again
-//              are recomputed when cheap and staged in a scratch row otherwise.
+//              into tiles.
+// row:         one block per row; one pass over the row for each level of reductions. Values that
+//              a later pass needs again are recomputed when cheap, else staged in a scratch row.
 // column:      one block per tile of kept columns, vectorised; the reduced axes are loops inside,
-// sums in chunks.
+//              sums in chunks.
 #pragma once
 
 #include "rlx/codegen/kernel.h"

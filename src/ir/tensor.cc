@@ -248,8 +248,8 @@ Tensor cast_tensor(const Tensor& x, DType to) {
   return y;
 }
 
-// f32[2, 2]{1, 2, 3, 4}; complex elements as re im pairs; bytes in hex when a NaN has unusual bits;
-// #hash when large.
+// f32[2, 2]{1, 2, 3, 4}; the bytes in hex for complex tensors and where a float is NaN; #hash when
+// large and a store is given.
 void Codec<Tensor>::print(Printer& p, const Tensor& v) {
   p.out += fmt::format("{}[{}]", v.dtype(), fmt::join(v.sizes(), ", "));
   if (v.bytes() > kTextBytes && p.store) {

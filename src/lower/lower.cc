@@ -222,7 +222,7 @@ class Lowering {
     p_.steps.push_back(std::move(s));
   }
 
-  // Memory of the bodies: their arenas (one at a time runs), and a second copy of each carry.
+  // Memory of the bodies: their arenas (one at a time runs), then two copies of each carry.
   int32_t workspace(const Step& s) {
     int64_t bytes = 0;
     for (const auto& body : s.bodies) bytes = std::max(bytes, body->arena_bytes);

@@ -1,8 +1,8 @@
 // A character-level GPT: the model of the training-step benchmark (bench/train_step/MODEL.md is its
 // definition).
 //
-//   GptConfig config;                                       // 4 layers of width 128, 16 x 128
-//   tokens CompiledGraph step = Session().compile(gpt_train_step(config));
+//   GptConfig config;  // 4 layers of width 128, 16 x 128 tokens
+//   CompiledGraph step = Session().compile(gpt_train_step(config));
 //   step.set_params(gpt_train_state(config, gpt_init(config, 42)));
 //   double loss = step.run({{"x", x}, {"y", y}})[0].get_float(0);
 //

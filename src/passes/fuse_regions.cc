@@ -11,8 +11,7 @@ namespace {
 
 constexpr size_t kMaxNodes = 96;  // keeps compile time per kernel bounded
 constexpr size_t kMaxOperands = 24;
-constexpr int64_t kSplitElements =
-    1 << 15;  // a reduction to fewer results than this is split in two steps
+constexpr int64_t kSplitElements = 1 << 15;  // reductions of fewer elements stay in one step
 
 // Views: they join a region around a reduction, but never start one.
 bool joins_only(const Node& n) { return n.op == &op::broadcast || n.op == &op::reshape; }

@@ -1,8 +1,8 @@
 // Patterns: what a rewrite rule looks for, written the way one writes the expression.
 //
-//   pat(op::mul, {x, one})                                   x * 1, in either order: mul is
-//   commutative pat(op::transpose, {pat(op::transpose, {x}).as(y)})      y names the inner
-//   transpose pat(op::sub, {x, x})                                     the same value twice
+//   pat(op::mul, {x, one})                                   x * 1, either order: commutative
+//   pat(op::transpose, {pat(op::transpose, {x}).as(y)})      y names the inner transpose
+//   pat(op::sub, {x, x})                                     the same value twice
 //   pat(op::concat)                                          a concat of any operands
 //   pat({op::reduce_max, op::reduce_min}, {x})               any of these ops
 //   pat(Kind::elementwise)                                   any op of the kind

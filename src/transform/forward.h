@@ -1,8 +1,8 @@
 // Forward mode: directional derivatives as new nodes.
 //
-//   Values ty = forward(b, {y}, {x}, {tx});          // inside a builder: appends the nodes of the
-//   tangents Graph g2 = jvp(g, {"x"});                        // inputs: those of g and
-//   "tangent_x"; outputs [y.., tangent of y..]
+//   Values ty = forward(b, {y}, {x}, {tx});  // inside a builder: appends the tangents' nodes
+//   Graph g2 = jvp(g, {"x"});                // inputs: those of g and "tangent_x"
+//                                            // outputs: [y.., tangent of y..]
 //
 // Only nodes on a path from `wrt` to the outputs are visited. A node answers by its stated `jvp`,
 // else `derivative`, else (a linear op) by itself, else its decomposition. Raises as reverse.h

@@ -1,8 +1,7 @@
 // Reverse mode: gradients as new nodes.
 //
-//   Values g = gradients(b, loss, {w1, w2});                  // inside a builder: appends nodes,
-//   one gradient per value Graph train = value_and_grad(forward, {"w1", "w2"});      // on a whole
-//   graph: outputs [loss, aux.., dw1, dw2]
+//   Values g = gradients(b, loss, {w1, w2});           // inside a builder: a gradient per value
+//   Graph train = value_and_grad(f, {"w1", "w2"});     // on a graph: [loss, aux.., dw1, dw2]
 //
 // Only nodes on a path from `wrt` to the outputs are visited. A node answers by its stated `vjp`,
 // else `derivative`, else the transpose of its `jvp`, else its decomposition; bool and integer

@@ -106,7 +106,7 @@ class CpuBackend final : public Backend {
                       .compile_threads = compiled->threads > 1 ? 2 : 1,
                       .dump_directory = options.dump_dir});
     PassContext context;
-    context.verify = false;  // the input is verified here, the result below
+    context.verify = false;  // the session verified the input; tests verify between passes
     context.dump_dir = options.dump_dir;
     context.fast_math = options.fast_math;
     context.keeps = [](const Node& n) {

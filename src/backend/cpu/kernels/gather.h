@@ -3,9 +3,11 @@
 //   gather:       out[o, i, t] = table[o, idx[i], t]
 //   scatter_add:  out[o, idx[u], t] += updates[o, u, t]
 //
-//   GatherProblem p{.element_bytes = 4, .outer = 1, .axis = vocabulary, .count = tokens, .inner =
-//   width}; p.set_dense(); parallel_for(threads, gather_blocks(p), [&](int64_t b, int64_t e) {
-//   gather(p, table, idx, out, flag, b, e); });
+//   GatherProblem p{.element_bytes = 4, .axis = vocabulary, .count = tokens, .inner = width};
+//   p.set_dense();
+//   parallel_for(threads, gather_blocks(p), [&](int64_t b, int64_t e) {
+//     gather(p, table, idx, out, flag, b, e);
+//   });
 //
 // Indices are dense, of any dtype that Index takes; one outside the axis sets *flag and is clamped
 // (index.h). When the axis is empty, gather writes zeros and scatter_add nothing.
