@@ -1,7 +1,7 @@
 # The front door. `make` lists what there is; every target first installs what is missing (scripts/setup.sh).
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
-RUN ?= train --demo
+RUN ?= train --demo --out out/demo
 DEMO := build/release/rlx $(RUN)
 SOURCES = $(shell git ls-files '*.h' '*.cc')
 
@@ -80,7 +80,7 @@ check-tsan: build/tsan/configured
 
 docs: tool
 	@mkdir -p build/docs
-	build/release/rlx ops --reference > build/docs/ops.md
+	build/release/rlx ops --markdown > build/docs/ops.md
 
 install: build
 	@cmake --install build/release --prefix $(PREFIX)

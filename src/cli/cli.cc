@@ -22,7 +22,7 @@ int report(const std::string& message, int status) {
 
 int run_action(const std::function<void()>& action) {
   try {
-    if (action) action();
+    action();
     if (std::fflush(stdout) != 0) return report("error: cannot write to stdout", 1);
     return 0;
   } catch (const Error& e) {
@@ -43,7 +43,7 @@ Cli::Cli() : app("RLX: a compiler and runtime for tensor programs.", "rlx") {
   app.add_option("--threads", globals.threads, "Threads to use; 0: all of the machine")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // none: the help
   app.footer(
       "`rlx COMMAND --help` says more and gives an example; --seed and --threads work with every "
       "command.");
@@ -73,6 +73,10 @@ int run(const std::vector<std::string>& args) {
     return cli.app.exit(e);  // --help, --version
   } catch (const CLI::ParseError& e) {
     cli.app.exit(e);
+    return 2;
+  }
+  if (!cli.action) {
+    fmt::print(stderr, "{}", cli.app.help());
     return 2;
   }
   const InterruptScope scope;

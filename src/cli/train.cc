@@ -170,7 +170,7 @@ class TrainCommand {
 
   void print_table(const CompileInfo& info, double bits, const Trigram& trigram) const {
     auto row = [](std::string_view name, const std::string& value) {
-      fmt::print("{:<44} {}\n", name, value);
+      fmt::print("{:<48} {}\n", name, value);
     };
     row("validation, this model", fmt::format("{:.3f} bits/char", bits));
     const auto& d = trigram.discounts();

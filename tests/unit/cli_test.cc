@@ -1,0 +1,358 @@
+// The rlx tool: what each command prints, writes and refuses.
+#include "rlx/cli/cli.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "rlx/cli/corpus.h"
+#include "rlx/cli/plot.h"
+#include "rlx/cli/trigram.h"
+#include "rlx/formats/checkpoint.h"
+#include "rlx/formats/graph_file.h"
+#include "rlx/formats/npy.h"
+#include "rlx/ops/ops.h"
+
+namespace rlx::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int status;
+  std::string out, err;
+};
+
+Result rlx_tool(const std::vector<std::string>& args) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int status = run(args);
+  std::fflush(stdout);
+  return {status, ::testing::internal::GetCapturedStdout(),
+          ::testing::internal::GetCapturedStderr()};
+}
+
+class Tool : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "rlx-cli-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder = name;
+  }
+  void TearDown() override { fs::remove_all(folder); }
+  std::string at(const std::string& name) const { return (folder / name).string(); }
+  size_t files(const std::string& sub = "") const {
+    return static_cast<size_t>(std::distance(fs::recursive_directory_iterator(folder / sub), {}));
+  }
+  fs::path folder;
+};
+
+// y = log(x @ w) with a symbolic batch, and an update of w.
+const char* kModel = R"(graph @"model" {
+  %0 = input() {name="x", shape=[?b, 2]} : [?b, 2] f32
+  %1 = param() {name="../w", shape=[2, 1]} : [2, 1] f32
+  %2 = matmul(%0, %1) : [?b, 1] f32
+  %3 = log(%2) : [?b, 1] f32
+  %4 = add(%1, %1) : [2, 1] f32
+  return %3
+  update "../w" <- %4
+}
+)";
+
+// ---- usage
+
+TEST_F(Tool, Usage) {
+  EXPECT_EQ(rlx_tool({}).status, 2);
+  EXPECT_EQ(rlx_tool({"nonsense"}).status, 2);
+  EXPECT_EQ(rlx_tool({"ops", "--nonsense"}).status, 2);
+  EXPECT_EQ(rlx_tool({"ops", "--json", "--markdown"}).status, 2);
+  EXPECT_EQ(rlx_tool({"--threads", "-1", "ops"}).status, 2);
+  EXPECT_EQ(rlx_tool({"train"}).status, 2);
+  EXPECT_EQ(rlx_tool({"train", "--demo", "--text", "x"}).status, 2);
+  EXPECT_EQ(rlx_tool({"opt"}).status, 2);
+  EXPECT_EQ(rlx_tool({"run", "x", "--backend", "tpu"}).status, 2);
+  const Result version = rlx_tool({"--version"});
+  EXPECT_EQ(version.status, 0);
+  EXPECT_EQ(version.out.substr(0, 4), "rlx ");
+}
+
+TEST_F(Tool, EveryCommandHasAnExample) {
+  for (const char* command : {"ops", "print", "verify", "opt", "run", "train", "bench"}) {
+    const Result r = rlx_tool({command, "--help"});
+    EXPECT_EQ(r.status, 0) << command;
+    EXPECT_NE(r.out.find("Example:\n  rlx " + std::string(command)), std::string::npos) << r.out;
+  }
+  EXPECT_NE(rlx_tool({"bench", "train-step", "--help"}).out.find("Example:"), std::string::npos);
+}
+
+TEST_F(Tool, FailuresHaveAMessageAndStatusOne) {
+  for (const auto& args :
+       std::vector<std::vector<std::string>>{{"print", at("none.rlx")},
+                                             {"verify", at("none.rlx")},
+                                             {"opt", at("none.rlx")},
+                                             {"run", at("none.rlx")},
+                                             {"train", "--text", at("none.txt")},
+                                             {"bench", "train-step", "--dir", at("none")}}) {
+    const Result r = rlx_tool(args);
+    EXPECT_EQ(r.status, 1) << args[0];
+    EXPECT_TRUE(r.err.starts_with("rlx: error: ")) << r.err;
+    EXPECT_TRUE(r.out.empty() || args[0] == "bench") << r.out;
+  }
+}
+
+// ---- ops
+
+TEST_F(Tool, OpsAsJson) {
+  const Result r = rlx_tool({"ops", "--json"});
+  ASSERT_EQ(r.status, 0);
+  const auto table = nlohmann::json::parse(r.out);
+  const std::set<std::string> answers{"native", "generated", "derived", "not-applicable",
+                                      "missing"};
+  EXPECT_EQ(table.at("ops").size(), op_table().entries().size());
+  for (const auto& op : table.at("ops")) {
+    EXPECT_EQ(op.size(), 12u) << op;
+    for (const char* column : {"infer", "eval", "decompose", "jvp", "vjp", "vmap", "text", "cpu"}) {
+      const std::string answer = op.at(column);
+      EXPECT_TRUE(answers.contains(answer)) << answer;
+      EXPECT_NE(answer, "missing") << op.at("name") << " " << column;
+      if (answer == "not-applicable") {
+        EXPECT_TRUE(op.at("reasons").contains(column)) << op.at("name");
+      }
+    }
+    for (const auto& a : op.at("attributes"))
+      EXPECT_TRUE(a.at("name").is_string() && a.at("type").is_string() &&
+                  a.at("default").is_string());
+  }
+}
+
+TEST_F(Tool, OpsAsTextAndMarkdown) {
+  const Result text = rlx_tool({"ops"}), markdown = rlx_tool({"ops", "--markdown"});
+  for (const OpTable::Entry& e : op_table().entries()) {
+    EXPECT_NE(text.out.find("\n" + std::string(e.op->name) + " "), std::string::npos) << e.op->name;
+    EXPECT_NE(markdown.out.find("\n### " + std::string(e.op->name) + "\n"), std::string::npos)
+        << e.op->name;
+  }
+}
+
+// ---- graphs
+
+TEST_F(Tool, PrintAndVerify) {
+  write_file(at("m.rlx"), kModel);
+  EXPECT_EQ(rlx_tool({"print", at("m.rlx")}).out, kModel);
+  const Result r = rlx_tool({"verify", at("m.rlx")});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_NE(r.out.find("inputs: x [?b, 2] f32"), std::string::npos) << r.out;
+  write_file(at("bad.rlx"), "graph @g {\n  %0 = log(%1) : [] f32\n}\n");
+  const Result bad = rlx_tool({"verify", at("bad.rlx")});
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_NE(bad.err.find("bad.rlx"), std::string::npos) << bad.err;
+}
+
+TEST_F(Tool, Opt) {
+  write_file(at("m.rlx"), R"(graph @g {
+  %0 = input() {name="x", dtype=f32, shape=[2]} : [2] f32
+  %1 = neg(%0) : [2] f32
+  %2 = neg(%1) : [2] f32
+  %3 = mul(%2, %0) : [2] f32
+  %4 = reduce_sum(%3) {axes=[0]} : [] f32
+  return %4
+}
+)");
+  EXPECT_EQ(rlx_tool({"opt", at("m.rlx"), "--passes", "simplify"}).out.find("neg"),
+            std::string::npos);
+  const Result r = rlx_tool({"opt", at("m.rlx"), "--passes", "grad(wrt=x),simplify,cse", "-o",
+                             at("g.rlx"), "--report", "--dump", at("dump")});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(r.out.empty());
+  EXPECT_EQ(load_graph(at("g.rlx")).name, "g_grad");
+  EXPECT_GE(files("dump"), 4u);
+  EXPECT_EQ(rlx_tool({"opt", at("m.rlx"), "--passes", "simplfy", "-o", at("h.rlx")}).status, 1);
+  EXPECT_FALSE(fs::exists(at("h.rlx")));
+  EXPECT_NE(rlx_tool({"opt", "--list"}).out.find("simplify"), std::string::npos);
+}
+
+TEST_F(Tool, RunOnBothBackends) {
+  write_file(at("m.rlx"), kModel);
+  write_npy(at("x.npy"), Tensor::from<float>({3, 2}, {1, 0, 0, 1, 1, 1}));
+  write_npy(at("w.npy"), Tensor::from<float>({2, 1}, {1, 2}));
+  std::vector<std::string> backends{"reference"};
+  if (is_available(Device::cpu)) backends.push_back("cpu");
+  for (const std::string& backend : backends) {
+    const Result r =
+        rlx_tool({"run", at("m.rlx"), "--input", "x=" + at("x.npy"), "--param",
+                  "../w=" + at("w.npy"), "--out", at(backend), "--backend", backend, "--explain"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("kernels"), std::string::npos);
+    const Tensor y = read_npy(at(backend) + "/output_0.npy");
+    EXPECT_EQ(y.sizes(), (Ints{3, 1}));
+    EXPECT_NEAR(y.get_float(2), std::log(3.0), 1e-6);
+    EXPECT_EQ(read_npy(at(backend) + "/param__._w.npy").get_float(1),
+              4);  // no way out of the folder
+    EXPECT_EQ(files(backend), 2u);
+  }
+  const Result shown = rlx_tool(
+      {"run", at("m.rlx"), "--input", "x=" + at("x.npy"), "--param", "../w=" + at("w.npy")});
+  EXPECT_NE(shown.out.find("output 0: [3, 1] f32 0 "), std::string::npos) << shown.out;
+}
+
+TEST_F(Tool, RunRefuses) {
+  write_file(at("m.rlx"), kModel);
+  write_npy(at("x.npy"), Tensor::from<float>({1, 2}, {-1, 0}));
+  write_npy(at("w.npy"), Tensor::from<float>({2, 1}, {1, 2}));
+  write_file(at("broken.npy"), "not an array");
+  const std::string x = "x=" + at("x.npy"), w = "../w=" + at("w.npy"), out = at("out");
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{"--input", x}, "never set"},
+      {{"--param", w}, "?b"},
+      {{"--param", w, "--dim", "b=1"}, "never set"},
+      {{"--input", x, "--param", w, "--dim", "b=2"},
+       "input \"x\" is [2, 2] f32, given is [1, 2] f32"},
+      {{"--input", x, "--param", w, "--dim", "b=many"}, "expected a size"},
+      {{"--input", x, "--param", w, "--dim", "c=1"}, "no dim ?c"},
+      {{"--input", x, "--input", x}, "given twice"},
+      {{"--input", "x"}, "expected NAME=VALUE"},
+      {{"--input", x, "--param", w, "--input", "z=" + at("x.npy")}, "no input \"z\""},
+      {{"--input", "x=" + at("broken.npy")}, "not an .npy file"},
+      {{"--input", x, "--param", w, "--check-nan"}, "NaN"},
+  };
+  for (const auto& [more, message] : cases) {
+    std::vector<std::string> args{"run", at("m.rlx"), "--out", out};
+    args.insert(args.end(), more.begin(), more.end());
+    const Result r = rlx_tool(args);
+    EXPECT_EQ(r.status, 1) << message;
+    EXPECT_NE(r.err.find(message), std::string::npos) << r.err;
+    EXPECT_FALSE(fs::exists(out)) << message;
+  }
+}
+
+// ---- train
+
+std::string some_text() {
+  std::string out;
+  for (int i = 0; i < 400; ++i)
+    out += fmt::format("line {} of the text, {} times\n", i, i * i % 17);
+  return out;
+}
+
+std::vector<std::string> tiny(const std::string& text, const std::string& out) {
+  return {"train", "--text",   text, "--out",    out,  "--steps",   "6", "--validate-every",
+          "2",     "--layers", "1",  "--width",  "16", "--heads",   "2", "--block",
+          "16",    "--batch",  "4",  "--sample", "20", "--threads", "2"};
+}
+
+TEST_F(Tool, TrainReports) {
+  write_file(at("t.txt"), some_text());
+  const Result r = rlx_tool(tiny(at("t.txt"), at("a")));
+  ASSERT_EQ(r.status, 0) << r.err;
+  for (const char* part : {"---- sample", "this model", "Kneser-Ney", "tokens per second",
+                           "kernels before and after", "memory planned", "memory measured"})
+    EXPECT_NE(r.out.find(part), std::string::npos) << part << "\n" << r.out;
+  const std::string svg = read_file(at("a/loss.svg"));
+  EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+  EXPECT_NE(svg.find("validation"), std::string::npos);
+  EXPECT_EQ(files("a"), 2u);
+}
+
+TEST_F(Tool, ResumeContinuesBitForBit) {
+  write_file(at("t.txt"), some_text());
+  ASSERT_EQ(rlx_tool(tiny(at("t.txt"), at("a"))).status, 0);
+  auto first = tiny(at("t.txt"), at("b")), second = first;
+  first.insert(first.end(), {"--stop-at", "3"});
+  ASSERT_EQ(rlx_tool(first).status, 0);
+  EXPECT_EQ(load_checkpoint(at("b/train.ckpt")).at("run/training").elements(), 3);
+  second.insert(second.end(), {"--resume", at("b/train.ckpt")});
+  ASSERT_EQ(rlx_tool(second).status, 0);
+  EXPECT_TRUE(read_file(at("a/train.ckpt")) == read_file(at("b/train.ckpt")));
+  EXPECT_EQ(read_file(at("a/loss.svg")), read_file(at("b/loss.svg")));
+}
+
+TEST_F(Tool, ResumeRefusesWhatDoesNotFit) {
+  write_file(at("t.txt"), some_text());
+  auto args = tiny(at("t.txt"), at("a"));
+  ASSERT_EQ(rlx_tool(args).status, 0);
+  args.insert(args.end(), {"--resume", at("a/train.ckpt"), "--seed", "7"});
+  const Result seed = rlx_tool(args);
+  EXPECT_EQ(seed.status, 1);
+  EXPECT_NE(seed.err.find("another seed"), std::string::npos) << seed.err;
+  save_checkpoint(at("other.ckpt"), {{"w", Tensor(DType::F32, {1})}});
+  auto other = tiny(at("t.txt"), at("c"));
+  other.insert(other.end(), {"--resume", at("other.ckpt")});
+  EXPECT_EQ(rlx_tool(other).status, 1);
+  write_file(at("short.txt"), "abc");
+  EXPECT_EQ(rlx_tool(tiny(at("short.txt"), at("d"))).status, 1);
+}
+
+TEST_F(Tool, CtrlCStopsWithinASecondAndCanGoOn) {
+  const fs::path tool = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "rlx";
+  if (!fs::exists(tool)) GTEST_SKIP() << "no tool beside the tests";
+  write_file(at("t.txt"), some_text());
+  auto args = tiny(at("t.txt"), at("a"));
+  args[6] = "1000000";
+  args.insert(args.end(), {"--save-every", "1"});
+  const pid_t child = fork();
+  if (child == 0) {
+    std::vector<char*> argv{const_cast<char*>(tool.c_str())};
+    for (std::string& a : args) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    if (!freopen("/dev/null", "w", stderr)) _exit(99);
+    execv(tool.c_str(), argv.data());
+    _exit(99);
+  }
+  for (int i = 0; i < 1000 && !fs::exists(at("a/train.ckpt")); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(fs::exists(at("a/train.ckpt")));
+  const auto start = std::chrono::steady_clock::now();
+  kill(child, SIGINT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_EQ(files("a"), 1u) << "only the checkpoint";
+  EXPECT_GT(load_checkpoint(at("a/train.ckpt")).at("run/training").elements(), 0);
+}
+
+// ---- parts
+
+TEST(TrigramModel, ProbabilitiesSumToOne) {
+  const std::vector<int32_t> text{0, 1, 2, 0, 1, 3, 2, 1, 0, 1, 2, 2, 2, 0};
+  const Trigram m(text, 5, {0.3, 0.6, 0.7});
+  for (int32_t a = 0; a < 5; ++a)
+    for (int32_t b = 0; b < 5; ++b) {
+      double sum = 0;
+      for (int32_t c = 0; c < 5; ++c) {
+        EXPECT_GT(m.probability(a, b, c), 0);
+        sum += m.probability(a, b, c);
+      }
+      EXPECT_NEAR(sum, 1, 1e-12);
+    }
+}
+
+TEST(TrigramModel, LearnsWhatTwoCharactersTell) {
+  std::vector<int32_t> text;
+  for (int i = 0; i < 3000; ++i) text.push_back(i % 3);
+  EXPECT_LT(Trigram::fit(text, 3).bits_per_token(text), 0.05);
+}
+
+TEST(CorpusOfBytes, SplitsAndDecodes) {
+  const std::string text = some_text();
+  const Corpus c = make_corpus(text, 16);
+  EXPECT_EQ(c.train.size() + c.validation.size(), text.size());
+  EXPECT_NEAR(static_cast<double>(c.validation.size()), static_cast<double>(text.size()) / 10, 10);
+  EXPECT_EQ(c.decode({c.train.begin(), c.train.begin() + 20}), text.substr(0, 20));
+  EXPECT_EQ(c.token_of('\x01'), -1);
+}
+
+TEST(Plot, Ticks) {
+  EXPECT_EQ(axis_ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(axis_ticks(1.2, 2.9, 4), (std::vector<double>{1.5, 2, 2.5}));
+}
+
+}  // namespace
+}  // namespace rlx::cli
