@@ -5,6 +5,7 @@
 //   c->operands);
 #pragma once
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 #include <sstream>

@@ -230,7 +230,10 @@ constinit const Op<> tanh = unary(
 constinit const Op<> sigmoid = unary(
     "sigmoid", "1 / (1 + exp(-x)).", kFloats,
     pointwise<1, [](FloatNumber auto x) { return 1.0 / (1.0 + std::exp(-x)); }>,
-    [](const Node&, In x) { return 1.0 / (1.0 + rlx::exp(-x[0])); },
+    [](const Node&, In x) {  // exp(-x) would overflow where the result is still a number
+      const Scalar e = rlx::exp(-rlx::abs(x[0]));
+      return rlx::select(x[0] < 0.0, e, 1.0) / (1.0 + e);
+    },
     [](Builder& b, Args a, int, Value t) -> Value {
       return Expr(b, t) * (Y(b, a) * (1.0 - Y(b, a)));
     },

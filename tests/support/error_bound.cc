@@ -10,7 +10,7 @@ namespace rlx::testing {
 
 namespace {
 
-constexpr double kUlps = 4, kOperandUlps = 4, kRangeFactor = 4, kBaseUlps = 2;
+constexpr double kUlps = 4, kOperandUlps = 4, kRangeFactor = 4, kBaseUlps = 5, kShortBaseUlps = 2;
 
 struct FloatFormat {
   int mantissa, min_exponent;
@@ -247,7 +247,8 @@ Allowance allowance(const Tensor& value, const Tensors& draws, int64_t i) {
     high = {std::max(high.real(), w.real()), std::max(high.imag(), w.imag())};
   }
   if (!is_finite(v)) return {};
-  return {true, kRangeFactor * std::abs(high - low) + kBaseUlps * ulp(d, std::abs(v))};
+  const double base = is_short(d) ? kShortBaseUlps : kBaseUlps;
+  return {true, kRangeFactor * std::abs(high - low) + base * ulp(d, std::abs(v))};
 }
 
 bool close(Complex v, Complex w, double tolerance) {
@@ -295,17 +296,19 @@ BoundedRun evaluate_bounded(const Graph& unbound, const NamedTensors& leaves, ui
   BoundedRun run;
   for (const Tensor& t : reference.outputs) run.outputs.push_back({t, {}});
   for (const auto& [name, t] : reference.updates) run.updates[name] = {t, {}};
+  std::map<Bounded*, bool> inexact;
   for (int k = 0; k < draws; ++k) {
     NoisyEvaluator::Run noisy =
         NoisyEvaluator(seed * 1000003 + static_cast<uint64_t>(k)).graph(g, plain);
-    bool any = false;
     auto keep = [&](Bounded& b, NoisyEvaluator::Noisy& n) {
-      if (n.noisy) b.draws.push_back(n.value), any = true;
+      b.draws.push_back(n.value);
+      inexact[&b] |= n.noisy;
     };
     for (size_t i = 0; i < run.outputs.size(); ++i) keep(run.outputs[i], noisy.outputs[i]);
     for (auto& [name, b] : run.updates) keep(b, noisy.updates.at(name));
-    if (!any) break;
   }
+  for (const auto& [bounded, noisy] : inexact)
+    if (!noisy) bounded->draws.clear();
   return run;
 }
 

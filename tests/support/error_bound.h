@@ -15,8 +15,8 @@
 //   for sums and products;
 //   - composites are taken apart, bodies run with noise too.
 // A result without noise upstream is exact: it must match to the bit (a NaN is a NaN, 0 is -0).
-// Else the allowance is 4 times the range plus 2 ULP. An element on which the noisy runs do not
-// agree about NaN, infinity or an integer is unstable: not compared, but counted.
+// Else the allowance is 4 times the range plus 5 ULP (f16, bf16: 2). An element on which the noisy
+// runs do not agree about NaN, infinity or an integer is unstable: not compared, but counted.
 #pragma once
 
 #include <random>

@@ -146,6 +146,7 @@ class Generator {
 
   Value leaf(const OperandSpec& spec, DType d, const Ints& sizes);
   Value operand(const OperandSpec& spec, DType d, const Ints& sizes);
+  Value candidate(DType d, const Ints& sizes);
   std::optional<Value> reach(Value v, DType d, const Ints& sizes);
   std::optional<Value> reshape_through(Value v, const Ints& sizes);
   std::optional<Value> sliced(Value v, const Ints& sizes);
@@ -257,11 +258,22 @@ Value Generator::operand(const OperandSpec& spec, DType d, const Ints& sizes) {
   const bool picky = spec.kind == "index" || spec.kind == "key";
   if (!pool_.empty() && s_.chance(picky ? 0.3 : 0.8))
     for (int tries = 0; tries < 4; ++tries) {
-      const std::optional<Value> v = reach(random_entry().value, d, sizes);
+      const std::optional<Value> v = reach(candidate(d, sizes), d, sizes);
       if (v && suits(spec, entry(*v).plain) && !(spec.kind == "index" && entry(*v).noisy.noisy))
         return *v;
     }
   return leaf(spec, d, sizes);
+}
+
+// A value to start from: often one of this very type, or of this dtype.
+Value Generator::candidate(DType d, const Ints& sizes) {
+  const bool typed = s_.chance(0.5), same_dtype = s_.chance(0.8);
+  Values fitting;
+  for (const Entry& e : pool_)
+    if (e.plain.dtype() == d && (!typed || e.plain.sizes() == sizes)) fitting.push_back(e.value);
+  if (fitting.empty() || !(typed || same_dtype)) return random_entry().value;
+  const size_t recent = s_.chance(0.5) ? std::min<size_t>(fitting.size(), 3) : fitting.size();
+  return fitting[fitting.size() - 1 - s_.pick(recent)];
 }
 
 std::optional<Value> Generator::sliced(Value v, const Ints& sizes) {
@@ -363,7 +375,7 @@ void Generator::sample_step() {
       for (int64_t& size : o.sizes) size = s_.renamed(size);
       o.limit = s_.renamed(o.limit);
     }
-    if (product(o.sizes) > kMaxElements) return;
+    if (product(o.sizes) > kMaxElements || (o.kind == "index" && o.limit == 0)) return;
     const DType own = dtype_at(o, d);
     if (in.empty() && !op.dtypes.has(own)) return;
     in.push_back(operand(o, own, o.sizes));

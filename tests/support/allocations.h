@@ -1,0 +1,75 @@
+// Counts the allocations of a test program. Included by exactly one source of it: replaces operator
+// new and, without sanitizers, malloc and its kin.
+//
+//   AllocationCounter counter;
+//   f.run();
+//   counter.ours();     // through operator new
+//   counter.others();   // straight from malloc: the C library and libraries in C
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace rlx::testing {
+inline std::atomic<long> allocations_ours{0}, allocations_all{0};
+
+class AllocationCounter {
+ public:
+  AllocationCounter() : ours_(allocations_ours), all_(allocations_all) {}
+  long ours() const { return allocations_ours - ours_; }
+  long others() const { return std::max(0L, allocations_all - all_ - ours()); }
+
+ private:
+  long ours_, all_;
+};
+
+inline void* counted_new(size_t size, size_t alignment) {
+  ++allocations_ours;
+  void* p = nullptr;
+  if (alignment == 0)
+    p = std::malloc(size ? size : 1);
+  else if (posix_memalign(&p, std::max(alignment, sizeof(void*)), size) != 0)
+    p = nullptr;
+  if (!p) throw std::bad_alloc();
+  return p;
+}
+}  // namespace rlx::testing
+
+void* operator new(size_t n) { return rlx::testing::counted_new(n, 0); }
+void* operator new[](size_t n) { return rlx::testing::counted_new(n, 0); }
+void* operator new(size_t n, std::align_val_t a) {
+  return rlx::testing::counted_new(n, static_cast<size_t>(a));
+}
+void* operator new[](size_t n, std::align_val_t a) {
+  return rlx::testing::counted_new(n, static_cast<size_t>(a));
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* malloc(size_t n) {
+  ++rlx::testing::allocations_all;
+  return __libc_malloc(n);
+}
+void* calloc(size_t n, size_t m) {
+  ++rlx::testing::allocations_all;
+  return __libc_calloc(n, m);
+}
+void* realloc(void* p, size_t n) {
+  ++rlx::testing::allocations_all;
+  return __libc_realloc(p, n);
+}
+}
+#endif
