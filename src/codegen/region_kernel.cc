@@ -15,11 +15,11 @@ namespace {
 
 using GraphValue = rlx::Value;
 
-constexpr int64_t kTile = 4096;      // elements of a block when the domain is one run
-constexpr int64_t kColumnTile = 32;  // columns of a block of a column region
-constexpr int64_t kChunk = 64;       // rows whose sum is formed before it joins the total
-constexpr int kStageCost = 4;        // values cheaper than this are recomputed
-constexpr int64_t kStageElements = 8192;
+constexpr int64_t kTile = 4096;              // elements of a block when the domain is one run
+constexpr int64_t kColumnTile = 32;          // columns of a block of a column region
+constexpr int64_t kChunk = 64;               // rows whose sum is formed before it joins the total
+constexpr int kStageCost = 4;                // values cheaper than this are recomputed
+constexpr int64_t kStageBytes = 192 * 1024;  // of scratch rows on the stack
 
 bool is_reduce(const Node& n) { return n.op->kind == Kind::reduction; }
 
@@ -209,6 +209,12 @@ class Lowering {
     return (p.op == &op::input || p.op == &op::iota) && reads_outer(consumer);
   }
 
+  // The reduction of a single value: -0 summed is 0.
+  Value combined(GraphValue v, Value x) {
+    const Combine c = reduction_of(node(v)).combine;
+    return c == Combine::Add ? b_.add(identity(node(v)), x) : x;
+  }
+
   Value identity(const Node& n) {
     const Reduction r = reduction_of(n);
     const DType d = value_dtype(n.type().dtype);
@@ -241,8 +247,7 @@ class Lowering {
           store_all();
         });
       });
-      if (!domain_.empty() && domain_.back() > 0 && kTile % domain_.back() == 0)
-        result_.rows_per_block = kTile / domain_.back();
+      by_rows(domain_.back(), kTile);
       return;
     }
     result_.blocks = loops_.outer_size();
@@ -312,17 +317,23 @@ class Lowering {
     return costs_[v] = std::min(c, 1000);
   }
 
+  // Gives v a scratch row, if there is room. Rows of one element have no loop and nothing to stage.
+  bool stage(GraphValue v) {
+    if (staged_.contains(v)) return true;
+    const DType d = value_dtype(body_.type(v).dtype);
+    const int64_t bytes = inner_elements_ * size_of(d);
+    if (loops_.inner_sizes().empty() || inner_elements_ == 0 || staged_bytes_ + bytes > kStageBytes)
+      return false;
+    staged_bytes_ += bytes;
+    staged_[v] = {level(v), b_.scratch(d, inner_elements_)};
+    return true;
+  }
+
   // Marks the values that pass p needs from earlier passes and that are worth keeping.
   void plan_staging(GraphValue v, int pass) {
     const Node& n = node(v);
     if (n.op->kind == Kind::leaf || is_row_value(v)) return;
-    if (level(v) < pass && cost(v) >= kStageCost && inner_elements_ <= kStageElements &&
-        staged_.size() < 8) {
-      if (!staged_.contains(v))
-        staged_[v] = {level(v), b_.scratch(value_dtype(body_.type(v).dtype),
-                                           std::max<int64_t>(inner_elements_, 1))};
-      return;
-    }
+    if (level(v) < pass && cost(v) >= kStageCost && stage(v)) return;
     for (GraphValue operand : n.in) plan_staging(operand, pass);
   }
 
@@ -404,7 +415,7 @@ class Lowering {
   // The reduced axes have size 1: no loop, and each reduction is its one value.
   void row_of_one(const std::vector<GraphValue>& reduces, const std::vector<GraphValue>& outputs) {
     in_row_scope_ = true;
-    for (GraphValue v : reduces) row_memo_[{v, false}] = value(node(v).in[0]);
+    for (GraphValue v : reduces) row_memo_[{v, false}] = combined(v, value(node(v).in[0]));
     std::vector<std::pair<size_t, Value>> stores;
     for (size_t k = 0; k < out_.size(); ++k)
       if (std::find(outputs.begin(), outputs.end(), body_.outputs[k]) != outputs.end())
@@ -479,7 +490,10 @@ class Lowering {
     if (depth == sizes.size()) {
       memo_.clear();
       std::vector<Value> values;
-      for (GraphValue v : body_.outputs) values.push_back(value(node(v).in[0]));
+      for (GraphValue v : body_.outputs) {
+        const Value x = value(node(v).in[0]);
+        values.push_back(sizes.empty() ? combined(v, x) : x);
+      }
       return values;
     }
     if (depth == 0 && sizes[0] > 2 * kChunk) {
@@ -543,7 +557,7 @@ class Lowering {
   std::map<GraphValue, int> levels_, costs_;
   std::map<GraphValue, Stage> staged_;
   int pass_ = 0, last_pass_ = 0;
-  int64_t inner_elements_ = 0;
+  int64_t inner_elements_ = 0, staged_bytes_ = 0;
   bool in_row_scope_ = false;
 };
 

@@ -12,21 +12,23 @@ namespace {
 constexpr int64_t kMaxTileRows = 512;
 constexpr int32_t kMaxSteps = 8;
 
-bool reads_aligned(const Step& s, int32_t buffer) {
+bool reads_aligned(const Program& p, const Step& s, int32_t buffer) {
   for (size_t i = 0; i < s.in.size(); ++i)
-    if (s.in[i].buffer == buffer && !s.kernel->row_aligned(static_cast<int>(i))) return false;
+    if (s.in[i].buffer == buffer && !reads_row_aligned(p, s, i)) return false;
   return true;
 }
 
 // Buffers that one step writes and the other touches must be touched at the same rows by both.
-bool compatible(const Step& a, const Step& b) {
+bool compatible(const Program& p, const Step& a, const Step& b) {
   for (const View& v : a.out) {
-    if (!reads_aligned(b, v.buffer)) return false;
+    if (!covers(v, p.buffers[static_cast<size_t>(v.buffer)]) || !reads_aligned(p, b, v.buffer))
+      return false;
     for (const View& w : b.out)
       if (w.buffer == v.buffer) return false;
   }
   for (const View& v : b.out)
-    if (!reads_aligned(a, v.buffer)) return false;
+    if (!covers(v, p.buffers[static_cast<size_t>(v.buffer)]) || !reads_aligned(p, a, v.buffer))
+      return false;
   return true;
 }
 
@@ -41,6 +43,11 @@ bool shares_data(const Step& a, const Step& b) {
 }
 
 }  // namespace
+
+bool reads_row_aligned(const Program& p, const Step& s, size_t i) {
+  return s.kernel->row_aligned(static_cast<int>(i)) &&
+         covers(s.in[i], p.buffers[static_cast<size_t>(s.in[i].buffer)]);
+}
 
 void form_chains(Program& p) {
   const auto count = static_cast<int32_t>(p.steps.size());
@@ -59,7 +66,7 @@ void form_chains(Program& p) {
         for (int32_t s = begin; s < chain.end; ++s)
           fits = fits || shares_data(p.steps[static_cast<size_t>(s)], next);
         for (int32_t s = begin; s < chain.end; ++s)
-          fits = fits && compatible(p.steps[static_cast<size_t>(s)], next);
+          fits = fits && compatible(p, p.steps[static_cast<size_t>(s)], next);
         if (!fits) break;
         tile = both;
         ++chain.end;

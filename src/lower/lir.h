@@ -35,6 +35,10 @@ View view_reverse(const View& v, const Ints& axes);
 
 enum class Place : uint8_t { arena, input, output, param, constant, packed };
 
+struct Buffer;
+// Whether the view is all of the buffer, in order.
+bool covers(const View& v, const Buffer& b);
+
 struct Buffer {
   Place place = Place::arena;
   int32_t index = 0;  // which input, output, parameter, constant or packed weight
@@ -94,6 +98,7 @@ struct Program;
 struct Step {
   std::string label;  // what it computes: op names, provenance
   std::vector<View> in, out;
+  std::vector<int64_t> in_bytes, out_bytes;  // control flow: sizes of the operands and results
   std::shared_ptr<const StepKernel> kernel;  // nullptr for control flow
   // Control flow: which, and the nested programs. Operands are bound to the inputs of the body.
   enum class Control : uint8_t { none, scan, cond } control = Control::none;

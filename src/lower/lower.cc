@@ -31,7 +31,18 @@ class Lowering {
     return std::move(p_);
   }
 
+  static bool moves(const OpDef* op) {
+    return std::any_of(std::begin(kMoves), std::end(kMoves),
+                       [&](const Move& m) { return m.op == op; });
+  }
+
  private:
+  struct Move {
+    const OpDef* op;
+    View (Lowering::*rule)(const Node& n, const std::string& label);
+  };
+  static const Move kMoves[7];
+
   View view(Value v) const {
     return views_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
   }
@@ -87,37 +98,37 @@ class Lowering {
   // Ops that only change the view, and those that are strided copies. False: the op has a kernel of
   // its own.
   bool move(const Node& n, int32_t i) {
-    auto& out = views_[static_cast<size_t>(i)];
-    const std::string label = fmt::format("%{} {}", i, n.op->name);
-    if (n.op == &op::reshape) {
-      const View from = view(n.in[0]);
-      auto v = view_reshape(from, n.type().shape.sizes());
-      if (!v) v = view_reshape(make_dense(from, label), n.type().shape.sizes());
-      out = {*v};
-    } else if (n.op == &op::transpose) {
-      out = {view_transpose(view(n.in[0]), n.get<TransposeAttrs>().perm)};
-    } else if (n.op == &op::slice) {
-      const auto& a = n.get<SliceAttrs>();
-      const View from = view(n.in[0]);
-      const Ints start = a.start.empty() ? Ints(from.dims.size(), 0) : a.start.sizes();
-      out = {view_slice(from, start, a.limit.sizes(), a.stride)};
-    } else if (n.op == &op::broadcast) {
-      out = {view_broadcast(view(n.in[0]), n.type().shape.sizes())};
-    } else if (n.op == &op::reverse) {
-      out = {view_reverse(view(n.in[0]), n.get<ReverseAttrs>().axes)};
-    } else if (n.op == &op::concat) {
-      out = {new_view(n.type())};
-      concat(n, out[0], label);
-    } else if (n.op == &op::pad) {
-      out = {new_view(n.type())};
-      pad(n, out[0], label);
-    } else {
-      return false;
-    }
-    return true;
+    for (const auto& [op, rule] : kMoves)
+      if (op == n.op) {
+        views_[static_cast<size_t>(i)] = {(this->*rule)(n, fmt::format("%{} {}", i, n.op->name))};
+        return true;
+      }
+    return false;
   }
 
-  void concat(const Node& n, const View& whole, const std::string& label) {
+  View reshape(const Node& n, const std::string& label) {
+    const View from = view(n.in[0]);
+    if (auto v = view_reshape(from, n.type().shape.sizes())) return *v;
+    return *view_reshape(make_dense(from, label), n.type().shape.sizes());
+  }
+  View transpose(const Node& n, const std::string&) {
+    return view_transpose(view(n.in[0]), n.get<TransposeAttrs>().perm);
+  }
+  View slice(const Node& n, const std::string&) {
+    const auto& a = n.get<SliceAttrs>();
+    const View from = view(n.in[0]);
+    const Ints start = a.start.empty() ? Ints(from.dims.size(), 0) : a.start.sizes();
+    return view_slice(from, start, a.limit.sizes(), a.stride);
+  }
+  View broadcast(const Node& n, const std::string&) {
+    return view_broadcast(view(n.in[0]), n.type().shape.sizes());
+  }
+  View reverse(const Node& n, const std::string&) {
+    return view_reverse(view(n.in[0]), n.get<ReverseAttrs>().axes);
+  }
+
+  View concat(const Node& n, const std::string& label) {
+    const View whole = new_view(n.type());
     const int64_t axis = n.get<AxisAttrs>().axis;
     int64_t at = 0;
     for (Value v : n.in) {
@@ -128,10 +139,12 @@ class Lowering {
       limit[static_cast<size_t>(axis)] = at;
       if (from.elements()) copy(from, view_slice(whole, start, limit, {}), label);
     }
+    return whole;
   }
 
   // Fills with the value, then writes what remains of x after negative padding has cropped it.
-  void pad(const Node& n, const View& whole, const std::string& label) {
+  View pad(const Node& n, const std::string& label) {
+    const View whole = new_view(n.type());
     const auto& a = n.get<PadAttrs>();
     View x = view(n.in[0]);
     copy(view_broadcast(view(n.in[1]), whole.dims), whole, label + ": fill");
@@ -146,12 +159,13 @@ class Lowering {
     }
     x = view_slice(x, x_start, x_limit, {});
     if (x.elements()) copy(x, view_slice(whole, start, limit, {}), label);
+    return whole;
   }
 
   View operand(const Node& n, size_t k, const std::string& label) {
     const View v = view(n.in[k]);
     if (v.is_dense()) return v;
-    if (target_.takes_view(n, k, v)) return v;
+    if (target_.takes_view(n, g_, k, v)) return v;
     return make_dense(v, label);
   }
 
@@ -161,7 +175,7 @@ class Lowering {
     if (!n.origin.label.empty()) s.label += " @ " + n.origin.label;
     for (size_t k = 0; k < n.in.size(); ++k) s.in.push_back(operand(n, k, s.label));
     for (const Type& t : n.out) s.out.push_back(new_view(t));
-    s.kernel = target_.make(n, s.in, s.out);
+    s.kernel = target_.make(n, g_, s.in, s.out);
     views_[static_cast<size_t>(i)] = s.out;
     pack_weights(s);
     p_.steps.push_back(std::move(s));
@@ -217,6 +231,8 @@ class Lowering {
       body(n.get<CondAttrs>().then_body);
       body(n.get<CondAttrs>().else_body);
     }
+    for (const View& v : s.in) s.in_bytes.push_back(v.type().bytes());
+    for (const View& v : s.out) s.out_bytes.push_back(v.type().bytes());
     s.workspace = workspace(s);
     views_[static_cast<size_t>(i)] = s.out;
     p_.steps.push_back(std::move(s));
@@ -228,13 +244,14 @@ class Lowering {
     for (const auto& body : s.bodies) bytes = std::max(bytes, body->arena_bytes);
     bytes = align_up(bytes, 64);
     for (int64_t c = 0; c < s.carries; ++c)
-      bytes += 2 * align_up(s.out[static_cast<size_t>(c)].type().bytes(), 64);
+      bytes = add_or_fail(
+          bytes, mul_or_fail(2, align_up(s.out_bytes[static_cast<size_t>(c)], 64), "workspace"),
+          "workspace");
     return new_buffer(Place::arena, 0, bytes);
   }
 
   bool is_whole(const View& v) const {
-    return v.offset == 0 && v.is_dense() &&
-           v.type().bytes() == p_.buffers[static_cast<size_t>(v.buffer)].bytes;
+    return covers(v, p_.buffers[static_cast<size_t>(v.buffer)]);
   }
 
   // An output is written where the caller wants it when its producer can write there; else it is
@@ -355,13 +372,17 @@ class Lowering {
   Program p_;
 };
 
+const Lowering::Move Lowering::kMoves[] = {
+    {&op::reshape, &Lowering::reshape}, {&op::transpose, &Lowering::transpose},
+    {&op::slice, &Lowering::slice},     {&op::broadcast, &Lowering::broadcast},
+    {&op::reverse, &Lowering::reverse}, {&op::concat, &Lowering::concat},
+    {&op::pad, &Lowering::pad},
+};
+
 }  // namespace
 
 Program lower(const Graph& g, Target& target) { return Lowering(g, target, false).run(); }
 
-bool is_lowered_movement(const OpDef& op) {
-  return &op == &op::reshape || &op == &op::transpose || &op == &op::slice ||
-         &op == &op::broadcast || &op == &op::reverse || &op == &op::concat || &op == &op::pad;
-}
+bool is_lowered_movement(const OpDef& op) { return Lowering::moves(&op); }
 
 }  // namespace rlx

@@ -10,14 +10,11 @@ namespace rlx {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kMaxArenaBytes = int64_t{1} << 48;
 
 void touch(Buffer& b, int32_t step) {
   if (b.first < 0) b.first = step;
   b.last = step;
-}
-
-bool covers(const View& v, const Buffer& b) {
-  return v.offset == 0 && v.is_dense() && v.type().bytes() == b.bytes;
 }
 
 int32_t root_of(const Program& p, int32_t b) {
@@ -32,8 +29,7 @@ bool chain_allows(const Program& p, const Chain& chain, size_t s, int32_t root) 
     if (t == static_cast<int32_t>(s)) continue;
     const Step& other = p.steps[static_cast<size_t>(t)];
     for (size_t i = 0; i < other.in.size(); ++i)
-      if (root_of(p, other.in[i].buffer) == root && !other.kernel->row_aligned(static_cast<int>(i)))
-        return false;
+      if (root_of(p, other.in[i].buffer) == root && !reads_row_aligned(p, other, i)) return false;
   }
   return true;
 }
@@ -114,6 +110,8 @@ void plan_memory(Program& p) {
       if (offset + bytes <= o.offset) break;
       offset = std::max(offset, o.offset + align_up(std::max<int64_t>(o.bytes, 1), kAlignment));
     }
+    user_check(offset <= kMaxArenaBytes && bytes <= kMaxArenaBytes, "program-too-large",
+               "the program needs more than {} bytes at once", kMaxArenaBytes);
     at(b).offset = offset;
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), offset,

@@ -16,9 +16,10 @@ class Target {
   virtual Decision accepts(const Node& n, const Graph& g) const = 0;
   // Whether the kernel reads operand `i` through a view that is not dense; if not, lowering copies
   // it first.
-  virtual Decision takes_view(const Node& n, size_t i, const View& v) const = 0;
+  virtual Decision takes_view(const Node& n, const Graph& g, size_t i, const View& v) const = 0;
   // The kernel for a node on these views. Generated kernels become runnable with finish().
-  virtual std::shared_ptr<const StepKernel> make(const Node& n, std::span<const View> in,
+  virtual std::shared_ptr<const StepKernel> make(const Node& n, const Graph& g,
+                                                 std::span<const View> in,
                                                  std::span<const View> out) = 0;
   virtual std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) = 0;
   virtual void finish() = 0;

@@ -23,6 +23,10 @@ View View::dense(int32_t buffer, const Type& type) {
   return v;
 }
 
+bool covers(const View& v, const Buffer& b) {
+  return v.offset == 0 && v.is_dense() && v.elements() * size_of(v.dtype) == b.bytes;
+}
+
 std::optional<View> view_reshape(const View& v, const Ints& dims) {
   View out = v;
   out.dims = dims;

@@ -10,14 +10,14 @@ constexpr int kMaxDepth = 32;
 }  // namespace
 
 Graph decompose_composites(const Graph& g, std::string_view pass,
-                           FunctionRef<bool(const Node&)> keeps) {
+                           FunctionRef<bool(const Node&, const Graph&)> keeps) {
   Graph now = g;
   for (int depth = 0;; ++depth) {
     Rebuild r(now, std::string(pass));
     std::set<std::string_view> expanded;
     for (int32_t i = 0; i < now.size(); ++i) {
       Node n = r.remapped(i);
-      if (!n.op->decompose || keeps(n)) {
+      if (!n.op->decompose || keeps(n, r.builder().graph())) {
         r.push(i, std::move(n));
         continue;
       }
@@ -34,7 +34,7 @@ Graph decompose_composites(const Graph& g, std::string_view pass,
 constinit const Pass pass::decompose{
     "decompose", "Replaces every composite by its definition, repeatedly.",
     [](const Graph& g, const PassOptions&) {
-      return decompose_composites(g, "decompose", [](const Node&) { return false; });
+      return decompose_composites(g, "decompose", [](const Node&, const Graph&) { return false; });
     }};
 
 }  // namespace rlx

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kMaxNodes = 96;  // keeps compile time per kernel bounded
 constexpr size_t kMaxOperands = 24;
+constexpr int64_t kFewRows = 8;              // fewer rows than this cannot keep a machine busy
 constexpr int64_t kSplitElements = 1 << 15;  // reductions of fewer elements stay in one step
 
 // Views: they join a region around a reduction, but never start one.
@@ -43,8 +44,8 @@ struct Group {
 
 class Grower {
  public:
-  Grower(const Graph& g, FusionReport* report)
-      : g_(g), uses_(g), report_(report), group_(g.nodes.size(), -1) {}
+  Grower(const Graph& g, FusionReport* report, bool grow)
+      : g_(g), uses_(g), report_(report), grow_(grow), group_(g.nodes.size(), -1) {}
 
   Graph run() {
     for (int32_t i = 0; i < g_.size(); ++i)
@@ -76,6 +77,7 @@ class Grower {
     const int id = new_group(operand.shape, i);
     groups_[static_cast<size_t>(id)].column = true;
     groups_[static_cast<size_t>(id)].axes = axes;
+    if (!grow_) return;
     std::vector<int32_t> work{n.in[0].node};
     while (!work.empty()) {
       const int32_t p = work.back();
@@ -162,6 +164,7 @@ class Grower {
   }
 
   Decision can_join(int id, int32_t i) {
+    if (!grow_) return Decision::no("fusion is switched off");
     const Group& group = groups_[static_cast<size_t>(id)];
     const Node& n = at(i);
     if (group.column)
@@ -179,7 +182,8 @@ class Grower {
         // The region's rows become the unit of work: too few of them would idle the machine.
         const Dim rows = row_shape(group.domain, inner, false).elements(),
                   all = group.domain.elements();
-        if (rows.is_static() && all.is_static() && rows.value() < 8 && all.value() > kSplitElements)
+        if (rows.is_static() && all.is_static() && rows.value() < kFewRows &&
+            all.value() > kSplitElements)
           return Decision::no("{} rows are too few to share out", rows);
       }
     } else if (n.op == &op::reshape) {
@@ -417,6 +421,7 @@ class Grower {
   const Graph& g_;
   Uses uses_;
   FusionReport* report_;
+  bool grow_;
   std::vector<int> group_;
   std::vector<bool> fusible_;
   std::vector<Group> groups_;
@@ -424,6 +429,25 @@ class Grower {
 
 // A large reduction to few results becomes two: over the last axes, whose rows can be shared out,
 // then over the rest. (f16 and bf16 stay whole: they round once.)
+//
+// How many of the axes, all of them last ones, go first; 0: the reduction stays whole.
+size_t axes_to_split(const Node& n, const Graph& g) {
+  if (!is_reduce(n) || !fusible(n, g)) return 0;
+  const DType d = n.type().dtype;
+  const Type& t = g.type(n.in[0]);
+  const auto elements = t.shape.elements().static_value(),
+             results = n.type().shape.elements().static_value();
+  if (d == DType::F16 || d == DType::BF16 || !elements || !results || *elements < kSplitElements)
+    return 0;
+  const Ints& axes = n.get<ReduceAttrs>().axes;
+  size_t last = 0;
+  while (last < axes.size() &&
+         axes[axes.size() - 1 - last] == t.rank() - 1 - static_cast<int64_t>(last))
+    ++last;
+  if (last < axes.size()) return last;
+  return *results < kFewRows ? axes.size() - 1 : 0;  // all are last ones: the outermost waits
+}
+
 Graph split_reductions(const Graph& g) {
   Builder b(g.name);
   std::vector<Values> map(g.nodes.size());
@@ -435,20 +459,7 @@ Graph split_reductions(const Graph& g) {
     Values in;
     for (Value v : n.in) in.push_back(mapped(v));
     b.set_origin({});
-    const bool reduces = is_reduce(n) && fusible(n, g) && n.type().dtype != DType::F16 &&
-                         n.type().dtype != DType::BF16;
-    const Type* t = reduces ? &g.type(n.in[0]) : nullptr;
-    size_t last = 0;  // how many of the axes are the last ones
-    if (reduces) {
-      const Ints& axes = n.get<ReduceAttrs>().axes;
-      while (last < axes.size() &&
-             axes[axes.size() - 1 - last] == t->rank() - 1 - static_cast<int64_t>(last))
-        ++last;
-      if (last == axes.size() && last > 1)
-        --last;  // all are: leave the outermost for the second step
-      if (last == axes.size() || last == 0 || t->shape.elements().value() < kSplitElements)
-        last = 0;
-    }
+    const size_t last = axes_to_split(n, g);
     if (!last) {
       map[i] = b.clone(n, in);
       continue;
@@ -481,9 +492,9 @@ Decision fusible(const Node& n, const Graph& g) {
   return Decision::no("{} has a kernel of its own", n.op->name);
 }
 
-Graph fuse_regions(const Graph& g, FusionReport* report) {
+Graph fuse_regions(const Graph& g, FusionReport* report, bool grow) {
   const Graph split = split_reductions(drop_dead(g));  // a region without results is none
-  return drop_dead(Grower(split, report).run());
+  return drop_dead(Grower(split, report, grow).run());
 }
 
 std::string FusionReport::to_string() const {

@@ -29,6 +29,7 @@ struct FusionReport {
 // Whether a node may be part of a region at all.
 Decision fusible(const Node& n, const Graph& g);
 
-Graph fuse_regions(const Graph& g, FusionReport* report = nullptr);
+// Without `grow` each node is a region of its own: the unfused program.
+Graph fuse_regions(const Graph& g, FusionReport* report = nullptr, bool grow = true);
 
 }  // namespace rlx

@@ -3,8 +3,8 @@
 //
 //   PassReport report;
 //   Graph h = run_passes(g, parse_pipeline("simplify,cse,grad(wrt=w|b)"), {.report = &report});
-//   Graph k = run_passes(g, default_pipeline(), {.dump_dir = "dump"});      // dump/00-input.rlx,
-//   01-simplify.rlx, ...
+//   Graph k = run_passes(g, default_pipeline(), {.dump_dir = "dump"});
+//                                                 // dump/00-input.rlx, dump/01-simplify.rlx, ...
 //
 // Raises Error(user): "pass-unknown", "pass-option" (names what is allowed), "pipeline" (malformed
 // text); Error(internal) when a pass leaves an invalid graph or changes the signature it must keep.
@@ -24,7 +24,7 @@ struct PassOptions {
   bool fast_math =
       false;  // value-changing algebra: x + 0, x * 0, reassociation, x / c as x * (1 / c)
   // Which composites the target has a kernel for; legalise decomposes the others. Unset: none.
-  std::function<bool(const Node&)> keeps;
+  std::function<bool(const Node&, const Graph&)> keeps;
   PassArguments arguments;
   RewriteStats* stats = nullptr;  // filled by passes made of rules
 
@@ -71,7 +71,7 @@ struct PassContext {
   bool verify = true;
   std::string dump_dir;  // numbered dumps NN-name.rlx; empty: none
   bool fast_math = false;
-  std::function<bool(const Node&)> keeps;
+  std::function<bool(const Node&, const Graph&)> keeps;
   PassReport* report = nullptr;
 };
 

@@ -43,8 +43,6 @@ std::vector<Device> available_devices();
 void register_backend(Device d, std::shared_ptr<const Backend> backend);
 std::shared_ptr<const Backend> backend_for(Device d);  // raises Error(unsupported, "device")
 
-using NamedTensors = std::map<std::string, Tensor>;
-
 class CompiledGraph {
  public:
   explicit CompiledGraph(std::unique_ptr<Executable> executable);
@@ -74,6 +72,7 @@ class CompiledGraph {
   void set_input(const std::string& name, const Tensor& value);
   size_t input_index(const std::string& name) const;
   void bind_input(size_t index, const void* data);  // must stay valid while running
+  // Outputs must not overlap inputs: the program may write one before it has read the other.
   void bind_output(size_t index, void* data);
   void run(const RunOptions& options = {}) { run_into(output_pointers_, options); }
   void run_into(std::span<void* const> outputs, const RunOptions& options = {}) {

@@ -98,7 +98,6 @@ TEST(Rules, EveryTextCaseOfARuleSetNamesARule) {
 }
 
 // ---- values before and after
-// ----------------------------------------------------------------------------------------
 
 Tensor random_tensor(const Type& t, std::mt19937& random) {
   Tensor out(t.dtype, t.shape.sizes());
@@ -259,7 +258,6 @@ TEST(RandomPrograms, SettleUnderTheDefaultPipeline) {
 }
 
 // ---- the runner and pipelines
-// ----------------------------------------------------------------------------------------
 
 Graph small() {
   Builder b("small");
@@ -368,14 +366,14 @@ TEST(Pipelines, TransformOptionsAreChecked) {
 }
 
 // ---- single passes
-// -----------------------------------------------------------------------------------------------------
 
 TEST(Legalise, KeepsWhatTheTargetHasAKernelFor) {
   Builder b("g");
   const Value v = b.input("x", {DType::F32, {2, 8}});
   b.output(op::softmax(b, op::gelu(b, v)));
-  const Graph g = run_passes(b.finish(), {pass::legalise},
-                             {.keeps = [](const Node& n) { return op::softmax.is(n); }});
+  const Graph g =
+      run_passes(b.finish(), {pass::legalise},
+                 {.keeps = [](const Node& n, const Graph&) { return op::softmax.is(n); }});
   const auto count = [&](const OpDef* op) {
     return std::count_if(g.nodes.begin(), g.nodes.end(), [&](const Node& n) { return n.op == op; });
   };
@@ -401,6 +399,31 @@ TEST(FoldConstants, LeavesLargeResultsAlone) {
   b.output(op::add(b, row, column));
   const Graph g = run_passes(b.finish(), {pass::fold_constants});
   EXPECT_EQ(g.nodes.back().op, &op::add);
+}
+
+TEST(FoldConstants, LeavesLongWorkAlone) {
+  Builder b("g");
+  const Value x = b.constant(Tensor(DType::F32, {8, 1 << 18}));
+  b.output(op::matmul(b, x, x, {.transpose_b = true}));
+  const Value q = b.constant(Tensor(DType::F32, {128, 64}));
+  b.output(op::attention(b, q, q, q, {}));
+  const Graph g = run_passes(b.finish(), {pass::fold_constants});
+  EXPECT_EQ(g.node(g.outputs[0]).op, &op::matmul);
+  EXPECT_EQ(g.node(g.outputs[1]).op, &op::attention);
+}
+
+TEST(FoldConstants, LeavesControlFlowAlone) {
+  Builder body("body");
+  const Value c = body.input("c", {DType::F32, {}});
+  body.output(op::add(body, c, c));
+  ScanAttrs attrs;
+  attrs.body = Body(body.finish());
+  attrs.length = int64_t{1} << 40;
+  attrs.num_carries = 1;
+  Builder b("g");
+  b.output(b.emit(op::scan.def, attrs, Values{b.constant(DType::F32, 1)})[0]);
+  const Graph g = run_passes(b.finish(), {pass::fold_constants});
+  EXPECT_EQ(g.nodes.back().op, &op::scan);
 }
 
 TEST(Passes, KeepInputsAndUpdates) {

@@ -10,6 +10,7 @@
 #include "rlx/backend/cpu/target.h"
 #include "rlx/base/parallel.h"
 #include "rlx/ir/builder.h"
+#include "rlx/ir/verify.h"
 #include "rlx/lower/lower.h"
 #include "rlx/ops/ops.h"
 #include "rlx/passes/fuse_regions.h"
@@ -35,7 +36,7 @@ void write_text(const std::string& dir, const std::string& name, const std::stri
 }
 
 // Fuses the graph and, first, the bodies of its control flow.
-Graph fuse_all(const Graph& g, FusionReport* report) {
+Graph fuse_all(const Graph& g, FusionReport* report, bool grow) {
   Graph out = g;
   for (Node& n : out.nodes) {
     if (n.op->kind != Kind::control) continue;
@@ -43,11 +44,11 @@ Graph fuse_all(const Graph& g, FusionReport* report) {
     for (const FieldInfo& f : n.attrs.fields())
       if (*f.member_type == typeid(Body)) {
         auto* body = static_cast<Body*>(f.member(copy.get()));
-        *body = Body(fuse_all(**body, report));
+        *body = Body(fuse_all(**body, report, grow));
       }
     n.attrs = Attrs(n.attrs.type(), std::move(copy));
   }
-  return fuse_regions(out, report);
+  return fuse_regions(out, report, grow);
 }
 
 void count_work(const Program& p, CompileInfo& info) {
@@ -109,14 +110,14 @@ class CpuBackend final : public Backend {
     context.verify = false;  // the session verified the input; tests verify between passes
     context.dump_dir = options.dump_dir;
     context.fast_math = options.fast_math;
-    context.keeps = [](const Node& n) {
-      return std::any_of(kernel_list().begin(), kernel_list().end(),
-                         [&](const KernelRow& row) { return row.op == n.op; });
+    context.keeps = [&](const Node& n, const Graph& at) {
+      return static_cast<bool>(target.accepts(n, at));
     };
     Graph optimised = run_passes(compiled->signature, default_pipeline(), context);
     FusionReport report;
-    Graph fused = fuse_all(optimised, &report);
+    Graph fused = fuse_all(optimised, &report, options.fuse);
 
+    verify(fused, "fuse_regions");
     compiled->program = lower(fused, target);
     map_params(*compiled);
     const auto codegen_start = std::chrono::steady_clock::now();

@@ -59,33 +59,32 @@ struct Frame {
   std::vector<void*> out;
 };
 
-bool has_nan(const View& v, const void* data) {
-  const int64_t n = v.elements();  // results are dense
-  const auto* bytes = static_cast<const std::byte*>(data);
-  for (int64_t i = 0; i < n; ++i) {
-    switch (v.dtype) {
-      case DType::F32:
-        if (std::isnan(reinterpret_cast<const float*>(bytes)[i])) return true;
-        break;
-      case DType::F64:
-        if (std::isnan(reinterpret_cast<const double*>(bytes)[i])) return true;
-        break;
-      case DType::F16:
-        if (std::isnan(f16_to_float(reinterpret_cast<const uint16_t*>(bytes)[i]))) return true;
-        break;
-      case DType::BF16:
-        if (std::isnan(bf16_to_float(reinterpret_cast<const uint16_t*>(bytes)[i]))) return true;
-        break;
-      case DType::C64:
-        if (std::isnan(reinterpret_cast<const float*>(bytes)[2 * i]) ||
-            std::isnan(reinterpret_cast<const float*>(bytes)[2 * i + 1]))
-          return true;
-        break;
-      default:
-        return false;
-    }
+bool is_nan(DType d, const std::byte* p) {
+  switch (d) {
+    case DType::F32:
+      return std::isnan(*reinterpret_cast<const float*>(p));
+    case DType::F64:
+      return std::isnan(*reinterpret_cast<const double*>(p));
+    case DType::F16:
+      return std::isnan(f16_to_float(*reinterpret_cast<const uint16_t*>(p)));
+    case DType::BF16:
+      return std::isnan(bf16_to_float(*reinterpret_cast<const uint16_t*>(p)));
+    case DType::C64:
+      return is_nan(DType::F32, p) || is_nan(DType::F32, p + 4);
+    default:
+      return false;
   }
-  return false;
+}
+
+bool has_nan(const View& v, const void* data) {
+  const auto* bytes = static_cast<const std::byte*>(data);
+  bool found = false;
+  for_each_index(v.dims, [&](const Ints& index) {
+    int64_t at = 0;
+    for (size_t d = 0; d < index.size(); ++d) at += index[d] * v.strides[d];
+    found = found || is_nan(v.dtype, bytes + at * size_of(v.dtype));
+  });
+  return found;
 }
 
 class CpuExecutable final : public Executable {
@@ -264,7 +263,10 @@ class CpuExecutable final : public Executable {
   void after_step(Frame& f, size_t s) {
     const Step& step = f.p.steps[s];
     if (flag_)
-      throw Error(ErrorKind::user, "index-range", "an index is out of range").at(step.label);
+      throw Error(ErrorKind::user, "index-range",
+                  fmt::format("an index that {} reads is out of range",
+                              step.kernel ? step.kernel->name() : "the body"))
+          .at(step.label);
     if (options_->check_nan)
       for (const View& v : step.out)
         if (has_nan(v, address(f, v)))
@@ -290,24 +292,23 @@ class CpuExecutable final : public Executable {
     for (size_t c = 0; c < step.in.size(); ++c) f.in[c] = address(f, step.in[c]);
     if (step.length == 0) {
       for (size_t c = 0; c < carries; ++c)
-        std::memcpy(address(f, step.out[c]), f.in[c],
-                    static_cast<size_t>(step.out[c].type().bytes()));
+        std::memcpy(address(f, step.out[c]), f.in[c], static_cast<size_t>(step.out_bytes[c]));
       return;
     }
     for (int64_t i = 0; i < step.length; ++i) {
       const int64_t t = step.reverse ? step.length - 1 - i : i;
       for (size_t x = carries; x < carries + xs; ++x)
-        f.in[x] = static_cast<std::byte*>(address(f, step.in[x])) +
-                  t * (step.in[x].type().bytes() / step.length);
+        f.in[x] =
+            static_cast<std::byte*>(address(f, step.in[x])) + t * (step.in_bytes[x] / step.length);
       std::byte* next = spare;  // two copies of each carry, used in turn
       for (size_t c = 0; c < carries; ++c) {
-        const int64_t bytes = align_up(step.out[c].type().bytes(), 64);
+        const int64_t bytes = align_up(step.out_bytes[c], 64);
         f.out[c] = i + 1 == step.length ? address(f, step.out[c]) : next + (i & 1) * bytes;
         next += 2 * bytes;
       }
       for (size_t y = carries; y < step.out.size(); ++y)
         f.out[y] = static_cast<std::byte*>(address(f, step.out[y])) +
-                   t * (step.out[y].type().bytes() / step.length);
+                   t * (step.out_bytes[y] / step.length);
       run_program(body, f.in.data(), f.out.data(), work);
       for (size_t c = 0; c < carries; ++c) f.in[c] = f.out[c];
     }

@@ -82,14 +82,14 @@ Decision CpuTarget::accepts(const Node& n, const Graph& g) const {
   return Decision::no("{}", why.empty() ? "no native kernel" : why);
 }
 
-Decision CpuTarget::takes_view(const Node& n, size_t i, const View& v) const {
+Decision CpuTarget::takes_view(const Node& n, const Graph& g, size_t i, const View& v) const {
   if (n.op == &op::region) return Decision::yes();
-  for (const KernelRow& row : kernel_list())
-    if (row.op == n.op) return row.takes_view(n, i, v);
-  return Decision::no("no native kernel");
+  const KernelRow* row = row_for(n, g, nullptr);
+  return row ? row->takes_view(n, i, v) : Decision::no("no native kernel");
 }
 
-std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, std::span<const View> in,
+std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, const Graph& g,
+                                                  std::span<const View> in,
                                                   std::span<const View> out) {
   if (n.op == &op::region) {
     codegen::RegionKernel region = codegen::lower_region(n, in, out);
@@ -104,11 +104,10 @@ std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, std::span<const
     pending_.push_back(std::make_shared<GeneratedKernel>(std::move(region), code));
     return pending_.back();
   }
-  for (const KernelRow& row : kernel_list())
-    if (row.op == n.op)
-      if (auto kernel = row.make(isa_, n, in, out)) return kernel;
-  fail(ErrorKind::unsupported, "no-kernel", "{} ({}) has no kernel on the CPU", n.op->name,
-       n.type());
+  std::string why;
+  if (const KernelRow* row = row_for(n, g, &why)) return row->make(isa_, n, in, out);
+  fail(ErrorKind::unsupported, "no-kernel", "{} ({}) has no kernel on the CPU{}", n.op->name,
+       n.type(), why.empty() ? "" : ": " + why);
 }
 
 std::shared_ptr<const StepKernel> CpuTarget::make_copy(const View& from, const View& to) {

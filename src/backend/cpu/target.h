@@ -30,8 +30,8 @@ class CpuTarget final : public Target {
 
   std::string_view name() const override { return "cpu"; }
   Decision accepts(const Node& n, const Graph& g) const override;
-  Decision takes_view(const Node& n, size_t i, const View& v) const override;
-  std::shared_ptr<const StepKernel> make(const Node& n, std::span<const View> in,
+  Decision takes_view(const Node& n, const Graph& g, size_t i, const View& v) const override;
+  std::shared_ptr<const StepKernel> make(const Node& n, const Graph& g, std::span<const View> in,
                                          std::span<const View> out) override;
   std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) override;
   void finish() override;  // compiles what was generated, each distinct kernel once
