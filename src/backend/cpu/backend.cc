@@ -110,8 +110,9 @@ class CpuBackend final : public Backend {
     context.verify = false;  // the session verified the input; tests verify between passes
     context.dump_dir = options.dump_dir;
     context.fast_math = options.fast_math;
+    // Regions in the program as given are opened: the grower makes its own.
     context.keeps = [&](const Node& n, const Graph& at) {
-      return static_cast<bool>(target.accepts(n, at));
+      return n.op != &op::region && target.accepts(n, at);
     };
     Graph optimised = run_passes(compiled->signature, default_pipeline(), context);
     FusionReport report;
