@@ -1,0 +1,116 @@
+// Where lowering puts new values of parameters: in place, in place for one and copied for another,
+// swapped.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "rlx/ops/evaluate.h"
+#include "rlx/ops/ops.h"
+#include "rlx/passes/fuse_regions.h"
+#include "rlx/runtime/runtime.h"
+#include "rlx/transform/vmap.h"
+
+namespace rlx {
+namespace {
+
+// ---- updates: where lowering puts new values of parameters
+
+void expect_like_reference(const Graph& g, const NamedTensors& leaves) {
+  const Evaluated expected = evaluate(g, leaves);
+  CompiledGraph f = Session(Device::cpu).compile(g, {.threads = 1, .poison = true});
+  NamedTensors inputs;
+  for (const auto& [name, t] : leaves)
+    if (g.node(g.find_leaf(name)).op == &op::param)
+      f.set_param(name, t);
+    else
+      inputs[name] = t;
+  const Tensors outputs = f.run(inputs);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    EXPECT_TRUE(outputs[i].same_bits(expected.outputs[i])) << "output " << i;
+  for (const auto& [name, t] : expected.updates) EXPECT_TRUE(f.param(name).same_bits(t)) << name;
+}
+
+const Tensor kX = Tensor::from<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+const Tensor kA = Tensor::from<float>({2, 3}, {9, 8, 7, 6, 5, 4});
+const Tensor kB = Tensor::from<float>({3}, {-1, -2, -3});
+
+TEST(Updates, PartOfAValueThatIsWrittenInPlace) {
+  Builder b("part");
+  const Value x = b.input("x", {DType::F32, {2, 3}}), a = b.param("a", {DType::F32, {2, 3}});
+  b.param("b", {DType::F32, {3}});
+  const Value sum = op::add(b, x, a);
+  b.update("a", sum);
+  b.update("b", op::reshape(b, op::slice(b, sum, {{1, 0}, {2, 3}, {}}), {{3}}));
+  expect_like_reference(b.finish(), {{"x", kX}, {"a", kA}, {"b", kB}});
+}
+
+TEST(Updates, OneValueForTwoParametersAndAnOutput) {
+  Builder b("twice");
+  const Value x = b.input("x", {DType::F32, {2, 3}}), a = b.param("a", {DType::F32, {2, 3}});
+  b.param("c", {DType::F32, {2, 3}});
+  const Value sum = op::add(b, x, a);
+  b.update("c", sum);
+  b.update("a", sum);
+  b.output(sum);
+  b.output(a);
+  expect_like_reference(b.finish(), {{"x", kX}, {"a", kA}, {"c", kX}});
+}
+
+TEST(Updates, Swap) {
+  Builder b("swap");
+  const Value a = b.param("a", {DType::F32, {2, 3}}), c = b.param("c", {DType::F32, {2, 3}});
+  b.update("a", c);
+  b.update("c", a);
+  b.output(op::sub(b, a, c));
+  expect_like_reference(b.finish(), {{"a", kA}, {"c", kX}});
+}
+
+// ---- fusion
+
+TEST(Fusion, LeavesDeadNodesOut) {
+  Builder b("dead");
+  const Value x = b.input("x", {DType::F32, {4}});
+  op::exp(b, x);
+  b.output(op::neg(b, x));
+  const Graph g = fuse_regions(b.finish());
+  EXPECT_EQ(g.size(), 2);
+}
+
+// ---- values
+
+// Where exp(-x) overflows, the result is still a number.
+TEST(Sigmoid, KeepsSmallResults) {
+  Builder b("small");
+  const Value x = b.input("x", {DType::F32, {4}});
+  b.output(op::sigmoid(b, x));
+  b.output(op::silu(b, x));
+  CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = 1});
+  const Tensors out = f.run({{"x", Tensor::from<float>({4}, {-87, -89, -95, 89})}});
+  for (int64_t i = 0; i < 3; ++i) {
+    const double v = i == 0 ? -87 : i == 1 ? -89 : -95;
+    EXPECT_NEAR(out[0].get_float(i), std::exp(v), 1e-6 * std::exp(v) + 2e-45);
+    EXPECT_NEAR(out[1].get_float(i), v * std::exp(v), 1e-6 * -v * std::exp(v) + 2e-43);
+  }
+  EXPECT_EQ(out[0].get_float(3), 1);
+}
+
+// Per-sample scales: computed in f32 and rounded once, as without vmap.
+TEST(Vmap, NormsRoundOnce) {
+  Builder b("norm");
+  const Value x = b.input("x", {DType::F16, {2, 4}}), gamma = b.input("gamma", {DType::F16, {4}}),
+              beta = b.input("beta", {DType::F16, {4}});
+  b.output(op::layer_norm(b, x, gamma, beta));
+  const Graph one = b.finish(), many = vmap(one, {{"gamma", 0}, {"beta", 0}}, 1);
+  Tensor xs(DType::F16, {2, 4}), scale(DType::F16, {4}), shift(DType::F16, {4});
+  for (int64_t i = 0; i < 8; ++i) xs.set_float(i, 0.37 * static_cast<double>(i * i % 7) - 0.9);
+  for (int64_t i = 0; i < 4; ++i) scale.set_float(i, 1.71), shift.set_float(i, 1.71);
+  const Tensor expected = evaluate(one, {{"x", xs}, {"gamma", scale}, {"beta", shift}}).outputs[0];
+  const Tensor got =
+      evaluate(many,
+               {{"x", xs}, {"gamma", scale.reshaped({1, 4})}, {"beta", shift.reshaped({1, 4})}})
+          .outputs[0];
+  EXPECT_TRUE(got.reshaped({2, 4}).same_bits(expected));
+}
+
+}  // namespace
+}  // namespace rlx
