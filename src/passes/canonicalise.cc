@@ -1,6 +1,7 @@
 // The forms that fusion and kernel choice expect: products that say which operand is transposed,
 // elementwise ops that broadcast by themselves, equal elements as a broadcast scalar.
 #include <algorithm>
+#include <cmath>
 
 #include "rlx/ops/rules.h"
 #include "rlx/passes/passes.h"
@@ -12,7 +13,6 @@ namespace {
 using namespace rule_words;
 
 // ---- products
-// --------------------------------------------------------------------------------------------------------
 
 // Whether the permutation swaps the last two axes and leaves the others.
 bool swaps_matrix(const Ints& perm) {
@@ -61,7 +61,6 @@ Value plain_matmul(Builder& b, const Match& m) {
 }
 
 // ---- broadcasts around elementwise ops
-// ---------------------------------------------------------------------------------
 
 const Node* broadcast_operand(const Match& m, size_t i) {
   const Node& n = m.graph().node(m.root().in[i]);
@@ -103,7 +102,6 @@ std::optional<size_t> late_broadcast(const Match& m) {
 }
 
 // ---- constants and reductions
-// --------------------------------------------------------------------------------------------
 
 bool is_long_splat(const Match& m) {
   const Tensor& t = m.get<ConstantAttrs>().value;
@@ -126,6 +124,13 @@ Ints repeated_axes(const Match& m) {
   return out;
 }
 
+// How often each element of x is added; integers wrap as their sums do.
+Tensor copies(const Match& m) {
+  Tensor count(m.type().dtype, {});
+  count.set_int(0, count_of(m.shape(y), repeated_axes(m)).value());
+  return count;
+}
+
 // max and min of copies are the copy; a sum of copies is a product, which rounds otherwise than
 // adding does.
 bool repeats(const Match& m) {
@@ -134,8 +139,9 @@ bool repeats(const Match& m) {
     const auto size = m.shape(y)[static_cast<size_t>(a)].static_value();
     if (!size || *size == 0) return false;
   }
-  const bool exact = m.root().op != &op::reduce_sum || is_int(m.type().dtype) || m.fast_math();
-  return !axes.empty() && exact;
+  if (axes.empty()) return false;
+  if (m.root().op != &op::reduce_sum || is_int(m.type().dtype)) return true;
+  return m.fast_math() && std::isfinite(copies(m).get_float(0));
 }
 
 Value reduce_once(Builder& b, const Match& m) {
@@ -148,10 +154,9 @@ Value reduce_once(Builder& b, const Match& m) {
     full[static_cast<size_t>(a)] = 1;
     if (!std::count(repeated.begin(), repeated.end(), a)) real.push_back(a);
   }
-  const double copies = static_cast<double>(count_of(m.shape(y), repeated).value());
   Value v = reshape_to(b, m[x], aligned);
   if (!real.empty()) v = b.emit(*m.root().op, ReduceAttrs{real, true}, std::array{v})[0];
-  if (m.root().op == &op::reduce_sum) v = op::mul(b, v, b.constant_like(v, copies));
+  if (m.root().op == &op::reduce_sum) v = op::mul(b, v, b.constant(copies(m)));
   return reshape_to(b, broadcast_to(b, v, full), m.type().shape);
 }
 

@@ -1,4 +1,8 @@
+#include <cmath>
+
 #include "rlx/ops/evaluate.h"
+#include "rlx/ops/linalg.h"
+#include "rlx/ops/nn.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {
@@ -7,17 +11,33 @@ namespace {
 
 // A folded result may be this large, or as large as what it is made of.
 constexpr size_t kFoldBytes = 64 * 1024;
+// The most scalar operations that one node may cost the compiler: a tenth of a second or so.
+constexpr double kFoldWork = 1e7;
 
-// Broadcasts are views: a stored copy would only be larger.
+// Broadcasts are views: a stored copy would only be larger. How long bodies run is not known.
 bool foldable(const Node& n) {
-  if (n.in.empty() || n.op == &op::broadcast) return false;
+  if (n.in.empty() || n.op == &op::broadcast || n.op->kind == Kind::control) return false;
   for (const Type& t : n.out)
     if (!t.shape.is_static()) return false;
   return true;
 }
 
-// The values of the node, or nothing when it is not made of constants, too large, or has no value
-// (an index out of range, say): then the run will say so.
+// No fewer than the scalar operations that the node's value takes.
+double work(const Node& n, const Tensors& in) {
+  double sum = 0, product = 1;
+  auto add = [&](double elements) { sum += elements, product *= elements; };
+  for (const Tensor& t : in) add(static_cast<double>(t.elements()));
+  for (const Type& t : n.out) add(static_cast<double>(t.shape.elements().value()));
+  // A product over batch b: sqrt(bmk * bkn * bmn) >= bmkn.
+  if (n.op == &op::matmul || n.op == &op::dot_general) return std::sqrt(product);
+  // Every query meets every key.
+  if (n.op == &op::attention || n.op == &op::attention_backward)
+    return static_cast<double>(in[0].elements()) * static_cast<double>(in[1].elements());
+  return sum;
+}
+
+// The values of the node, or nothing when it is not made of constants, too large, too much work, or has
+// no value (an index out of range, say): then the run will say so.
 std::optional<Tensors> fold(const Graph& now, const Node& n) {
   Tensors in;
   size_t limit = 0, size = 0;
@@ -28,7 +48,7 @@ std::optional<Tensors> fold(const Graph& now, const Node& n) {
   }
   try {
     for (const Type& t : n.out) size += static_cast<size_t>(t.bytes());
-    if (size > std::max(limit, kFoldBytes)) return std::nullopt;
+    if (size > std::max(limit, kFoldBytes) || work(n, in) > kFoldWork) return std::nullopt;
     return evaluate_node(n, in);
   } catch (const Error&) {
     return std::nullopt;
@@ -57,7 +77,8 @@ Graph run_fold(const Graph& g, const PassOptions&) {
 
 constinit const Pass pass::fold_constants{
     "fold_constants",
-    "Evaluates nodes whose operands are constants, up to 64 KiB or the size of the operands.",
+    "Evaluates nodes whose operands are constants, up to 64 KiB or the size of the operands, and "
+    "ten million operations; no control flow.",
     run_fold};
 
 }  // namespace rlx
