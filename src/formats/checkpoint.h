@@ -11,9 +11,9 @@
 //
 // The file, little-endian:
 //   "RLX-CKPT"  u32 version (1)  u32 tensors  u64 length of the file
-//   per tensor, names ascending:  u32 length, name;  u8 length, dtype's name;  u8 rank;  u64 sizes;
-//   data, row-major u64 checksum: hash_bytes over the file before it, MiB by MiB, each seeded with
-//   the one before
+//   per tensor, names ascending:
+//     u32 length, name;  u8 length, dtype's name;  u8 rank;  u64 sizes;  data, row-major
+//   u64 checksum: hash_bytes over the file before it, MiB by MiB, each seeded with the one before
 #pragma once
 
 #include <map>
@@ -22,8 +22,6 @@
 #include "rlx/ir/tensor.h"
 
 namespace rlx {
-
-using NamedTensors = std::map<std::string, Tensor>;
 
 void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tensors);
 NamedTensors load_checkpoint(const std::filesystem::path& path);

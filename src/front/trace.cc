@@ -34,10 +34,13 @@ TracedTensor Tracer::wrap(Value v) const { return TracedTensor(current(), v); }
 TracedTensor Tracer::leaf(const Op<LeafAttrs>& op, LeafAttrs attrs) {
   current();
   const auto root = trace_->root->shared_from_this();
-  user_check(!root->builder.graph().find_leaf(attrs.name).valid(), "leaf-name",
-             "{} \"{}\": trace \"{}\" has an input or parameter of that name", op.def.name,
-             attrs.name, trace_->name);
-  return TracedTensor(root, op(root->builder, {}, std::move(attrs)));
+  const std::string name = attrs.name;
+  user_check(!trace_->leaves.contains(name), "leaf-name",
+             "{} \"{}\": trace \"{}\" has an input or parameter of that name", op.def.name, name,
+             trace_->name);
+  const Value v = op(root->builder, {}, std::move(attrs));
+  trace_->leaves.insert(name);
+  return TracedTensor(root, v);
 }
 
 TracedTensor Tracer::input(std::string name, Shape shape, DType dtype) {

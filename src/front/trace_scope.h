@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "rlx/ir/builder.h"
 
@@ -14,6 +15,7 @@ struct Trace {
   std::string name;
   TraceScope* root = nullptr;  // both null when the trace has ended
   TraceScope* current = nullptr;
+  std::set<std::string> leaves;  // names of inputs and parameters
 };
 
 class TraceScope : public std::enable_shared_from_this<TraceScope> {

@@ -78,6 +78,14 @@ void check_operands(const Graph& g, const OpDef& op, Operands in) {
 
 }  // namespace
 
+Types infer_types(const OpDef& op, const Attrs& attrs, std::span<const Type> in) {
+  Types out = op.infer(InferArgs{op, attrs, in});
+  for (const Type& t : out)
+    user_check(t.rank() <= kMaxRank, "rank", "{}: the result has rank {}, the most is {}", op.name,
+               t.rank(), kMaxRank);
+  return out;
+}
+
 Builder::Builder(std::string name) { graph_.name = std::move(name); }
 
 const Type& Builder::type(Value v) const {
@@ -98,7 +106,7 @@ Values Builder::emit(const OpDef& op, Attrs attrs, Operands in) {
     attrs = Attrs(op.attr_type, std::move(copy));
   }
   Node n{&op, std::move(attrs), {in.begin(), in.end()}, {}, {label_, pass_}};
-  n.out = op.infer(InferArgs{op, n.attrs, types});
+  n.out = infer_types(op, n.attrs, types);
   graph_.nodes.push_back(std::move(n));
   Values results;
   for (size_t i = 0; i < graph_.nodes.back().out.size(); ++i)

@@ -72,6 +72,9 @@ extern const Op<LeafAttrs> input, param;
 extern const Op<ConstantAttrs> constant;
 }  // namespace op
 
+// The result types of a node by the op's rule. Raises what the rule raises, and "rank".
+Types infer_types(const OpDef& op, const Attrs& attrs, std::span<const Type> in);
+
 // Substitutes sizes for symbols in all types and attributes, bodies included, and infers everything
 // anew.
 Graph bind(const Graph& g, const DimBinding& binding);

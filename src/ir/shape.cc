@@ -4,8 +4,22 @@
 
 namespace rlx {
 
+namespace {
+// Sums of products multiply out: text of a few hundred bytes could ask for 2^40 terms.
+void check_terms(size_t terms) {
+  user_check(terms <= Dim::kMaxTerms, "dim-terms",
+             "a symbolic dim has more than {} terms; give an intermediate size a symbol of its own",
+             Dim::kMaxTerms);
+}
+void check_degree(size_t symbols) {
+  user_check(symbols <= Dim::kMaxDegree, "dim-terms",
+             "a symbolic dim has a product of more than {} symbols", Dim::kMaxDegree);
+}
+}  // namespace
+
 Dim Dim::make(int64_t constant, Terms terms) {
   std::erase_if(terms, [](const auto& term) { return term.second == 0; });
+  check_terms(terms.size());
   Dim d(constant);
   if (!terms.empty()) d.terms_ = std::make_shared<const Terms>(std::move(terms));
   return d;
@@ -38,7 +52,8 @@ Dim operator*(const Dim& a, const Dim& b) {
   if (!a.terms_ && !b.terms_) return Dim(mul_or_fail(a.constant_, b.constant_, "dim"));
   Dim::Terms terms;
   auto add = [&](Dim::Monomial m, int64_t c) {
-    std::sort(m.begin(), m.end());
+    check_degree(m.size());
+    check_terms(terms.size());
     int64_t& slot = terms[std::move(m)];
     slot = add_or_fail(slot, c, "dim");
   };
@@ -49,8 +64,8 @@ Dim operator*(const Dim& a, const Dim& b) {
   if (a.terms_ && b.terms_)
     for (const auto& [ma, ca] : *a.terms_)
       for (const auto& [mb, cb] : *b.terms_) {
-        Dim::Monomial m = ma;
-        m.insert(m.end(), mb.begin(), mb.end());
+        Dim::Monomial m;
+        std::merge(ma.begin(), ma.end(), mb.begin(), mb.end(), std::back_inserter(m));
         add(std::move(m), mul_or_fail(ca, cb, "dim"));
       }
   return Dim::make(mul_or_fail(a.constant_, b.constant_, "dim"), std::move(terms));
@@ -129,23 +144,32 @@ std::string Dim::to_string() const {
 }
 
 Dim Dim::read(Lexer& lex) {
-  Dim sum(0);
+  int64_t constant = 0;
+  Terms terms;
   bool first = true;
-  for (;;) {
-    Dim sign(1);
-    if (lex.accept("-"))
-      sign = Dim(-1);
-    else if (!first && !lex.accept("+"))
-      return sum;
-    Dim term = sign;
-    do {
-      if (lex.accept("?"))
-        term = term * symbol(std::string(lex.word()));
-      else
-        term = term * Dim(lex.integer());
-    } while (lex.accept("*"));
-    sum = sum + term;
-    first = false;
+  try {
+    for (;; first = false) {
+      int64_t coefficient = 1;
+      if (lex.accept("-"))
+        coefficient = -1;
+      else if (!first && !lex.accept("+"))
+        return make(constant, std::move(terms));
+      Monomial symbols;
+      do {
+        if (lex.accept("?"))
+          symbols.emplace_back(lex.word());
+        else
+          coefficient = mul_or_fail(coefficient, lex.integer(), "dim");
+        check_degree(symbols.size());
+      } while (lex.accept("*"));
+      std::sort(symbols.begin(), symbols.end());
+      int64_t& sum = symbols.empty() ? constant : terms[std::move(symbols)];
+      sum = add_or_fail(sum, coefficient, "dim");
+      check_terms(terms.size());
+    }
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::data) throw;
+    lex.error(e.message());
   }
 }
 

@@ -26,6 +26,8 @@ class Dim {
   Dim() = default;
   Dim(int64_t size) : constant_(size) {}  // NOLINT: implicit by design
   static Dim symbol(std::string name);
+  // Larger polynomials raise "dim-terms".
+  static constexpr size_t kMaxTerms = 256, kMaxDegree = 64;
 
   bool is_static() const { return !terms_; }
   int64_t value() const;  // raises "unbound-dim" when symbolic
@@ -54,6 +56,9 @@ class Dim {
   int64_t constant_ = 0;
   std::shared_ptr<const Terms> terms_;
 };
+
+// Tensors of a higher rank are refused where a node is made ("rank").
+inline constexpr int64_t kMaxRank = 64;
 
 class Shape : public std::vector<Dim> {
  public:

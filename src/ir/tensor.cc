@@ -293,6 +293,26 @@ void read_hex(Reader& r, Tensor& v) {
   for (size_t i = 0; i < v.bytes(); ++i)
     v.mutable_raw()[i] = static_cast<std::byte>(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
 }
+
+// One number in braces. What the dtype cannot hold is an error: it would wrap, or become infinite
+// though finite.
+void read_element(Reader& r, Tensor& v, int64_t i) {
+  const Lexer before = r.lex;
+  bool fits = true;
+  if (is_float(v.dtype())) {
+    const double number = r.lex.number();
+    v.set_float(i, number);
+    fits = !std::isfinite(number) || std::isfinite(v.get_float(i));
+  } else {
+    const int64_t number = r.lex.integer();
+    v.set_int(i, number);
+    fits = is_complex(v.dtype()) || v.get_int(i) == number;
+  }
+  if (fits) return;
+  Lexer at = before;
+  at.done();  // to where the number begins
+  at.error(fmt::format("expected a number that fits in {}", v.dtype()));
+}
 }  // namespace
 
 void Codec<Tensor>::read(Reader& r, Tensor& v) {
@@ -328,10 +348,7 @@ void Codec<Tensor>::read(Reader& r, Tensor& v) {
   r.lex.expect("{");
   for (int64_t i = 0; i < elements; ++i) {
     if (i) r.lex.expect(",");
-    if (is_float(dtype))
-      v.set_float(i, r.lex.number());
-    else
-      v.set_int(i, r.lex.integer());
+    read_element(r, v, i);
   }
   r.lex.expect("}");
 }

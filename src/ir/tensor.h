@@ -9,6 +9,7 @@
 
 #include <complex>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -129,6 +130,8 @@ class Tensor {
   int64_t elements_;
   std::shared_ptr<std::byte[]> data_;
 };
+
+using NamedTensors = std::map<std::string, Tensor>;
 
 // Conversion of values with the semantics of the op `cast`: float to int truncates and saturates,
 // NaN gives 0; int to int wraps; anything to bool is != 0; complex to real drops the imaginary

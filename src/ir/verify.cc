@@ -1,6 +1,7 @@
 #include "rlx/ir/verify.h"
 
 #include <set>
+#include <unordered_map>
 
 #include "rlx/ir/builder.h"
 
@@ -58,7 +59,7 @@ class Verifier {
     if (n.attrs.type() != n.op->attr_type)
       return add("attributes", where, "attributes of another op");
     check_bodies(n, where);
-    check_leaf(n, where);
+    check_leaf(i, n, where);
     check_types(n, where);
   }
 
@@ -78,7 +79,7 @@ class Verifier {
       return add("dtype", where,
                  fmt::format("{} is not among {}", in[0].dtype, n.op->dtypes.to_string()));
     try {
-      Types inferred = n.op->infer(InferArgs{*n.op, n.attrs, in});
+      Types inferred = infer_types(*n.op, n.attrs, in);
       for (size_t i = 0; i < std::max(inferred.size(), n.out.size()); ++i)
         if (inferred.size() != n.out.size() || !(inferred[i] == n.out[i]))
           return add("result-type", where,
@@ -104,9 +105,9 @@ class Verifier {
     }
   }
 
-  void check_leaf(const Node& n, const std::string& where) {
+  void check_leaf(int32_t i, const Node& n, const std::string& where) {
     if (n.op != &op::input && n.op != &op::param) return;
-    if (!names_.insert(n.get<LeafAttrs>().name).second)
+    if (!leaves_.try_emplace(n.get<LeafAttrs>().name, Value{i, 0}).second)
       add("leaf-name", where,
           fmt::format("the name \"{}\" is used twice", n.get<LeafAttrs>().name));
   }
@@ -114,7 +115,8 @@ class Verifier {
   void check_updates() {
     std::set<std::string> written;
     for (const Update& u : g_.updates) {
-      const Value leaf = g_.find_leaf(u.param);
+      const auto found = leaves_.find(u.param);
+      const Value leaf = found == leaves_.end() ? kNone : found->second;
       const std::string where = fmt::format("update \"{}\"", u.param);
       if (!leaf.valid() || g_.node(leaf).op != &op::param)
         add("update-target", where, "there is no such parameter");
@@ -131,7 +133,7 @@ class Verifier {
   const Graph& g_;
   int depth_;
   std::vector<Violation> found_;
-  std::set<std::string> names_;
+  std::unordered_map<std::string_view, Value> leaves_;  // inputs and parameters by name
 };
 
 }  // namespace

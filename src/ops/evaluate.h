@@ -15,8 +15,6 @@
 
 namespace rlx {
 
-using NamedTensors = std::map<std::string, Tensor>;
-
 struct Evaluated {
   Tensors outputs;
   NamedTensors updates;  // by parameter
