@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <memory>
-#include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -39,7 +40,8 @@ class Pool {
     return pool;
   }
 
-  // False: the pool is busy with another caller's job.
+  // False: the pool is busy with another caller's job. Raises the first exception of a body, when
+  // nobody works on the job any more.
   bool run(int team, int64_t blocks, WorkerBody body) {
     if (busy_.exchange(true, std::memory_order_acquire)) return false;
     grow(team - 1);
@@ -48,6 +50,7 @@ class Pool {
     blocks_ = blocks;
     chunk_ = std::max<int64_t>(1, blocks / (4 * team));
     team_ = team;
+    failed_.store(false, std::memory_order_relaxed);
     next_.store(0, std::memory_order_relaxed);
     state_.fetch_add(kGeneration | kOpen, std::memory_order_release);
     state_.notify_all();
@@ -59,7 +62,9 @@ class Pool {
       else
         std::this_thread::yield();  // a worker was interrupted in the middle of its chunk
     }
+    const std::exception_ptr error = std::exchange(error_, nullptr);
     busy_.store(false, std::memory_order_release);
+    if (error) std::rethrow_exception(error);
     return true;
   }
 
@@ -78,17 +83,27 @@ class Pool {
     for (std::thread& t : threads_) t.join();
   }
 
+  // Where the system gives no more threads, those that there are do the work.
   void grow(int workers) {
-    while (static_cast<int>(threads_.size()) < workers) {
-      const int id = static_cast<int>(threads_.size()) + 1;
-      threads_.emplace_back([this, id] { serve(id); });
+    try {
+      while (static_cast<int>(threads_.size()) < workers) {
+        const int id = static_cast<int>(threads_.size()) + 1;
+        threads_.emplace_back([this, id] { serve(id); });
+      }
+    } catch (const std::system_error&) {
+    } catch (const std::bad_alloc&) {
     }
   }
 
   void work(int worker) {
     in_parallel = true;
-    for (int64_t begin; (begin = next_.fetch_add(chunk_, std::memory_order_relaxed)) < blocks_;)
-      (*body_)(worker, begin, std::min(begin + chunk_, blocks_));
+    try {
+      for (int64_t begin; (begin = next_.fetch_add(chunk_, std::memory_order_relaxed)) < blocks_;)
+        (*body_)(worker, begin, std::min(begin + chunk_, blocks_));
+    } catch (...) {
+      if (!failed_.exchange(true, std::memory_order_relaxed)) error_ = std::current_exception();
+      next_.store(blocks_, std::memory_order_relaxed);  // no more chunks
+    }
     in_parallel = false;
   }
 
@@ -119,7 +134,8 @@ class Pool {
   }
 
   std::vector<std::thread> threads_;
-  std::atomic<bool> busy_{false}, stop_{false};
+  std::atomic<bool> busy_{false}, stop_{false}, failed_{false};
+  std::exception_ptr error_;  // of the body that failed first; read when no worker is active
   std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<int64_t> next_{0};
   alignas(64) const WorkerBody* body_ = nullptr;

@@ -1,11 +1,13 @@
 // The one parallel_for. Hands contiguous ranges of blocks to threads. What a block is never depends
 // on the number of threads, so neither do results.
 //
-//   parallel_for(threads, blocks, [&](int64_t begin, int64_t end) { kernel(buffers, sizes, begin,
-//   end); });
+//   parallel_for(threads, blocks, [&](int64_t begin, int64_t end) {
+//     kernel(buffers, sizes, begin, end);
+//   });
 //
-// Exceptions must not leave the callable. Nested calls run serially. Built with RLX_SERIAL_PARALLEL
-// it is a plain loop (for tests under ThreadSanitizer).
+// An exception that leaves the callable ends the job: ranges that are not begun are left out, and
+// the caller raises the first one again when no thread works on the job any more. Nested calls run
+// serially. Built with RLX_SERIAL_PARALLEL it is a plain loop (for tests under ThreadSanitizer).
 //
 // The threads are our own: workers join a job when they are there in time, and the caller never
 // waits for one that the system has not scheduled, so a busy machine costs its share and no more (a
