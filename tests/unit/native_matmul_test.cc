@@ -359,6 +359,33 @@ TEST(NativeMatmul, Bf16TilesOfEverySize) {
   }
 }
 
+// A reversed operand is a view with a negative stride whose first element lies at the end.
+TEST(NativeMatmul, NegativeStrides) {
+  for (DType dtype : {DType::F32, DType::BF16}) {
+    MatmulProblem p = dense(40, 70, 20, dtype);
+    const Case c(p);
+    TypedBuffer reversed(dtype, p.m * p.k);
+    for (int64_t i = 0; i < p.m * p.k; ++i)
+      reversed.set((p.m - 1 - i / p.k) * p.k + i % p.k, c.a.get(i));
+    p.a_row = -p.k;
+    for (Isa isa : testing::host_isas()) {
+      TypedBuffer out = c.fresh_c();
+      const auto plan = MatmulPlan::make(p, isa);
+      Bytes scratch(plan->scratch_bytes());
+      const auto* last = static_cast<const std::byte*>(std::as_const(reversed).data()) +
+                         (p.m - 1) * p.k * size_of(dtype);
+      for (int64_t t = 0; t < plan->tiles(); ++t)
+        plan->run_tile(t, last, c.b.data(), out.data(), scratch.data());
+      expect_matches(c, out);
+    }
+  }
+}
+
+TEST(NativeMatmul, PlansLiveAsLongAsTheirUsers) {
+  std::weak_ptr<const MatmulPlan> first = MatmulPlan::make(dense(63, 62, 61));
+  EXPECT_TRUE(first.expired());
+}
+
 TEST(NativeMatmul, PlansAreShared) {
   EXPECT_EQ(MatmulPlan::make(dense(64, 64, 64)), MatmulPlan::make(dense(64, 64, 64)));
   EXPECT_NE(MatmulPlan::make(dense(64, 64, 64)), MatmulPlan::make(dense(64, 64, 65)));

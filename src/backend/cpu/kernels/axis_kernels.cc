@@ -3,15 +3,13 @@
 #include <algorithm>
 
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
-#include "rlx/base/error.h"
+#include "rlx/base/checked.h"
 
 namespace rlx::cpu {
 namespace {
 
 // A block is one outer position and up to this many inner ones, which walk along n side by side.
 constexpr int64_t kWidth = 64;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Span {
   int64_t outer, inner, count;

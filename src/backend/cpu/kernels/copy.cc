@@ -4,12 +4,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "rlx/base/error.h"
+#include "rlx/base/checked.h"
 
 namespace rlx::cpu {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kBlockElements = 16 << 10;
 constexpr int64_t kTile = 16;  // side of the squares that a transposition moves

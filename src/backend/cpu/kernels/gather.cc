@@ -5,11 +5,10 @@
 
 #include "rlx/backend/cpu/kernels/index.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
+#include "rlx/base/checked.h"
 
 namespace rlx::cpu {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kBlockBytes = 16 << 10;
 

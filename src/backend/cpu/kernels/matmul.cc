@@ -4,17 +4,15 @@
 #include <array>
 #include <limits>
 #include <mutex>
-#include <utility>
+#include <unordered_map>
 
 #include "rlx/backend/cpu/kernels/matmul_tile.h"
 #include "rlx/backend/cpu/kernels/onednn.h"
-#include "rlx/base/error.h"
+#include "rlx/base/checked.h"
+#include "rlx/base/hash.h"
 
 namespace rlx::cpu {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 constexpr int64_t kAlign = 64;
 // The most of k that is summed in registers before C is touched: a block of A rows must fit in the
@@ -65,6 +63,49 @@ void check_strides(const char* operand, int64_t rows, int64_t cols, int64_t row,
              rows, cols, row, col);
 }
 
+std::shared_ptr<const MatmulPlan> make_plan(const MatmulProblem& p, Isa isa);
+
+// The plans in use, one per problem and instruction set.
+class PlanCache {
+ public:
+  std::shared_ptr<const MatmulPlan> get(const MatmulProblem& p, Isa isa) {
+    const std::lock_guard lock(mutex_);
+    const Key key{p, isa};
+    if (const auto it = plans_.find(key); it != plans_.end())
+      if (auto plan = it->second.lock()) return plan;
+    auto plan = make_plan(p, isa);
+    if (plans_.size() >= sweep_at_) {
+      std::erase_if(plans_, [](const auto& entry) { return entry.second.expired(); });
+      sweep_at_ = std::max(kSweep, 2 * plans_.size());
+    }
+    plans_.insert_or_assign(key, plan);
+    return plan;
+  }
+
+ private:
+  static constexpr size_t kSweep = 256;
+  struct Key {
+    MatmulProblem problem;
+    Isa isa;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Key& key) const {
+      const MatmulProblem& p = key.problem;
+      uint64_t h = mix(static_cast<uint64_t>(key.isa), p.accumulate);
+      h = mix(mix(h, static_cast<uint64_t>(p.dtype)), static_cast<uint64_t>(p.out_dtype));
+      for (int64_t n : {p.m, p.n, p.k, p.a_row, p.a_col, p.b_row, p.b_col, p.c_row, p.c_col})
+        h = mix(h, static_cast<uint64_t>(n));
+      for (const MatmulBatch& b : p.batch)
+        for (int64_t n : {b.size, b.a, b.b, b.c}) h = mix(h, static_cast<uint64_t>(n));
+      return h;
+    }
+  };
+  std::mutex mutex_;
+  std::unordered_map<Key, std::weak_ptr<const MatmulPlan>, Hash> plans_;
+  size_t sweep_at_ = kSweep;
+};
+
 // Our own tiles (matmul_impl.h).
 class NativePlan final : public MatmulPlan {
  public:
@@ -92,7 +133,7 @@ class NativePlan final : public MatmulPlan {
     int64_t at = 0;
     for (int i = 0; i < 3; ++i) {
       scratch_at_[i] = at;
-      at += round_up(sizes_.scratch[i], kAlign);
+      at += align_up(sizes_.scratch[i], kAlign);
     }
     scratch_bytes_ = static_cast<size_t>(at);
   }
@@ -109,7 +150,7 @@ class NativePlan final : public MatmulPlan {
   }
 
   size_t packed_b_bytes() const override {
-    return static_cast<size_t>(distinct_b() * round_up(packed_matrix_bytes(), kAlign));
+    return static_cast<size_t>(distinct_b() * align_up(packed_matrix_bytes(), kAlign));
   }
 
   void pack_b(const void* b, void* packed) const override {
@@ -117,7 +158,7 @@ class NativePlan final : public MatmulPlan {
       const BatchOffsets at = offsets(batch);
       fns_.pack(problem_.k, problem_.n, static_cast<const char*>(b) + at.b * element_,
                 problem_.b_row, problem_.b_col,
-                static_cast<char*>(packed) + at.b_index * round_up(packed_matrix_bytes(), kAlign));
+                static_cast<char*>(packed) + at.b_index * align_up(packed_matrix_bytes(), kAlign));
     }
   }
 
@@ -127,14 +168,14 @@ class NativePlan final : public MatmulPlan {
     const BatchOffsets at = offsets(t.batch);
     MatmulTileCall call = prepare(t, at, a, c, scratch);
     call.packed = static_cast<const char*>(packed) +
-                  at.b_index * round_up(packed_matrix_bytes(), kAlign) +
+                  at.b_index * align_up(packed_matrix_bytes(), kAlign) +
                   t.n_begin * sizes_.packed_column_bytes;
     fns_.run(call);
   }
 
  private:
   int64_t packed_matrix_bytes() const {
-    return round_up(problem_.n, sizes_.panel) * sizes_.packed_column_bytes;
+    return align_up(problem_.n, sizes_.panel) * sizes_.packed_column_bytes;
   }
 
   MatmulTileCall prepare(const MatmulTile& t, const BatchOffsets& at, const void* a, void* c,
@@ -158,6 +199,12 @@ class NativePlan final : public MatmulPlan {
   size_t scratch_bytes_ = 0;
 };
 
+std::shared_ptr<const MatmulPlan> make_plan(const MatmulProblem& p, Isa isa) {
+  if (onednn_accepts(p, isa))
+    if (auto plan = make_onednn_plan(p)) return plan;
+  return std::make_shared<NativePlan>(p, isa);
+}
+
 }  // namespace
 
 void MatmulProblem::set_dense() {
@@ -178,7 +225,7 @@ TileShape matmul_tile_shape(int64_t m, int64_t n, int64_t k, int64_t batches) {
   for (int64_t tm : {128, 64, 32}) {
     for (int64_t parts : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024}) {
       const TileShape t{ceil_div(m, ceil_div(std::max<int64_t>(m, 1), tm)),
-                        std::min(n, round_up(ceil_div(n, parts), kColumnStep))};
+                        std::min(n, align_up(ceil_div(n, parts), kColumnStep))};
       if (t.n > kWidest || t.m < 1 || t.n < 1) continue;
       const double tiles = static_cast<double>(ceil_div(m, t.m)) *
                            static_cast<double>(ceil_div(n, t.n)) * static_cast<double>(batches);
@@ -254,20 +301,8 @@ std::shared_ptr<const MatmulPlan> MatmulPlan::make(const MatmulProblem& p, Isa i
   check_strides("C", p.m, p.n, p.c_row, p.c_col);
   check(isa_supported(isa), "matmul: this machine has no {}", isa_name(isa));
 
-  static std::mutex mutex;
-  static std::vector<std::pair<Isa, std::shared_ptr<const MatmulPlan>>> plans;
-  const std::lock_guard lock(mutex);
-  for (const auto& [plan_isa, plan] : plans) {
-    if (plan_isa == isa && plan->problem() == p) return plan;
-  }
-  std::shared_ptr<const MatmulPlan> plan;
-  if (onednn_accepts(p, isa)) {
-    plan = make_onednn_plan(p);
-  } else {
-    plan = std::make_shared<NativePlan>(p, isa);
-  }
-  plans.emplace_back(isa, plan);
-  return plan;
+  static PlanCache plans;
+  return plans.get(p, isa);
 }
 
 }  // namespace rlx::cpu

@@ -10,13 +10,12 @@
 //
 // Guarantees
 // - The tiles and the order of every sum depend on the problem and the Isa only: results are equal
-// bit for bit
-//   for any number of threads and any order of tiles. The sum over k is never split between tiles.
-// - run_tile allocates nothing, takes no lock and starts no thread; a plan may be used by many
-// threads at once.
+//   bit for bit for any number of threads and any order of tiles. The sum over k is never split
+//   between tiles.
+// - run_tile takes no lock and starts no thread; a plan may be used by many threads at once. Our
+//   own tiles allocate nothing and never fail; oneDNN's are in onednn.h.
 // - f16 and bf16 are multiplied and summed in f32 and rounded once; integers wrap; bool is
-// or-of-ands; c64 uses
-//   f32 sums.
+//   or-of-ands; c64 uses f32 sums.
 // - k == 0 gives zeros (or leaves C alone when accumulating).
 //
 // Raises (make): user errors `matmul-strides` (no unit stride in one of the last two dims of an
@@ -67,8 +66,7 @@ struct MatmulTile {
 
 class MatmulPlan {
  public:
-  // Returns the plan of this problem; plans are kept for the life of the process, one per (problem,
-  // isa).
+  // Returns the plan of this problem; all who hold one at a time share it.
   static std::shared_ptr<const MatmulPlan> make(const MatmulProblem& problem, Isa isa = host_isa());
 
   virtual ~MatmulPlan() = default;

@@ -21,9 +21,9 @@ bool multiplies_bf16() {
 }
 
 template <class F>
-auto guarded(F f) {
+void raising(F f) {
   try {
-    return f();
+    f();
   } catch (const dnnl::error& e) {
     fail(ErrorKind::device, "onednn", "oneDNN: {} (status {})", e.what(),
          static_cast<int>(e.status));
@@ -31,7 +31,7 @@ auto guarded(F f) {
 }
 
 const dnnl::engine& engine() {
-  static const dnnl::engine one = guarded([] { return dnnl::engine(dnnl::engine::kind::cpu, 0); });
+  static const dnnl::engine one(dnnl::engine::kind::cpu, 0);
   return one;
 }
 
@@ -46,13 +46,15 @@ memory::data_type type_of(DType dtype) {
 
 // A dim of size 1 may have come with any stride; oneDNN wants one that fits the other.
 memory::desc matrix(DType dtype, int64_t rows, int64_t cols, int64_t row, int64_t col) {
-  if (rows == 1) row = std::max(row, cols * col);
+  if (cols == 1 && rows == 1) row = 1;
   if (cols == 1) col = row == 1 ? rows : 1;
+  if (rows == 1) row = cols * col;
   return memory::desc({rows, cols}, type_of(dtype), memory::dims{row, col});
 }
 
 class OneDnnPlan final : public MatmulPlan {
  public:
+  // Raises dnnl::error when oneDNN does not do the problem.
   explicit OneDnnPlan(const MatmulProblem& problem) : MatmulPlan(problem) {
     const OneThreadScope one_thread;
     const int64_t last_m = problem_.m - (tiles_m_ - 1) * tile_m_,
@@ -88,7 +90,7 @@ class OneDnnPlan final : public MatmulPlan {
 
   void pack_b(const void* b, void* packed) const override {
     const OneThreadScope one_thread;
-    guarded([&] {
+    raising([&] {
       for (int64_t batch = 0; batch < batches_; ++batch) {
         const BatchOffsets at = offsets(batch);
         for (int64_t column = 0; column < tiles_n_; ++column) {
@@ -123,30 +125,28 @@ class OneDnnPlan final : public MatmulPlan {
   };
 
   Kernel make(int64_t m, int64_t n, const memory::desc& b) const {
-    return guarded([&] {
-      const MatmulProblem& p = problem_;
-      Kernel k;
-      k.a = matrix(p.dtype, m, p.k, p.a_row, p.a_col);
-      k.c = matrix(p.out_dtype, m, n, p.c_row, p.c_col);
-      dnnl::primitive_attr attributes;
-      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-      if (p.accumulate) {
-        dnnl::post_ops sum;
-        sum.append_sum(1.f);
-        attributes.set_post_ops(sum);
-      }
-      const dnnl::matmul::primitive_desc desc({k.a, b, k.c}, attributes, engine());
-      k.matmul = dnnl::matmul(desc);
-      k.b = desc.weights_desc();
-      k.scratch = desc.scratchpad_desc();
-      return k;
-    });
+    const MatmulProblem& p = problem_;
+    Kernel k;
+    k.a = matrix(p.dtype, m, p.k, p.a_row, p.a_col);
+    k.c = matrix(p.out_dtype, m, n, p.c_row, p.c_col);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (p.accumulate) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.f);
+      attributes.set_post_ops(sum);
+    }
+    const dnnl::matmul::primitive_desc desc({k.a, b, k.c}, attributes, engine());
+    k.matmul = dnnl::matmul(desc);
+    k.b = desc.weights_desc();
+    k.scratch = desc.scratchpad_desc();
+    return k;
   }
 
   void run(const MatmulTile& t, const BatchOffsets& at, const Kernel& k, const void* a,
            const void* b, void* c, void* scratch) const {
     const OneThreadScope one_thread;
-    guarded([&] {
+    raising([&] {
       const char* const from =
           static_cast<const char*>(a) + (at.a + t.m_begin * problem_.a_row) * element();
       char* const to =
@@ -173,6 +173,16 @@ class OneDnnPlan final : public MatmulPlan {
 
 }  // namespace
 
+namespace {
+// One stride is 1 and the other steps over what lies between: oneDNN reads nothing backwards,
+// twice, or with gaps in both directions.
+bool plain_matrix(int64_t rows, int64_t cols, int64_t row, int64_t col) {
+  if (rows == 1) return cols == 1 || col == 1;
+  if (cols == 1) return row >= 1;
+  return (col == 1 && row >= cols) || (row == 1 && col >= rows);
+}
+}  // namespace
+
 Decision onednn_accepts(const MatmulProblem& p, Isa isa) {
   if (p.dtype != DType::BF16)
     return Decision::no("oneDNN: only bf16 is faster than our own tiles, not {}", p.dtype);
@@ -180,11 +190,18 @@ Decision onednn_accepts(const MatmulProblem& p, Isa isa) {
     return Decision::no("oneDNN: this machine does not multiply bf16");
   if (p.c_col != 1) return Decision::no("oneDNN: the rows of the result are not contiguous");
   if (p.m == 0 || p.n == 0 || p.k == 0) return Decision::no("oneDNN: the product is empty");
+  if (!plain_matrix(p.m, p.k, p.a_row, p.a_col) || !plain_matrix(p.k, p.n, p.b_row, p.b_col) ||
+      !plain_matrix(p.m, p.n, p.c_row, p.c_col))
+    return Decision::no("oneDNN: the strides of an operand are not those of a stored matrix");
   return Decision::yes();
 }
 
 std::unique_ptr<const MatmulPlan> make_onednn_plan(const MatmulProblem& p) {
-  return std::make_unique<OneDnnPlan>(p);
+  try {
+    return std::make_unique<OneDnnPlan>(p);
+  } catch (const dnnl::error&) {
+    return nullptr;
+  }
 }
 
 }  // namespace rlx::cpu

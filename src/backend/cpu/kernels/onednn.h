@@ -4,10 +4,11 @@
 // time to make and allocate nothing.
 //
 //   if (onednn_accepts(problem, isa)) plan = make_onednn_plan(problem);
+//   if (!plan) ...                                       // our own tiles
 //
 // The plan keeps the promises of MatmulPlan: fixed tiles, each run by one thread. oneDNN itself
-// makes a few small allocations per tile. Its status codes become errors of kind device, code
-// `onednn`.
+// makes a few small allocations per tile; when one fails, the tile raises Error(device), code
+// `onednn`, which parallel_for carries to the caller.
 #pragma once
 
 #include <memory>
@@ -18,6 +19,7 @@
 namespace rlx::cpu {
 
 Decision onednn_accepts(const MatmulProblem& problem, Isa isa);
+// Null when oneDNN refuses the problem after all.
 std::unique_ptr<const MatmulPlan> make_onednn_plan(const MatmulProblem& problem);
 
 }  // namespace rlx::cpu
