@@ -289,10 +289,10 @@ TracedTensor linear(const TracedTensor& x, const TracedTensor& w, const TracedTe
 }
 
 TracedTensor one_hot(const TracedTensor& labels, const Dim& classes, DType dtype) {
-  Builder& b = labels.builder();
-  return labels.unsqueeze(-1)
-      .eq(labels.make(op::iota(b, {}, {labels.dtype(), {classes}, 0})))
-      .to(dtype);
+  // Classes are counted in a wide dtype: in that of the labels they might wrap or round.
+  const DType wide = is_float(labels.dtype()) ? DType::F64 : DType::I64;
+  const TracedTensor numbers = labels.make(op::iota(labels.builder(), {}, {wide, {classes}, 0}));
+  return labels.to(wide).unsqueeze(-1).eq(numbers).to(dtype);
 }
 
 TracedTensor attention(const TracedTensor& q, const TracedTensor& k, const TracedTensor& v,

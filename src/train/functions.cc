@@ -4,16 +4,34 @@
 
 namespace rlx {
 
+namespace {
+
+// Added to the second word of a key before a number is folded in, so that the result is none of
+// the keys that split_key makes of it (the fractional bits of the golden ratio).
+constexpr double kFoldIn = 0x9e3779b9;
+
+// A loss does not broadcast: [64, 1] against [64] would be a mean over [64, 64].
+void same_shape(std::string_view loss, const TracedTensor& prediction, const TracedTensor& target) {
+  user_check(prediction.shape() == target.shape(), "loss-shape",
+             "{}: the prediction is {}, the target {}; the shapes must be equal", loss,
+             prediction.type(), target.type());
+}
+
+}  // namespace
+
 TracedTensor mse(const TracedTensor& prediction, const TracedTensor& target) {
+  same_shape("mse", prediction, target);
   return (prediction - target).square().mean();
 }
 
 TracedTensor mean_absolute_error(const TracedTensor& prediction, const TracedTensor& target) {
+  same_shape("mean_absolute_error", prediction, target);
   return (prediction - target).abs().mean();
 }
 
 TracedTensor huber(const TracedTensor& prediction, const TracedTensor& target, double delta) {
   user_check(delta > 0, "huber-delta", "huber: delta must be positive, got {}", delta);
+  same_shape("huber", prediction, target);
   const TracedTensor error = (prediction - target).abs(), inner = error.minimum(delta);
   return (inner * (error - inner * 0.5)).mean();
 }
@@ -28,6 +46,7 @@ TracedTensor cross_entropy(const TracedTensor& logits, const TracedTensor& label
 }
 
 TracedTensor binary_cross_entropy(const TracedTensor& logits, const TracedTensor& target) {
+  same_shape("binary_cross_entropy", logits, target);
   return (logits.softplus() - logits * target).mean();
 }
 
@@ -49,7 +68,7 @@ TracedTensors split_key(const TracedTensor& key, int64_t count) {
 TracedTensor fold_in(const TracedTensor& key, const TracedTensor& number) {
   user_check(number.rank() == 0 && is_int(number.dtype()), "fold-in",
              "fold_in: the number must be an integer of rank 0, got {}", number.type());
-  const TracedTensor words = stack({number.to(DType::U32), key.like(0)});
+  const TracedTensor words = stack({number.to(DType::U32), key.like(kFoldIn)});
   return op::random_bits(key + words, {{2}});
 }
 

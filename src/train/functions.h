@@ -8,7 +8,8 @@
 
 namespace rlx {
 
-// ---- losses: rank-0 means over all elements (rows)
+// ---- losses: rank-0 means over all elements (rows). Prediction and target have the same shape;
+// else "loss-shape" is raised.
 
 TracedTensor mse(const TracedTensor& prediction, const TracedTensor& target);
 TracedTensor mean_absolute_error(const TracedTensor& prediction, const TracedTensor& target);
@@ -30,7 +31,8 @@ TracedTensor dropout(const TracedTensor& x, const TracedTensor& key, double rate
                      bool train = true);
 // `count` keys from one.
 TracedTensors split_key(const TracedTensor& key, int64_t count);
-// A key from a key and a number (rank 0, integer), say the step.
+// A key from a key and a number (rank 0, integer), say the step: none of those that split_key makes
+// of the key.
 TracedTensor fold_in(const TracedTensor& key, const TracedTensor& number);
 
 // ---- gradients of a real scalar (transform/reverse.h)

@@ -8,6 +8,7 @@ bool all_params(const std::string&, const Type&) { return true; }
 bool is_matrix(const std::string&, const Type& type) { return type.rank() >= 2; }
 
 Optimizer sgd(const SgdOptions& o) {
+  user_check(o.momentum >= 0, "sgd", "sgd: the momentum must not be negative, got {}", o.momentum);
   user_check(!o.nesterov || o.momentum > 0, "sgd", "sgd: nesterov needs a momentum");
   Optimizer optimizer{"sgd", {}, {}, {}};
   if (o.momentum != 0) optimizer.slots = {"m"};
@@ -25,6 +26,7 @@ Optimizer sgd(const SgdOptions& o) {
 Optimizer adamw(const AdamWOptions& o) {
   for (double beta : {o.beta1, o.beta2})
     user_check(beta >= 0 && beta < 1, "adamw", "adamw: a beta must be in [0, 1), got {}", beta);
+  user_check(o.eps > 0, "adamw", "adamw: eps must be positive, got {}", o.eps);
   Optimizer optimizer{"adamw", {"m", "v"}, {}, {}};
   // Scalars: the rate over the first bias correction, the root of the inverse of the second, the
   // factor of decay. A correction is 1 - beta^t, as -expm1(t ln beta) because the difference would

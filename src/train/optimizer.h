@@ -49,7 +49,8 @@ struct SgdOptions {
   double weight_decay = 0;  // g + weight_decay * p, as PyTorch
   ParamFilter decays = all_params;
 };
-Optimizer sgd(const SgdOptions& options);  // raises "sgd" for nesterov without momentum
+Optimizer sgd(
+    const SgdOptions& options);  // raises "sgd" for a negative momentum or nesterov without
 
 // Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019; with t = step + 1:
 //   m = beta1 m + (1-beta1) g;  v = beta2 v + (1-beta2) g^2
@@ -60,7 +61,7 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   ParamFilter decays = all_params;
 };
-Optimizer adamw(const AdamWOptions& options);  // raises "adamw" for betas outside [0, 1)
+Optimizer adamw(const AdamWOptions& options);  // raises "adamw": betas in [0, 1), eps > 0
 
 // Scales gradients so that the root of the sum of their squares is at most `max_norm`: g * min(1,
 // max_norm / (norm + 1e-6)). The norm (before scaling) and the factor are of `dtype`, rank 0.

@@ -27,6 +27,12 @@ Values trained_params(const Builder& b, const TrainOptions& options) {
   return out;
 }
 
+void check_value(const Builder& b, Value param, const Tensor& value) {
+  user_check(value.type() == b.type(param), "param-type",
+             "train_step: parameter \"{}\" is {}, its initial value is {}", param_name(b, param),
+             b.type(param), value.type());
+}
+
 DType compute_dtype(DType d) { return d == DType::F64 ? DType::F64 : DType::F32; }
 
 Tensor zeros_like(const std::string& name, const Type& type) {
@@ -34,6 +40,15 @@ Tensor zeros_like(const std::string& name, const Type& type) {
              "train_step: parameter \"{}\" has the symbolic type {}; bind its dims first", name,
              type);
   return Tensor(type.dtype, type.shape.sizes());
+}
+
+// A parameter for the optimiser's state.
+Value state_param(Builder& b, const std::string& name, const Type& type) {
+  user_check(!b.graph().find_leaf(name).valid(), "reserved-name",
+             "train_step: \"{}\" is the name of a parameter that train_step makes itself; give the "
+             "one in \"{}\" another name",
+             name, b.graph().name);
+  return b.param(name, type);
 }
 
 // What all parameters of one dtype share in a step.
@@ -68,7 +83,7 @@ void append_update(Builder& b, Value param, const TracedTensor& gradient,
   TracedTensors slots;
   for (const std::string& slot : optimizer.slots) {
     const std::string full = name + "." + slot;
-    slots.emplace_back(b, b.param(full, {dtype, type.shape}));
+    slots.emplace_back(b, state_param(b, full, {dtype, type.shape}));
     state[full] = zeros_like(name, {dtype, type.shape});
   }
   const Optimizer::Next next =
@@ -101,7 +116,7 @@ NamedTensors append_train_step(Builder& b, Value loss, const TrainOptions& optio
     clip = c.factor;
     if (options.report_norm) b.output(c.norm.value());
   }
-  const TracedTensor step(b, b.param(kStep, {DType::I32, {}}));
+  const TracedTensor step(b, state_param(b, kStep, {DType::I32, {}}));
   Shared shared(step.to(dtype), options, clip);
   NamedTensors state{{kStep, Tensor(DType::I32, {})}};
   for (size_t i = 0; i < params.size(); ++i)
@@ -117,16 +132,14 @@ TrainStep train_step(Builder b, Value loss, const NamedTensors& params,
     const auto it = params.find(param_name(b, v));
     user_check(it != params.end(), "param-missing",
                "train_step: there is no initial value for parameter \"{}\"", param_name(b, v));
-    user_check(it->second.type() == b.type(v), "param-type",
-               "train_step: parameter \"{}\" is {}, its initial value is {}", it->first, b.type(v),
-               it->second.type());
   }
   TrainStep result;
   result.state = append_train_step(b, loss, options);
   for (const auto& [name, value] : params) {
-    user_check(b.graph().find_leaf(name).valid(), "no-leaf",
-               "train_step: there is no parameter \"{}\"", name);
-    result.state.emplace(name, value);
+    const Value v = b.graph().find_leaf(name);
+    user_check(v.valid(), "no-leaf", "train_step: there is no parameter \"{}\"", name);
+    check_value(b, v, value);
+    result.state.insert_or_assign(name, value);
   }
   result.graph = b.finish();
   return result;

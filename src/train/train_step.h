@@ -5,16 +5,18 @@
 //   TrainStep step = train_step(loss, params, {.optimizer = adamw({...}), .clip_norm = 1.0});
 //   CompiledGraph f = Session(Device::cpu).compile(step.graph);
 //   f.set_params(step.state);
-//   for (...) { Tensor loss = f.run({{"x", x}, {"y", y}})[0]; }    // the loss before this step's
-//   update
+//   for (...) { Tensor loss = f.run({{"x", x}, {"y", y}})[0]; }    // before this step's update
 //
 // The step's outputs are those of the loss graph, then the gradient norm where asked for. Its
 // parameters are those of the loss graph, "step" (i32, the number of finished steps) and
 // "<parameter>.<slot>" for the optimiser's state; all trained ones are written by updates.
 //
+// Initial values of the optimiser's state may be given with those of the parameters (training goes
+// on from a checkpoint); the others are zero.
+//
 // Raises Error(user) "no-params" when there is nothing to train, "no-leaf" for an unknown name,
-// "param-missing" and "param-type" for wrong initial values, "state-size" for parameters of
-// symbolic size, and what reverse.h raises.
+// "param-missing" and "param-type" for wrong initial values, "reserved-name" for a leaf called as
+// the optimiser's state, "state-size" for parameters of symbolic size, and what reverse.h raises.
 #pragma once
 
 #include "rlx/ops/evaluate.h"

@@ -139,6 +139,18 @@ TEST(Trace, MatmulTakesVectors) {
             (Ints{4, 2}));
 }
 
+TEST(Trace, OneHotOfNarrowLabels) {
+  Graph g = trace("f", [](Tracer& t) -> TracedTensors {
+    return {one_hot(t.input("i8", {1}, DType::I8), 300).sum(),
+            one_hot(t.input("bf16", {1}, DType::BF16), 300).sum()};
+  });
+  const Tensors out = evaluate(g, {{"i8", Tensor::full(DType::I8, {1}, 3)},
+                                   {"bf16", Tensor::full(DType::BF16, {1}, 256)}})
+                          .outputs;
+  EXPECT_EQ(out[0].get_float(0), 1);
+  EXPECT_EQ(out[1].get_float(0), 1);
+}
+
 TEST(Trace, IndexingLikePython) {
   EXPECT_EQ(numbers(of_counting({2, 3}, [](auto x) { return x[-1]; })), (Numbers{3, 4, 5}));
   EXPECT_EQ(numbers(of_counting({6}, [](auto x) { return x.slice(0, 1, -1, 2); })),

@@ -97,6 +97,18 @@ TEST(Losses, AgreeWithTheirFormulas) {
               0.9 * (row0 + row1) / 2 + 0.1 * other, 1e-12);
 }
 
+TEST(Losses, DoNotBroadcast) {
+  trace("f", [](Tracer& t) {
+    auto column = t.input("column", {64, 1}), flat = t.input("flat", {64});
+    expect_error("loss-shape", "mse: the prediction is [64, 1] f32, the target [64] f32",
+                 [&] { mse(column, flat); });
+    expect_error("loss-shape", "mean_absolute_error", [&] { mean_absolute_error(flat, column); });
+    expect_error("loss-shape", "huber", [&] { huber(column, flat); });
+    expect_error("loss-shape", "binary_cross", [&] { binary_cross_entropy(column, flat); });
+    return column;
+  });
+}
+
 TEST(Dropout, KeepsTheMeanAndFollowsItsKey) {
   auto dropped = [](uint32_t seed, bool train) {
     Graph g = trace("f", [&](Tracer& t) {
@@ -136,6 +148,8 @@ TEST(Dropout, KeysDiffer) {
   EXPECT_FALSE(a[0].same_bits(a[1]));
   EXPECT_TRUE(a[0].same_bits(b[0]));
   EXPECT_FALSE(a[2].same_bits(b[2]));
+  EXPECT_FALSE(a[2].same_bits(a[0]));
+  EXPECT_FALSE(a[2].same_bits(a[1]));
 }
 
 // ---- schedules
@@ -341,6 +355,30 @@ TEST(TrainStep, LearnsARegression) {
   EXPECT_NEAR(leaves["b"].get_float(0), 0.5, 1e-3);
 }
 
+TEST(TrainStep, GoesOnFromGivenState) {
+  NamedTensors given = Problem().params(DType::F32);
+  given["step"] = Tensor::from<int32_t>({}, {7});
+  given["w.m"] = Tensor::full(DType::F32, given.at("w").sizes(), 0.5);
+  const TrainStep step = train_step(Problem().loss(DType::F32), given, {});
+  EXPECT_EQ(step.state.at("step").get_int(0), 7);
+  EXPECT_EQ(step.state.at("w.m").get_float(0), 0.5);
+  EXPECT_EQ(step.state.at("w.v").get_float(0), 0);
+  EXPECT_EQ(evaluate(step.graph, step.state).updates.at("step").get_int(0), 8);
+  given["step"] = Tensor::scalar(DType::I64, 7);
+  expect_error("param-type", "\"step\" is [] i32, its initial value is [] i64",
+               [&] { train_step(Problem().loss(DType::F32), given, {}); });
+}
+
+TEST(TrainStep, NamesOfItsOwn) {
+  for (const std::string name : {"step", "w.m"}) {
+    const Graph loss =
+        trace("f", [&](Tracer& t) { return (t.param("w", {}) * t.param(name, {})).sum(); });
+    expect_error("reserved-name", "train_step: \"" + name + "\"", [&] {
+      train_step(loss, {{"w", Tensor(DType::F32, {})}, {name, Tensor(DType::F32, {})}}, {});
+    });
+  }
+}
+
 TEST(TrainStep, Refusals) {
   const Problem p;
   const Graph loss = p.loss(DType::F32);
@@ -354,6 +392,16 @@ TEST(TrainStep, Refusals) {
   expect_error("no-leaf", "extra", [&] { train_step(loss, more, {}); });
   expect_error("no-params", "no float", [&] {
     train_step(trace("f", [](Tracer& t) { return t.input("x", {3}).sum(); }), {}, {});
+  });
+  expect_error("adamw", "eps", [] {
+    AdamWOptions o;
+    o.eps = 0;
+    adamw(o);
+  });
+  expect_error("sgd", "momentum", [] {
+    SgdOptions o;
+    o.momentum = -0.1;
+    sgd(o);
   });
   expect_error("adamw", "beta", [] {
     adamw({.rate = constant_rate(1),
