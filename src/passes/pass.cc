@@ -1,9 +1,9 @@
 #include "rlx/passes/pass.h"
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
+#include "rlx/base/clock.h"
 #include "rlx/ir/verify.h"
 
 namespace rlx {
@@ -110,10 +110,9 @@ Graph run_passes(Graph g, const Pipeline& pipeline, const PassContext& context) 
   for (const PassUse& use : pipeline) {
     PassRecord record{std::string(use.pass->name), 0, g.size(), 0, {}};
     PassOptions options{context.fast_math, context.keeps, use.arguments, &record.rules};
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     Graph next = run_pass(g, *use.pass, options);
-    record.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    record.seconds = seconds_since(start);
     record.nodes_after = next.size();
     if (context.verify) {
       verify(next, use.pass->name);

@@ -1,7 +1,7 @@
 // The reference backend through the interface that the runtime sees.
 #include <gtest/gtest.h>
 
-#include "rlx/backend/reference/reference.h"
+#include "rlx/backend/reference/backend.h"
 #include "rlx/ops/ops.h"
 
 namespace rlx {
@@ -27,7 +27,7 @@ std::string code_of(const std::function<void()>& f) {
 }
 
 TEST(ReferenceBackend, RunsAndUpdates) {
-  const auto backend = make_reference_backend();
+  const auto backend = reference::make_reference_backend();
   auto f = backend->compile(program(), {.dims = {{"n", 2}}});
   const double w[] = {1, 2}, x[] = {3, 4};
   double y[2];
@@ -45,7 +45,7 @@ TEST(ReferenceBackend, RunsAndUpdates) {
 }
 
 TEST(ReferenceBackend, Refusals) {
-  const auto backend = make_reference_backend();
+  const auto backend = reference::make_reference_backend();
   EXPECT_EQ(code_of([&] { backend->compile(program(), {}); }), "unbound-dim");
   auto f = backend->compile(program(), {.dims = {{"n", 1}}});
   const double w[] = {-1}, x[] = {1};

@@ -1,20 +1,14 @@
 #include "rlx/backend/reference/backend.h"
 
-#include <chrono>
 #include <cmath>
 
+#include "rlx/base/clock.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ops/evaluate.h"
 
 namespace rlx::reference {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 bool has_nan(const Tensor& t) {
   if (!is_differentiable(t.dtype())) return false;
