@@ -1,5 +1,7 @@
 #include "rlx/codegen/scalar_emitter.h"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "rlx/ir/op.h"
@@ -8,89 +10,39 @@ namespace rlx::codegen {
 
 namespace {
 
-// The kernel instruction of each scalar operation; those that need more than a name are handled in
-// apply().
-Op kernel_op(ScalarOp op) {
-  switch (op) {
-    case ScalarOp::add:
-      return Op::Add;
-    case ScalarOp::sub:
-      return Op::Sub;
-    case ScalarOp::mul:
-      return Op::Mul;
-    case ScalarOp::div:
-      return Op::Div;
-    case ScalarOp::rem:
-      return Op::Rem;
-    case ScalarOp::neg:
-      return Op::Neg;
-    case ScalarOp::abs:
-      return Op::Abs;
-    case ScalarOp::min:
-      return Op::Min;
-    case ScalarOp::max:
-      return Op::Max;
-    case ScalarOp::sqrt:
-      return Op::Sqrt;
-    case ScalarOp::exp:
-      return Op::Exp;
-    case ScalarOp::log:
-      return Op::Log;
-    case ScalarOp::tanh:
-      return Op::Tanh;
-    case ScalarOp::erf:
-      return Op::Erf;
-    case ScalarOp::sin:
-      return Op::Sin;
-    case ScalarOp::cos:
-      return Op::Cos;
-    case ScalarOp::pow:
-      return Op::Pow;
-    case ScalarOp::floor:
-      return Op::Floor;
-    case ScalarOp::ceil:
-      return Op::Ceil;
-    case ScalarOp::trunc:
-      return Op::Trunc;
-    case ScalarOp::rint:
-      return Op::Rint;
-    case ScalarOp::eq:
-      return Op::Eq;
-    case ScalarOp::ne:
-      return Op::Ne;
-    case ScalarOp::lt:
-      return Op::Lt;
-    case ScalarOp::le:
-      return Op::Le;
-    case ScalarOp::gt:
-      return Op::Gt;
-    case ScalarOp::ge:
-      return Op::Ge;
-    case ScalarOp::select:
-      return Op::Select;
-    case ScalarOp::logical_and:
-    case ScalarOp::bit_and:
-      return Op::And;
-    case ScalarOp::logical_or:
-    case ScalarOp::bit_or:
-      return Op::Or;
-    case ScalarOp::logical_xor:
-    case ScalarOp::bit_xor:
-      return Op::Xor;
-    case ScalarOp::logical_not:
-      return Op::Not;
-    case ScalarOp::shl:
-      return Op::Shl;
-    case ScalarOp::shr:
-      return Op::Shr;
-    case ScalarOp::umulhi:
-      return Op::UMulHi;
-    case ScalarOp::constant:
-    case ScalarOp::cast:
-      break;
-  }
-  check(false, "scalar operation without an instruction");
-  return Op::Add;
+// The kernel instruction of each scalar operation; constants, casts and what needs more than a name
+// are handled in apply().
+struct Instruction {
+  ScalarOp scalar;
+  Op op;
+};
+constexpr Instruction kInstructions[] = {
+    {ScalarOp::add, Op::Add},         {ScalarOp::sub, Op::Sub},
+    {ScalarOp::mul, Op::Mul},         {ScalarOp::div, Op::Div},
+    {ScalarOp::rem, Op::Rem},         {ScalarOp::neg, Op::Neg},
+    {ScalarOp::abs, Op::Abs},         {ScalarOp::min, Op::Min},
+    {ScalarOp::max, Op::Max},         {ScalarOp::sqrt, Op::Sqrt},
+    {ScalarOp::exp, Op::Exp},         {ScalarOp::log, Op::Log},
+    {ScalarOp::tanh, Op::Tanh},       {ScalarOp::erf, Op::Erf},
+    {ScalarOp::sin, Op::Sin},         {ScalarOp::cos, Op::Cos},
+    {ScalarOp::pow, Op::Pow},         {ScalarOp::floor, Op::Floor},
+    {ScalarOp::ceil, Op::Ceil},       {ScalarOp::trunc, Op::Trunc},
+    {ScalarOp::rint, Op::Rint},       {ScalarOp::eq, Op::Eq},
+    {ScalarOp::ne, Op::Ne},           {ScalarOp::lt, Op::Lt},
+    {ScalarOp::le, Op::Le},           {ScalarOp::gt, Op::Gt},
+    {ScalarOp::ge, Op::Ge},           {ScalarOp::select, Op::Select},
+    {ScalarOp::logical_and, Op::And}, {ScalarOp::bit_and, Op::And},
+    {ScalarOp::logical_or, Op::Or},   {ScalarOp::bit_or, Op::Or},
+    {ScalarOp::logical_xor, Op::Xor}, {ScalarOp::bit_xor, Op::Xor},
+    {ScalarOp::logical_not, Op::Not}, {ScalarOp::shl, Op::Shl},
+    {ScalarOp::shr, Op::Shr},         {ScalarOp::umulhi, Op::UMulHi},
+};
+
+Op kernel_op(ScalarOp scalar) {
+  const auto* row = std::find_if(std::begin(kInstructions), std::end(kInstructions),
+                                 [&](const Instruction& i) { return i.scalar == scalar; });
+  check(row != std::end(kInstructions), "scalar operation without an instruction");
+  return row->op;
 }
 
 bool is_comparison(ScalarOp op) { return op >= ScalarOp::eq && op <= ScalarOp::ge; }
