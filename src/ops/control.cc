@@ -75,7 +75,6 @@ void check_body_inputs(const InferArgs& a, std::string_view body, const Graph& g
 }
 
 // ---- scan
-// --------------------------------------------------------------------------------------------------------
 
 // How a scan's operands (carries, xs, consts) and its body's outputs (carries, ys) divide.
 struct ScanParts {
@@ -375,7 +374,6 @@ Values vmap_scan(Builder& b, const VmapArgs& a) {
 }
 
 // ---- cond
-// --------------------------------------------------------------------------------------------------------
 
 Types infer_cond(const InferArgs& a) {
   const auto& c = a.get<CondAttrs>();
@@ -500,8 +498,9 @@ constinit const Op<CondAttrs> cond = OpDef{
     .name = "cond",
     .doc =
         "Runs then_body or else_body on the operands after the predicate (bool, rank 0). Only the "
-        "chosen body runs; under "
-        "vmap with a predicate per element both run and the values are selected.",
+        "chosen body runs. Under vmap with a predicate per element both bodies run for every "
+        "element and the values are selected: what the body not chosen raises (an index out of "
+        "range, say) ends the run, too.",
     .reference = "If",
     .kind = Kind::control,
     .arity = kVariadic,

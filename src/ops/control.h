@@ -7,9 +7,8 @@ namespace rlx {
 
 // Operands: carries, stacked inputs ([length, *] each), constants. Body inputs: carries, one slice
 // of each stacked input, constants. Body outputs: next carries, then one slice of each stacked
-// output. Results: final carries, stacked outputs
-// ([length, *]). With reverse the steps run from the last slice to the first (slices keep their
-// places).
+// output. Results: final carries, stacked outputs ([length, *]). With reverse the steps run from
+// the last slice to the first (slices keep their places).
 struct ScanAttrs {
   Body body = {};
   Dim length = 0;
@@ -21,7 +20,9 @@ struct ScanAttrs {
                       field("num_xs", &ScanAttrs::num_xs), field("reverse", &ScanAttrs::reverse)};
   }
 };
-// Operands: predicate (bool, rank 0), arguments of both bodies. Only the chosen body runs.
+// Operands: predicate (bool, rank 0), arguments of both bodies. Only the chosen body runs. Under
+// vmap with a batched predicate both bodies run for every element and the values are selected: an
+// index out of range in the body that an element did not choose fails the run.
 struct CondAttrs {
   Body then_body = {}, else_body = {};
   static constexpr auto fields() {
