@@ -2,8 +2,8 @@
 //
 //   Value y = op::softmax(b, x, {.axis = -1});            // on a builder
 //   TracedTensor y = op::softmax(x, {.axis = -1});        // on traced tensors
-//   Values r = b.emit(op::attention.def, AttentionAttrs{.num_heads = 8}, Values{q, k, v});   // all
-//   results
+//   Values r = b.emit(op::attention.def, AttentionAttrs{.num_heads = 8},
+//                     Values{q, k, v});                   // all results
 //
 // An op is one entry with everything known about it: inference, reference value, derivatives,
 // batching, scalar form or decomposition. op_table() lists them; op::scan and op::cond take bodies,

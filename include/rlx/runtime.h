@@ -3,11 +3,11 @@
 //   Session session(Device::cpu);
 //   CompiledGraph f = session.compile(graph);
 //   f.set_param("w", w);
-//   std::vector<Tensor> y = f.run({{"x", x}});        // by name
+//   std::vector<Tensor> y = f.run({{"x", x}});   // by name
 //
-//   f.set_input("x", x);                               // or once, and then
-//   f.run();                                           // allocates nothing, looks up nothing,
-//   takes no lock f.output_tensor(0);
+//   f.set_input("x", x);                         // or once, and then
+//   f.run();                                     // allocates nothing, looks up nothing, takes no lock
+//   f.output_tensor(0);
 //
 // Results do not depend on the number of threads, bit for bit. A CompiledGraph belongs to one
 // thread at a time; clone() makes one for another thread that shares code and constant parameters.

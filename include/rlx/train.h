@@ -5,14 +5,12 @@
 //     return cross_entropy(linear(x, t.param("w", {784, 10}), t.param("b", {10})), y);
 //   });
 //   Init init(42);
-//   TrainStep step = train_step(loss, {{"w", init.kaiming_normal("w", {784, 10})}, {"b",
-//   init.zeros({10})}},
-//                               {.optimizer = adamw({.rate = constant_rate(1e-3)}), .clip_norm
-//                               = 1.0});
+//   TrainStep step = train_step(
+//       loss, {{"w", init.kaiming_normal("w", {784, 10})}, {"b", init.zeros({10})}},
+//       {.optimizer = adamw({.rate = constant_rate(1e-3)}), .clip_norm = 1.0});
 //   CompiledGraph f = Session(Device::cpu).compile(step.graph);
 //   f.set_params(step.state);
-//   double loss = f.run({{"x", x}, {"y", y}})[0].get_float(0);    // one step; parameters are
-//   updated in place
+//   double loss = f.run({{"x", x}, {"y", y}})[0].get_float(0);   // updates the parameters in place
 //
 // A step is one program: forward, backward, clipping, schedule and optimiser are compiled and fused
 // together. Its state (moments, step counter) lies in parameters of that program, so saving

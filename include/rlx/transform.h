@@ -1,9 +1,9 @@
 // Programs from programs.
 //
-//   Graph g2 = value_and_grad(loss, {"w", "b"});     // outputs: loss, dw, db
-//   Graph g3 = jvp(f, {"x"});                        // input "tangent_x"; outputs: y, its
-//   derivative along the tangent Graph g4 = vmap(f, {{"x", 0}}, 32);              // f for 32
-//   samples at once Graph g5 = hvp(loss, {"w"});                     // Hessian times vector
+//   Graph g2 = value_and_grad(loss, {"w", "b"});   // outputs: loss, dw, db
+//   Graph g3 = jvp(f, {"x"});                      // input "tangent_x"; outputs: y, its derivative
+//   Graph g4 = vmap(f, {{"x", 0}}, 32);            // f for 32 samples at once
+//   Graph g5 = hvp(loss, {"w"});                   // Hessian times vector
 //
 // Transforms take and return plain graphs, so they nest in any order. Conventions are PyTorch's:
 // relu'(0) = 0, ties of max share, complex gradients are those that a descent step subtracts.

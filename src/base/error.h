@@ -1,11 +1,10 @@
 // Errors: one exception class for everything that ends a request.
 //
-//   user_check(axis < rank, "axis-range", "reduce_sum: axis {} is out of range for {}", axis,
-//   type);
+//   user_check(axis < rank, "axis-range",
+//              "reduce_sum: axis {} is out of range for {}", axis, type);
 //
 // Kinds say whose fault it is; codes are stable words that tests and callers may switch on.
-// Expected answers
-// ("cannot fuse", "kernel does not apply") are not exceptions: see decision.h.
+// Expected answers ("cannot fuse", "kernel does not apply") are not exceptions: see decision.h.
 #pragma once
 
 #include <fmt/format.h>

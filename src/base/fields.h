@@ -5,8 +5,8 @@
 //     Ints axes;
 //     bool keepdims = false;
 //     static constexpr auto fields() {
-//       return std::tuple{field("axes", &ReduceAttrs::axes), field("keepdims",
-//       &ReduceAttrs::keepdims)};
+//       return std::tuple{field("axes", &ReduceAttrs::axes),
+//                         field("keepdims", &ReduceAttrs::keepdims)};
 //     }
 //   };
 //

@@ -16,26 +16,24 @@
 // Values have one of the types F32 F64 I8 I16 I32 I64 U8 U32 Bool. F16 and BF16 exist in memory
 // only: a load widens to F32, a store rounds to nearest even, `round` keeps an F32 value at that
 // precision. A C64 buffer is addressed in units of F32 (re at 2k, im at 2k+1).
-//   Integers wrap. Division truncates, x/0 = 0, MIN/-1 = MIN; x rem 0 = 0, MIN rem -1 = 0. A shift
-//   by the width
-//     or more (or a negative amount) gives 0, or the sign for a signed shr. abs(MIN) = MIN.
-//   Floats follow IEEE 754 without contraction; fma only where `fma` stands. Denormals are kept.
-//   rem is fmod.
-//     max(a,b) is a where a > b or a is NaN, else b (so NaN propagates); min likewise. rint rounds
-//     to even. Comparisons are ordered, except ne, which is true on NaN.
-//   Casts: float to int truncates, saturates, NaN gives 0; int to int wraps; to Bool is x != 0;
-//   Bool to a
-//     number is 0 or 1; the rest round to nearest even.
-//   exp log tanh erf sin cos pow have ULP bounds per target (vector_math.h of the emitter); special
+// - Integers wrap. Division truncates, x/0 = 0, MIN/-1 = MIN; x rem 0 = 0, MIN rem -1 = 0. A shift
+//   by the width or more (or a negative amount) gives 0, or the sign for a signed shr.
+//   abs(MIN) = MIN.
+// - Floats follow IEEE 754 without contraction; fma only where `fma` stands. Denormals are kept.
+//   rem is fmod. max(a,b) is a where a > b or a is NaN, else b (so NaN propagates); min likewise.
+//   rint rounds to even. Comparisons are ordered, except ne, which is true on NaN.
+// - Casts: float to int truncates, saturates, NaN gives 0; int to int wraps; to Bool is x != 0;
+//   Bool to a number is 0 or 1; the rest round to nearest even.
+// - exp log tanh erf sin cos pow have ULP bounds per target (vector_math.h of the emitter); special
 //   values are C's.
 //
 // Loops run [0, extent) in order. A Vector loop runs its iterations side by side: it carries
 // accumulators only with a combine operation, and may contain Serial loops whose extent is the same
 // for all its iterations.
-//   An accumulator with a combine operation starts at its init value and is combined with each
-//   update; the
-//     order of combining is fixed per target and vector width, but is not that of the iterations.
-//   A carried value without one (Combine::None) may be read in the body; `update` sets its next
+// - An accumulator with a combine operation starts at its init value and is combined with each
+//   update; the order of combining is fixed per target and vector width, but is not that of the
+//   iterations.
+// - A carried value without one (Combine::None) may be read in the body; `update` sets its next
 //   value.
 //
 // Memory: a buffer that is written may share memory with one that is read only where every element

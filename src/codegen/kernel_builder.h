@@ -7,8 +7,8 @@
 //   b.loop(LoopKind::Block, rows, [&](Value r) {
 //     Value top = b.reduce(LoopKind::Vector, n, Combine::Max, b.constant(DType::F32, -INFINITY),
 //                          [&](Value i) { return b.load(in, {{n, r}, {1, i}}); });
-//     Value sum = b.reduce(LoopKind::Vector, n, Combine::Add, b.constant(DType::F32, 0), [&](Value
-//     i) {
+//     Value zero = b.constant(DType::F32, 0);
+//     Value sum = b.reduce(LoopKind::Vector, n, Combine::Add, zero, [&](Value i) {
 //       Value e = b.exp(b.sub(b.load(in, {{n, r}, {1, i}}), top));
 //       b.store(row, {{1, i}}, e);
 //       return e;

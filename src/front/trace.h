@@ -12,11 +12,11 @@
 // Control flow that depends on values is written with bodies, functions traced on their own. They
 // may use tensors of the programs around them, which become operands:
 //
-//   ScanResult r = t.scan({h0}, {xs}, [&](Tracer&, const TracedTensors& h, const TracedTensors& x)
-//   -> ScanResult {
+//   auto cell = [&](Tracer&, const TracedTensors& h, const TracedTensors& x) -> ScanResult {
 //     TracedTensor next = (x[0].matmul(w) + h[0].matmul(u)).tanh();    // w and u come from outside
 //     return {{next}, {next}};
-//   });
+//   };
+//   ScanResult r = t.scan({h0}, {xs}, cell);
 //   TracedTensors y = t.cond(flag, [&](Tracer&) { return x * 2; }, [&](Tracer&) { return x; });
 //
 // Raises Error(user) "trace-mixed", "trace-ended" (traced.h), "update-in-body", "scan-length", and

@@ -3,8 +3,7 @@
 //
 //   TracedTensor h = (x.matmul(w) + b).gelu();
 //   TracedTensor y = h.softmax(-1)[0].sum({0}, /*keepdims=*/true) * 0.5;
-//   TracedTensor z = op::rms_norm(h, gamma, beta);        // every op is callable on traced
-//   tensors, without a method
+//   TracedTensor z = op::rms_norm(h, gamma, beta);        // ops without a method are called
 //
 // Nothing is computed: a TracedTensor names a value of a graph. It is cheap to copy. Operands
 // broadcast like NumPy and have one dtype (there is no promotion: `x.to(DType::F32)`); plain

@@ -5,8 +5,9 @@
 // hands its transforms down in the rule's arguments, as whoever evaluates hands down
 // EvalArgs::evaluate:
 //
+//   // in transform/
 //   constexpr BodyTransforms kBodies{.jvp = jvp_of_body, .vjp = vjp_of_body, .vmap = vmap_of_body};
-//   // in transform/ op.vjp(b, VjpArgs{node, in, out, cotangents, wanted, &kBodies});
+//   op.vjp(b, VjpArgs{node, in, out, cotangents, wanted, &kBodies});
 //
 // and a rule with bodies reads `a.bodies->vjp(*body, ...)`. Nested control flow works because the
 // implementations hand themselves down in the same way.
@@ -35,7 +36,7 @@ struct BodyTransforms {
   // Forward mode. `has_tangent`: one per body input.
   //   inputs:  the body's inputs, then the tangent of each flagged input (the input's type)
   //   outputs: the body's outputs, then the tangent of each output whose tangent is not a symbolic
-  //   zero (the output's type)
+  //            zero (the output's type)
   BodyJvp (*jvp)(const Graph& body, const std::vector<bool>& has_tangent) = nullptr;
 
   // Reverse mode. `wanted`: one per body input; `has_cotangent`: one per body output (the others'
@@ -49,8 +50,7 @@ struct BodyTransforms {
   // `batched`: one per body input, `force`: one per body output.
   //   inputs:  the body's inputs, the flagged ones with the batch axis [size, *] in front
   //   outputs: the body's outputs; those that depend on a batched input, and those forced
-  //   (broadcast if need be), have the
-  //            batch axis in front; the rest are as in the body
+  //            (broadcast if need be), have the batch axis in front; the rest are as in the body
   BodyVmap (*vmap)(const Graph& body, const std::vector<bool>& batched, const Dim& size,
                    const std::vector<bool>& force) = nullptr;
 };

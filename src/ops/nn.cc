@@ -31,7 +31,6 @@ Attrs with_axis_moved(const Node& n) {
 }
 
 // ---- activations
-// -------------------------------------------------------------------------------------------------
 
 constexpr OpDef activation(std::string_view name, std::string_view doc, DecomposeRule decompose,
                            DerivativeRule derivative, std::string_view reference) {
@@ -56,7 +55,6 @@ Expr normal_cdf(Expr x) { return (op::erf(x * M_SQRT1_2) + 1.0) * 0.5; }
 Expr gelu_inner_tanh(Expr x) { return op::tanh((x + x * x * x * kGeluCube) * kGeluScale); }
 
 // ---- softmax
-// -----------------------------------------------------------------------------------------------------
 
 // exp(x - max) along an axis, its sum, and the max. Derivatives do not pass through the max: it
 // cancels.
@@ -97,7 +95,6 @@ constexpr OpDef along_axis(std::string_view name, std::string_view doc, Decompos
 }
 
 // ---- norms
-// -------------------------------------------------------------------------------------------------------
 
 Types infer_norm(const InferArgs& a) {
   require_same_dtype(a);
@@ -202,7 +199,6 @@ constexpr OpDef norm(std::string_view name, std::string_view doc, DecomposeRule 
 }
 
 // ---- the classification loss
-// -------------------------------------------------------------------------------------
 
 Types infer_cross_entropy(const InferArgs& a) {
   const Type &x = a.in[0], &labels = a.in[1];
@@ -257,7 +253,6 @@ Values vmap_cross_entropy(Builder& b, const VmapArgs& a) {
 }
 
 // ---- rotary positions
-// --------------------------------------------------------------------------------------------
 
 void normalise_rope(void* attrs, std::string_view, std::span<const Type>) {
   auto& r = *static_cast<RopeAttrs*>(attrs);

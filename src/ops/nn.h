@@ -2,8 +2,8 @@
 //
 //   Value p = op::softmax(b, scores, {.axis = -1});
 //   Value y = op::layer_norm(b, x, gamma, beta, {.axis = -1, .eps = 1e-5});
-//   Values o = b.emit(op::attention.def, AttentionAttrs{.num_heads = 8, .mask = MaskKind::causal},
-//   Values{q, k, v});
+//   Values o = b.emit(op::attention.def,
+//                     AttentionAttrs{.num_heads = 8, .mask = MaskKind::causal}, Values{q, k, v});
 //
 // f16 and bf16 are computed in f32 and rounded once. Wrong operands raise Error(user) with the
 // codes "norm-shape", "norm-eps", "labels", "rope-shape", "rope-heads", "attention-shape",

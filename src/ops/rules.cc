@@ -122,7 +122,6 @@ bool is_negative(const Dim& d) {
 Dim agreed(const Dim& a, const Dim& b) { return b.is_static() ? b : a; }
 
 // ---- inference
-// ---------------------------------------------------------------------------------------------------
 
 void bad_operands(const InferArgs& a, std::string_view code, const std::string& why) {
   fail(ErrorKind::user, code, "{}: {} (operands: {})", a.op.name, why, fmt::join(a.in, ", "));
@@ -163,7 +162,6 @@ Ints broadcast_strides(const Ints& sizes, const Ints& result) {
 }
 
 // ---- elementwise ops under the transforms
-// ------------------------------------------------------------------------
 
 Values jvp_elementwise(Builder& b, const JvpArgs& a) {
   Value sum = kNone;

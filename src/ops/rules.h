@@ -6,7 +6,6 @@
 namespace rlx {
 
 // ---- helpers on graphs
-// -------------------------------------------------------------------------------------------
 
 Value full(Builder& b, const Type& type, Complex value);  // a scalar constant broadcast to the type
 Value broadcast_to(Builder& b, Value x,
@@ -57,7 +56,6 @@ Values vmap_elementwise(Builder& b, const VmapArgs& a);
 Values jvp_through_itself(Builder& b, const JvpArgs& a);
 
 // ---- inference
-// ---------------------------------------------------------------------------------------------------
 
 Types infer_same(const InferArgs& a);       // result 0 has the type of operand 0
 Types infer_broadcast(const InferArgs& a);  // NumPy broadcast of all operands, equal dtypes
@@ -66,7 +64,6 @@ Types infer_compare(const InferArgs& a);    // the same, bool
 void require_same_dtype(const InferArgs& a);
 
 // ---- reference values
-// ----------------------------------------------------------------------------------------------
 
 // Strides of an operand as seen from a broadcast result (0 along broadcast axes), in elements.
 Ints broadcast_strides(const Ints& sizes, const Ints& result);
@@ -127,7 +124,6 @@ template <class T>
 concept IntNumber = std::is_same_v<T, int64_t>;
 
 // ---- attributes
-// ------------------------------------------------------------------------------------------------------
 
 template <class A>
 void normalise_axis_of(void* attrs, std::string_view op, std::span<const Type> in) {

@@ -1,8 +1,8 @@
 // The support matrix: every op's answer to every question, and the holes. `rlx ops` prints it; a
 // test fails on a hole.
 //
-//   for (const Support& s : support(op::softmax.def, {})) fmt::print("{} {}\n", s.column,
-//   name(s.answer));
+//   for (const Support& s : support(op::softmax.def, {}))
+//     fmt::print("{} {}\n", s.column, name(s.answer));
 //
 // An answer is read off the op's entry, so it cannot drift from what transforms and backends do.
 #pragma once

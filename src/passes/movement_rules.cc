@@ -48,7 +48,6 @@ Value composed_slice(Builder& b, const Match& m) {
 }
 
 // ---- concat
-// ----------------------------------------------------------------------------------------------------------
 
 bool is_part_concat(const Match& m, Value v) {
   const Node& n = m.graph().node(v);
@@ -102,7 +101,6 @@ Value slice_of_piece(Builder& b, const Match& m) {
 }
 
 // ---- pad
-// -------------------------------------------------------------------------------------------------------------
 
 bool pads_merge(const Match& m) {
   const auto &outer = m.get<PadAttrs>(), &inner = m.get<PadAttrs>(y);

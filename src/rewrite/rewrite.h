@@ -2,8 +2,8 @@
 //
 //   const RuleSet algebra{
 //       {"mul-one", pat(op::mul, {x, one}), [](Builder&, const Match& m) { return m[x]; }},
-//       {"sub-self", pat(op::sub, {x, x}), exact_or_fast, [](Builder& b, const Match& m) { return
-//       full(b, m.type(), 0); }},
+//       {"sub-self", pat(op::sub, {x, x}), exact_or_fast,
+//        [](Builder& b, const Match& m) { return full(b, m.type(), 0); }},
 //   };
 //   RewriteStats stats;
 //   Graph h = rewrite(g, algebra, {.pass = "simplify"}, &stats);

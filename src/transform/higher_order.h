@@ -1,8 +1,7 @@
 // Derivatives of any order, by taking gradients again and again.
 //
-//   Graph third = nth_order_grad(g, "x", 3);                      // d3 f / dx3 of a scalar x
-//   Graph curve = directional_nth_grad(g, "x", {"u", "v"});       // u^T H v with "u" and "v" as
-//   inputs
+//   Graph third = nth_order_grad(g, "x", 3);                  // d3 f / dx3 of a scalar x
+//   Graph curve = directional_nth_grad(g, "x", {"u", "v"});   // u^T H v; "u", "v" are inputs
 //
 // Output 0 of the graph is the function. Results have one output and keep all leaves; a derivative
 // that vanishes is a zero.

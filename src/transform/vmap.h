@@ -1,7 +1,6 @@
 // vmap: a graph for one sample becomes the graph for a batch.
 //
-//   Graph many = vmap(g, {{"x", 0}}, 32);          // x: [3] -> [32, 3]; every output gains the
-//   batch axis in front
+//   Graph many = vmap(g, {{"x", 0}}, 32);   // x: [3] -> [32, 3]; outputs gain the axis in front
 //
 // The named leaves (inputs or parameters) gain an axis of `size` (a symbol is fine) at the given
 // place; all others are shared. A node without a batched operand is copied as it is. Else it

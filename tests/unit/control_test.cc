@@ -187,7 +187,6 @@ TEST(Scan, Refusals) {
 }
 
 // ---- cond
-// --------------------------------------------------------------------------------------------------------
 
 // x * x, or a lookup that fails when it runs.
 CondAttrs choice() {

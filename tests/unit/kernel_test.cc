@@ -25,7 +25,6 @@ void run(const Kernel& k, std::vector<void*> buffers, std::vector<int64_t> sizes
 }
 
 // ---- The examples do what they say
-// --------------------------------------------------------------------------------
 
 TEST(KernelExamples, StridedElementwise) {
   constexpr int A = 2, B = 3, C = 5;
@@ -129,7 +128,6 @@ TEST(KernelExamples, Philox) {
 }
 
 // ---- Scalar semantics
-// ---------------------------------------------------------------------------------------------
 
 // One operation on two operands, as the interpreter computes it.
 template <class T, class R = T>
@@ -215,7 +213,6 @@ TEST(KernelSemantics, Casts) {
 }
 
 // ---- Text, hash, hoisting
-// -----------------------------------------------------------------------------------------
 
 TEST(KernelText, ShowsEverything) {
   EXPECT_EQ(to_string(examples::column_sum(8)),
@@ -302,7 +299,6 @@ TEST(KernelHoisting, LeavesLoadsThatMayFaultOrChange) {
 }
 
 // ---- The verifier refuses
-// -----------------------------------------------------------------------------------------
 
 std::string refusal(void (*build)(KernelBuilder&)) {
   try {

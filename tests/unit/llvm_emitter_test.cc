@@ -21,7 +21,6 @@ namespace {
 using namespace codegen;
 
 // ---- Buffers
-// ------------------------------------------------------------------------------------------------------
 
 // Memory that ends where a page without access begins.
 class Guarded {
@@ -120,7 +119,6 @@ std::string show(DType dtype, const uint8_t* p) {
 }
 
 // ---- The comparison
-// -----------------------------------------------------------------------------------------------
 
 std::vector<int> widths() {
   return host_vector_bits() == 512 ? std::vector<int>{256, 512} : std::vector<int>{256};
@@ -273,7 +271,6 @@ TEST(LlvmEmitter, KnownExtents) {
 }
 
 // ---- Casts
-// --------------------------------------------------------------------------------------------------------
 
 Kernel cast_kernel(DType from, DType to, bool vector) {
   KernelBuilder b(fmt::format("{}_to_{}", from, to));
@@ -328,7 +325,6 @@ TEST(LlvmEmitter, HalvesSurviveARoundTrip) {
 }
 
 // ---- Examples
-// -----------------------------------------------------------------------------------------------------
 
 TEST(LlvmEmitter, Examples) {
   using namespace examples;
@@ -459,7 +455,6 @@ TEST(LlvmEmitter, RowKernelsAgreeWithTheInterpreter) {
 }
 
 // ---- Addresses
-// ----------------------------------------------------------------------------------------------------
 
 // out[i] = in[start + stride * i] with the stride known or an argument, both ways round.
 Kernel strided_copy(DType dtype, Size stride, Size start, bool scatter) {
@@ -536,7 +531,6 @@ TEST(LlvmEmitter, InPlace) {
 }
 
 // ---- The JIT
-// ------------------------------------------------------------------------------------------------------
 
 TEST(CpuJit, RefusesWidthsItDoesNotHave) {
   for (int bits : {128, 1024, -1}) {

@@ -40,7 +40,6 @@ void expect_error(std::string_view code, std::string_view part, F&& f) {
 }
 
 // ---- attention
-// ---------------------------------------------------------------------------------------------------
 
 struct Problem {
   AttentionAttrs attrs;
@@ -228,7 +227,6 @@ TEST(Attention, Refusals) {
 }
 
 // ---- the others
-// --------------------------------------------------------------------------------------------------
 
 Tensor run1(const OpDef& op, Attrs attrs, const Tensors& in) {
   Builder b;

@@ -134,7 +134,6 @@ class KernelEmitter {
   }
 
   // ---- Sizes and places
-  // -----------------------------------------------------------------------------------------
 
   llvm::Value* size(Size s) {
     if (s.is_constant()) return b_.getInt64(s.scale);
@@ -175,7 +174,6 @@ class KernelEmitter {
   }
 
   // ---- Values
-  // ---------------------------------------------------------------------------------------------------
 
   llvm::Value* lane(Value v, int k) {
     if (a_.varying[v.id]) return values_[v.id][k];
@@ -206,7 +204,6 @@ class KernelEmitter {
   }
 
   // ---- Memory
-  // ---------------------------------------------------------------------------------------------------
 
   llvm::Value* advance(llvm::Value* ptr, llvm::Type* element, Size stride, llvm::Value* index) {
     llvm::Value* by = size(stride);
@@ -355,7 +352,6 @@ class KernelEmitter {
   }
 
   // ---- Loops
-  // ----------------------------------------------------------------------------------------------------
 
   // for (i = start; i < stop; i += step) carried = body(i, carried); gives the last carried values.
   Values counted(int loop, Range r, const Values& init, LoopBody body) {
@@ -571,7 +567,6 @@ class KernelEmitter {
   }
 
   // ---- Instructions
-  // ---------------------------------------------------------------------------------------------
 
   void emit_range(int from, int to) {
     for (int i = from; i < to; ++i) {

@@ -149,7 +149,6 @@ std::span<const MathSymbol> math_symbols() {
 }
 
 // ---- Building blocks
-// ----------------------------------------------------------------------------------------------
 
 llvm::Value* VectorMath::real(llvm::Value* like, double value) {
   return llvm::ConstantFP::get(like->getType(), value);
@@ -257,7 +256,6 @@ VectorMath::Split VectorMath::split(llvm::Value* x, bool denormals) {
 }
 
 // ---- exp, log, tanh, erf
-// ------------------------------------------------------------------------------------------
 
 llvm::Value* VectorMath::exp(llvm::Value* x) {
   const Format& f = format(x);
@@ -320,7 +318,6 @@ llvm::Value* VectorMath::erf(llvm::Value* x) {
 }
 
 // ---- sin, cos
-// -----------------------------------------------------------------------------------------------------
 
 // Cody and Waite's reduction by multiples of pi/2 in three parts; with fma the first product is
 // exact.
@@ -386,7 +383,6 @@ llvm::Value* VectorMath::trig_slow(llvm::Value* x, llvm::Value* fast, llvm::Valu
 }
 
 // ---- pow
-// ----------------------------------------------------------------------------------------------------------
 
 llvm::Value* VectorMath::pow(llvm::Value* x, llvm::Value* y) {
   llvm::Value* ax = abs(x);

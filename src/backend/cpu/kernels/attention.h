@@ -2,11 +2,9 @@
 // S scores.
 //
 //   AttentionProblem p{.batch = 16, .heads = 4, .kv_heads = 4, .q_len = 128, .kv_len = 128,
-//   .head_dim = 32,
-//                      .mask = AttentionMask::Causal, .scale = 0.17677669};
-//   p.set_dense();                                      // [B,S,H,D]; or fill p.q, p.k, ... for
-//   other layouts parallel_for(threads, attention_forward_blocks(p), [&](int64_t begin, int64_t
-//   end) {
+//                      .head_dim = 32, .mask = AttentionMask::Causal, .scale = 0.17677669};
+//   p.set_dense();                  // [B,S,H,D]; or fill p.q, p.k, ... for other layouts
+//   parallel_for(threads, attention_forward_blocks(p), [&](int64_t begin, int64_t end) {
 //     attention_forward(p, {q, k, v, out, lse}, begin, end, scratch_of_this_thread);
 //   });
 //

@@ -91,7 +91,6 @@ struct AttentionImpl {
   }
 
   // ---- forward
-  // -----------------------------------------------------------------------------------------------
 
   struct Forward {
     T *kt, *v, *q, *sum, *scores, *top, *total;
@@ -236,7 +235,6 @@ struct AttentionImpl {
   }
 
   // ---- backward
-  // ----------------------------------------------------------------------------------------------
 
   struct Backward {
     int64_t width, q_rows, k_rows, key_tile;

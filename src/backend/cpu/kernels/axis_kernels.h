@@ -9,10 +9,10 @@
 //   });
 //
 // cumsum: every dtype but bool; f16 and bf16 are summed in f32; integers wrap. In place (y == x) is
-// allowed. argmax: the first position of the largest (smallest) element; NaN counts as the largest
-// (smallest), as in NumPy.
-//   Every dtype but c64; the result is [outer, inner] dense in out_dtype (any integer dtype, or
-//   f32/f64). n == 0 is the caller's error.
+// allowed.
+// argmax, argmin: the first position of the largest (smallest) element; NaN counts as the largest
+// (smallest), as in NumPy. Every dtype but c64; the result is [outer, inner] dense in out_dtype
+// (any integer dtype, or f32/f64). n == 0 is the caller's error.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,10 @@
 // Copies a strided tensor view into another: transposes, broadcasts, slices, and making dense.
 //
-//   CopyPlan plan = CopyPlan::make(4, {128, 512}, /*source strides*/ {1, 128}, /*target strides*/
-//   {512, 1}); parallel_for(threads, plan.blocks(), [&](int64_t b, int64_t e) { plan.run(source,
-//   target, b, e); });
+//   CopyPlan plan = CopyPlan::make(4, {128, 512}, /*source strides*/ {1, 128},
+//                                  /*target strides*/ {512, 1});
+//   parallel_for(threads, plan.blocks(), [&](int64_t b, int64_t e) {
+//     plan.run(source, target, b, e);
+//   });
 //
 // Elements are moved as bits, so every dtype is served by its size: 1, 2, 4 or 8 bytes. Source
 // strides may be 0 (broadcast) or negative; target strides must address each element once. The

@@ -1,7 +1,8 @@
 // Storage types of the dtypes and the types they are computed in, for kernels over raw memory.
 //
-//   Compute<bf16_t> is float;  Element<bf16_t>::get(x) is its value;  Element<bf16_t>::put(f)
-//   rounds to nearest.
+//   Compute<bf16_t>           is float
+//   Element<bf16_t>::get(x)   is its value
+//   Element<bf16_t>::put(f)   rounds to nearest
 //
 // Integers of up to 32 bits are computed modulo 2^32 and 64-bit ones modulo 2^64: a sum of products
 // that is cut to the storage size at the end is the sum that wraps at every step. Bool counts in
