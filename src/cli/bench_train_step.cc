@@ -1,11 +1,11 @@
 // rlx bench train-step: our side of the training-step benchmark; bench/train_step/MODEL.md defines
 // model, files and protocol.
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "rlx/base/clock.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/process_memory.h"
@@ -19,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 constexpr int kLossSteps = 20;
 
@@ -37,10 +36,6 @@ struct Model {
   NamedTensors weights;
   std::vector<Batch> batches;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 Model load_model(const fs::path& dir) {
   Model m;

@@ -1,5 +1,7 @@
 #include "rlx/cli/process_memory.h"
 
+#include <malloc.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -26,6 +28,12 @@ bool reset_peak_memory() {
   file << "5";
   file.flush();
   return file.good();
+}
+
+void release_free_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace rlx::cli

@@ -1,8 +1,8 @@
 // rlx train: a character-level GPT on a text, with a report at the end.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "rlx/base/clock.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/plot.h"
@@ -20,7 +20,6 @@ namespace rlx::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr double kLongStep = 0.4;  // seconds; longer steps are interrupted inside
 constexpr int64_t kValidationBatches = 8;
@@ -32,10 +31,6 @@ struct Options {
   int64_t stop_at = 0, validate_every = 0, save_every = 500, sample = 400;
   double temperature = 0.8;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Thousands apart.
 std::string grouped(double v) {
@@ -80,6 +75,7 @@ class TrainCommand {
         stderr, "{} training and {} validation characters, {} different; compiled in {:.2f} s\n",
         grouped(static_cast<double>(corpus_.train.size())),
         grouped(static_cast<double>(corpus_.validation.size())), corpus_.vocab(), compile_seconds_);
+    release_free_memory();  // what compiling no longer needs
     reset_peak_memory();
     train(trainer);
     peak_bytes_ = peak_resident_bytes() - baseline_bytes_;
@@ -215,6 +211,7 @@ class TrainCommand {
 void add_train(Cli& cli) {
   auto o = std::make_shared<Options>();
   o->model.steps = 1200;
+  o->model.rate = 4e-3;
   CLI::App* c = cli.command(
       "train", "Trains a character-level GPT on a text and reports",
       "rlx train --text book.txt --steps 2000 --out out/book\n"

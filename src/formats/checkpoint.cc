@@ -11,7 +11,6 @@ constexpr std::string_view kMagic = "RLX-CKPT";
 constexpr uint32_t kVersion = 1;
 constexpr size_t kHeaderBytes = 24, kChecksumBytes = 8;
 constexpr size_t kMinRecordBytes = 4 + 1 + 1 + 2 + 1;  // a name of one byte, rank 0, no data
-constexpr size_t kMaxRank = 64;
 constexpr size_t kChunk = size_t{1} << 20;
 constexpr uint64_t kSeed = 0x524c582d434b5054ull;
 
@@ -105,11 +104,11 @@ void read_record(ByteReader& r, NamedTensors& out) {
   const std::string_view dtype_name = r.take(r.u8());
   const auto dtype = parse_dtype(dtype_name);
   if (!dtype) r.error("checkpoint-dtype", "\"{}\" has an unknown dtype", name);
-  const size_t rank = r.u8();
+  const int64_t rank = r.u8();
   if (rank > kMaxRank)
     r.error("checkpoint-rank", "\"{}\" has {} axes; {} are allowed", name, rank, kMaxRank);
   Ints sizes;
-  for (size_t a = 0; a < rank; ++a) {
+  for (int64_t a = 0; a < rank; ++a) {
     const uint64_t size = r.u64();
     if (size >> 62) r.error("tensor-size", "\"{}\" has an axis of size {}", name, size);
     sizes.push_back(static_cast<int64_t>(size));
@@ -124,8 +123,8 @@ void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tens
   for (const auto& [name, t] : tensors) {
     user_check(is_name(name), "checkpoint-name",
                "a tensor's name must be UTF-8 text and not empty");
-    user_check(t.sizes().size() <= kMaxRank, "checkpoint-rank", "\"{}\" has more than {} axes",
-               name, kMaxRank);
+    user_check(t.rank() <= kMaxRank, "checkpoint-rank", "\"{}\" has more than {} axes", name,
+               kMaxRank);
     length += record_bytes(name, t);
   }
   Writer w(path);

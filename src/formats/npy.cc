@@ -9,7 +9,6 @@ namespace rlx {
 namespace {
 
 constexpr std::string_view kMagic{"\x93NUMPY", 6};
-constexpr size_t kMaxRank = 64;  // NumPy's own
 
 struct Descr {
   std::string_view text;
@@ -101,7 +100,7 @@ class HeaderParser {
     Ints sizes;
     expect('(');
     while (!accept(')')) {
-      if (sizes.size() == kMaxRank) error("more than 64 axes");
+      if (std::ssize(sizes) == kMaxRank) error(fmt::format("more than {} axes", kMaxRank));
       sizes.push_back(integer());
       const bool comma = accept(',');
       if (!comma && sizes.size() == 1) error("a shape of one axis is written (n,)");
