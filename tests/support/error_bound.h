@@ -11,12 +11,13 @@
 //   - none where a result only repeats elements of its operands (movement, maxima), where an
 //   elementwise op rounds at most once
 //     (counted through its scalar rule), and for integers and bools;
-//   - 4 ULP (f16, bf16: 1 ULP) of the result elsewhere, and 4 ULP of each operand element besides
-//   for sums and products;
+//   - 4 ULP (f16, bf16: 1.5) of the result elsewhere, and for sums and products of K terms max(4, K) ULP
+//     of each operand element besides: independent noise that adds up to sqrt(K) * eps * sum |a_i b_i|;
 //   - composites are taken apart, bodies run with noise too.
 // A result without noise upstream is exact: it must match to the bit (a NaN is a NaN, 0 is -0).
 // Else the allowance is 4 times the range plus 5 ULP (f16, bf16: 2). An element on which the noisy
-// runs do not agree about NaN, infinity or an integer is unstable: not compared, but counted.
+// runs do not agree about NaN, infinity or an integer is unstable: not compared, but counted;
+// infinity and NaN that come from inexact sums stand for each other.
 #pragma once
 
 #include <random>
@@ -36,7 +37,9 @@ struct Bounded {
   Tensors draws;  // with noise; empty when the value is exact
   bool exact() const { return draws.empty(); }
   // Empty when `got` is within the bound, else the first element that is not.
-  std::string mismatch(const Tensor& got, CompareStats* stats = nullptr) const;
+  // `from_value`: the range reaches to the value as well as from draw to draw.
+  std::string mismatch(const Tensor& got, CompareStats* stats = nullptr,
+                       bool from_value = true) const;
 };
 
 struct BoundedRun {
@@ -45,7 +48,7 @@ struct BoundedRun {
 };
 
 BoundedRun evaluate_bounded(const Graph& g, const NamedTensors& leaves, uint64_t seed,
-                            int draws = 5);
+                            int draws = 8);
 
 // The reference with noise, also node by node.
 class NoisyEvaluator {
