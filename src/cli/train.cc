@@ -137,7 +137,7 @@ class TrainCommand {
         validation{"validation", "#c44e52", {}, 2.5};
     double average = h.training.empty() ? 0 : h.training[0];
     for (size_t i = 0; i < h.training.size(); ++i) {
-      average += 0.05 * (h.training[i] - average);
+      average += std::max(0.05, 1.0 / static_cast<double>(i + 1)) * (h.training[i] - average);
       raw.points.emplace_back(i + 1, h.training[i]);
       smooth.points.emplace_back(i + 1, average);
     }
