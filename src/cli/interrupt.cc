@@ -17,7 +17,7 @@ constexpr int kSignals[] = {SIGINT, SIGTERM};
 extern "C" void on_signal(int) { cancel.store(true, std::memory_order_relaxed); }
 
 void set_all(void (*handler)(int)) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
   action.sa_flags = handler == SIG_DFL

@@ -42,7 +42,7 @@ std::string reason() { return std::strerror(errno); }
 
 std::string read_file(const std::filesystem::path& path) {
   const Descriptor file(retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
-  struct stat info {};
+  struct stat info{};
   if (file.get() < 0 || ::fstat(file.get(), &info) < 0)
     fail(ErrorKind::user, "file-open", "cannot read {}: {}", path.string(), reason());
   user_check(!S_ISDIR(info.st_mode), "file-open", "cannot read {}: it is a folder", path.string());

@@ -103,9 +103,8 @@ TEST(Dims, ReadAsTheyPrint) {
 TEST(Shapes, RankIsBounded) {
   Builder b("g");
   b.input("x", {DType::F32, Shape(std::vector<Dim>(64, Dim(1)))});
-  expect_error("rank", "rank 65, the most is 64", [&] {
-    b.input("y", {DType::F32, Shape(std::vector<Dim>(65, Dim(1)))});
-  });
+  expect_error("rank", "rank 65, the most is 64",
+               [&] { b.input("y", {DType::F32, Shape(std::vector<Dim>(65, Dim(1)))}); });
   Graph g = b.finish();
   auto attrs = g.nodes[0].get<LeafAttrs>();
   attrs.shape.push_back(1);

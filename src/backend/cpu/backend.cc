@@ -1,13 +1,13 @@
 #include "rlx/backend/cpu/backend.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "rlx/backend/cpu/executable.h"
 #include "rlx/backend/cpu/target.h"
+#include "rlx/base/clock.h"
 #include "rlx/base/parallel.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ir/verify.h"
@@ -19,10 +19,6 @@
 namespace rlx::cpu {
 
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 void require_static(const Graph& g) {
   const auto symbols = g.symbols();
@@ -95,7 +91,7 @@ class CpuBackend final : public Backend {
 
   std::unique_ptr<Executable> compile(const Graph& g,
                                       const CompileOptions& options) const override {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     user_check(host_vector_bits() > 0, "cpu", "this CPU has no AVX2; use the reference backend");
     auto compiled = std::make_shared<Compiled>();
     compiled->threads = options.threads > 0 ? options.threads : hardware_threads();
@@ -121,7 +117,7 @@ class CpuBackend final : public Backend {
     verify(fused, "fuse_regions");
     compiled->program = lower(fused, target);
     map_params(*compiled);
-    const auto codegen_start = std::chrono::steady_clock::now();
+    const auto codegen_start = Clock::now();
     target.finish();
     compiled->jit = target.jit();
 

@@ -1,10 +1,10 @@
 #include "rlx/backend/cpu/executable.h"
 
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <new>
 
+#include "rlx/base/clock.h"
 #include "rlx/base/parallel.h"
 
 namespace rlx::cpu {
@@ -213,12 +213,10 @@ class CpuExecutable final : public Executable {
     for (const Chain& chain : f.p.chains) {
       if (options_->cancel && options_->cancel->load(std::memory_order_relaxed))
         fail(ErrorKind::user, "cancelled", "the run was cancelled");
-      const auto start = options_->profile ? std::chrono::steady_clock::now()
-                                           : std::chrono::steady_clock::time_point();
+      const auto start = options_->profile ? Clock::now() : Clock::time_point();
       run_chain(f, chain);
       if (options_->profile && &f == &frame_)
-        times_[static_cast<size_t>(chain.begin)] =
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        times_[static_cast<size_t>(chain.begin)] = seconds_since(start);
       for (int32_t s = chain.begin; s < chain.end; ++s) after_step(f, static_cast<size_t>(s));
     }
   }

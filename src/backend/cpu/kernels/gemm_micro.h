@@ -19,7 +19,7 @@ inline constexpr int kRows = W == 64   ? 14
 // Vectors in a row of a register block.
 inline constexpr int kPanelVectors = 2;
 template <class T, int W>
-inline constexpr int kPanel = kPanelVectors* kLanes<T, W>;
+inline constexpr int kPanel = kPanelVectors * kLanes<T, W>;
 
 // What to do with the C that is already there.
 enum class Into : uint8_t { Overwrite, Add };
