@@ -65,7 +65,7 @@ extern const Op<RopeAttrs> rope;  // x [.., S, heads * head_dim], cos [P, >= n_r
 // (num_heads / num_kv_heads). With the causal mask query i sees the keys j <= i + max(S_k - S_q,
 // 0); masked scores are -1e9.
 extern const Op<AttentionAttrs> attention;
-// q, k, v, out, logsumexp, d_out -> dq, dk, dv: the gradient through `out` alone.
+// q, k, v, out, logsumexp, d_out -> dq, dk, dv: the gradient through `out` alone; `out`, `logsumexp` as attention gives.
 extern const Op<AttentionAttrs> attention_backward;
 }  // namespace op
 

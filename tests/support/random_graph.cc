@@ -79,6 +79,13 @@ std::string rename_sizes(const std::string& text, const Source& s) {
   return out;
 }
 
+bool finite(const Tensors& tensors) {
+  for (const Tensor& t : tensors)
+    for (int64_t i = 0; i < t.elements(); ++i)
+      if (is_differentiable(t.dtype()) && !std::isfinite(std::abs(t.get_complex(i)))) return false;
+  return true;
+}
+
 class Generator {
  public:
   Generator(Source& source, std::string name, int depth)
@@ -207,7 +214,8 @@ std::optional<Values> Generator::keep(const OpDef& op, const Attrs& attrs, const
     const Tensors values = evaluate_node(n, plain);
     NoisyEvaluator evaluator(s_.random());
     std::vector<Noisy> noisy = evaluator.node(n, noisy_of(in));
-    bool fine = true;
+    // Composites may overflow on the way to a result; only primitives make infinity and NaN here.
+    bool fine = n.op->kind != Kind::composite || finite(plain) == finite(values);
     for (size_t i = 0; i < values.size(); ++i) fine = fine && good(values[i], noisy[i]);
     if (fine) {
       for (size_t i = 0; i < values.size(); ++i) pool_.push_back({results[i], values[i], noisy[i]});
