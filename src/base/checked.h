@@ -39,9 +39,11 @@ inline bool in_range(uint64_t off, uint64_t len, uint64_t size) {
 }
 
 inline int64_t align_up(int64_t n, int64_t alignment) {
-  return (n + alignment - 1) / alignment * alignment;
+  const int64_t over = n % alignment;
+  return over ? add_or_fail(n, alignment - over, "size") : n;
 }
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// For a >= 0 and b > 0; never overflows.
+inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 }  // namespace rlx

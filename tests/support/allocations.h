@@ -32,17 +32,33 @@ inline void* counted_new(size_t size, size_t alignment) {
     p = std::malloc(size ? size : 1);
   else if (posix_memalign(&p, std::max(alignment, sizeof(void*)), size) != 0)
     p = nullptr;
-  if (!p) throw std::bad_alloc();
   return p;
+}
+
+inline void* counted_or_throw(size_t size, size_t alignment) {
+  if (void* p = counted_new(size, alignment)) return p;
+  throw std::bad_alloc();
 }
 }  // namespace rlx::testing
 
-void* operator new(size_t n) { return rlx::testing::counted_new(n, 0); }
-void* operator new[](size_t n) { return rlx::testing::counted_new(n, 0); }
+void* operator new(size_t n) { return rlx::testing::counted_or_throw(n, 0); }
+void* operator new[](size_t n) { return rlx::testing::counted_or_throw(n, 0); }
 void* operator new(size_t n, std::align_val_t a) {
-  return rlx::testing::counted_new(n, static_cast<size_t>(a));
+  return rlx::testing::counted_or_throw(n, static_cast<size_t>(a));
 }
 void* operator new[](size_t n, std::align_val_t a) {
+  return rlx::testing::counted_or_throw(n, static_cast<size_t>(a));
+}
+void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  return rlx::testing::counted_new(n, 0);
+}
+void* operator new[](size_t n, const std::nothrow_t&) noexcept {
+  return rlx::testing::counted_new(n, 0);
+}
+void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return rlx::testing::counted_new(n, static_cast<size_t>(a));
+}
+void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
   return rlx::testing::counted_new(n, static_cast<size_t>(a));
 }
 void operator delete(void* p) noexcept { std::free(p); }

@@ -5,41 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
+#include "../support/allocations.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ops/ops.h"
-
-// Counts allocations while asked to.
-namespace {
-std::atomic<bool> counting{false};
-std::atomic<int> allocations{0};
-void* counted(size_t size, size_t alignment) {
-  if (counting) ++allocations;
-  void* p = alignment
-                ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
-                : std::malloc(size ? size : 1);
-  if (!p) throw std::bad_alloc();
-  return p;
-}
-}  // namespace
-void* operator new(size_t n) { return counted(n, 0); }
-void* operator new[](size_t n) { return counted(n, 0); }
-void* operator new(size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
-void* operator new[](size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
-void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
-  return counted(n, static_cast<size_t>(a));
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace rlx {
 namespace {
@@ -251,10 +221,9 @@ TEST(Runtime, HotPathAllocatesNothing) {
   f.set_param("w", Tensor::full(f32, {32, 32}, 0.5));
   f.set_input("x", Tensor::full(f32, {64, 32}, 0.25));
   f.run();  // threads start
-  counting = true;
+  const testing::AllocationCounter counter;
   for (int i = 0; i < 3; ++i) f.run();
-  counting = false;
-  EXPECT_EQ(allocations.load(), 0);
+  EXPECT_EQ(counter.ours(), 0);
 }
 
 TEST(Runtime, Devices) {

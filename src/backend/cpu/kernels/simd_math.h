@@ -45,6 +45,7 @@ struct Exp2<float> {
   static constexpr float kRound = 0x1.8p23f + 127;
   static constexpr int kMantissa = 23;
   static constexpr float kLowest = -127;  // becomes exponent 0: the number zero
+  static constexpr float kHighest = 128;  // becomes the largest exponent: infinity
 };
 template <>
 struct Exp2<double> {
@@ -57,16 +58,18 @@ struct Exp2<double> {
   static constexpr double kRound = 0x1.8p52 + 1023;
   static constexpr int kMantissa = 52;
   static constexpr double kLowest = -1023;
+  static constexpr double kHighest = 1024;
 };
 
 // 2^x, within 2 units in the last place for results that are normal numbers; smaller ones lose bits
-// and become 0 below half the smallest normal number. x must be below the largest exponent (scores
-// less their maximum are). NaN gives NaN.
+// and become 0 below half the smallest normal number. Infinite from half a power below the largest
+// exponent on. NaN gives NaN.
 template <class T, int W>
 [[gnu::always_inline]] inline Vec<T, W> exp2(Vec<T, W> x) {
   using E = Exp2<T>;
   using Int = Vec<typename E::Bits, W>;
-  const Vec<T, W> t = larger<T, W>(splat<T, W>(E::kLowest), x);
+  const Vec<T, W> highest = splat<T, W>(E::kHighest);
+  const Vec<T, W> t = larger<T, W>(splat<T, W>(E::kLowest), x > highest ? highest : x);
   const Vec<T, W> shifted = t + E::kRound;
   const Vec<T, W> f = t - (shifted - E::kRound);
   constexpr int n = sizeof(E::kCoefficients) / sizeof(T);
