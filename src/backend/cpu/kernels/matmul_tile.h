@@ -45,17 +45,13 @@ template <class S, class O, int W>
 MatmulTileFns matmul_tile_fns();
 
 // The list of storage types (of A and B, of C) that exist.
-#define RLX_MATMUL_PAIRS(F)                                                       \
-  F(float, float)                                                                 \
-  F(double, double)                                                               \
-  F(f16_t, f16_t)                                                                 \
-  F(f16_t, float)                                                                 \
-  F(bf16_t, bf16_t)                                                               \
-  F(bf16_t, float)                                                                \
-  F(int8_t, int8_t)                                                               \
-  F(int8_t, int32_t)                                                              \
-  F(uint8_t, uint8_t)                                                             \
-  F(uint8_t, int32_t) F(int16_t, int16_t) F(int16_t, int32_t) F(int32_t, int32_t) \
-      F(uint32_t, uint32_t) F(int64_t, int64_t) F(bool_t, bool_t) F(c64_t, c64_t)
+// clang-format off
+#define RLX_MATMUL_PAIRS(F) \
+  F(float, float) F(double, double) F(f16_t, f16_t) F(f16_t, float) \
+  F(bf16_t, bf16_t) F(bf16_t, float) F(int8_t, int8_t) F(int8_t, int32_t) \
+  F(uint8_t, uint8_t) F(uint8_t, int32_t) F(int16_t, int16_t) F(int16_t, int32_t) \
+  F(int32_t, int32_t) F(uint32_t, uint32_t) F(int64_t, int64_t) F(bool_t, bool_t) \
+  F(c64_t, c64_t)
+// clang-format on
 
 }  // namespace rlx::cpu
