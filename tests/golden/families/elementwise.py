@@ -82,6 +82,7 @@ FUNCTIONS = {
     "sigmoid": (FLOATS, lambda x: 1 / (1 + np.exp(-x)), 8, (-10, 10)),
     "erf": (FLOATS, erf, 4, (-3, 3)),
     "softplus": (FLOATS, softplus, 8, (-12, 12)),
+    "softsign": (FLOATS, lambda x: x / (1 + np.abs(x)), 4, (-10, 10)),
 }
 
 PREDICATES = {"is_nan": np.isnan, "is_inf": np.isinf, "is_finite": np.isfinite}
