@@ -29,7 +29,8 @@ endif()
 
 find_program(RLX_CCACHE ccache)
 if(RLX_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The sloppiness is what ccache asks for to cache files that use a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${RLX_CCACHE})
+  # The sloppiness is what ccache asks for to cache files that use a precompiled header; the base directory lets
+  # checkouts share what they compile.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${RLX_CCACHE})
 endif()

@@ -1,4 +1,4 @@
-// The sample table (tests/samples.txt): rows of text that say how to try an op. Every test that
+// The sample table (tests/samples/*.txt, its README says how): rows of text that say how to try an op. Every test that
 // walks all ops walks these.
 //
 //   for (const Sample& s : samples()) if (auto c = make_case(s, DType::F64)) use(c->graph,
@@ -6,6 +6,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -24,7 +26,7 @@ struct OperandSpec {
 };
 
 struct Sample {
-  int line = 0;
+  std::string where;  // file:line
   std::string text;
   std::string op;
   std::string attrs;  // "{...}" or empty, with $T
@@ -44,7 +46,7 @@ struct Case {
   DType dtype;
   Graph graph;
   Tensors operands;
-  std::vector<size_t> swept;  // the operands of dtype T or W or W
+  std::vector<size_t> swept;  // the operands of dtype T or W
   const Node& node() const { return graph.nodes.back(); }
 };
 
@@ -82,8 +84,8 @@ inline OperandSpec read_operand(Lexer& lex) {
   return o;
 }
 
-inline Sample read_sample(const std::string& text, int line) {
-  Sample s{.line = line, .text = text};
+inline Sample read_sample(const std::string& text, const std::string& where) {
+  Sample s{.where = where, .text = text};
   const size_t name = text.find_first_of(" \n");
   s.op = text.substr(0, name);
   std::string rest = name == std::string::npos ? "" : text.substr(name + 1);
@@ -110,22 +112,38 @@ inline Sample read_sample(const std::string& text, int line) {
   return s;
 }
 
+// The ops that RLX_OPS="sort,argsort" in the environment names; all when it is not set.
+inline bool is_filtered() { return std::getenv("RLX_OPS") != nullptr; }
+inline bool is_wanted(const std::string& op) {
+  static const char* const wanted = std::getenv("RLX_OPS");
+  return !wanted || ("," + std::string(wanted) + ",").find("," + op + ",") != std::string::npos;
+}
+
 inline const std::vector<Sample>& samples() {
   static const std::vector<Sample> all = [] {
-    std::ifstream file(RLX_SOURCE_DIR "/tests/samples.txt");
-    check(file.good(), "tests/samples.txt is missing");
-    std::vector<std::pair<std::string, int>> rows;
-    int number = 0;
-    for (std::string line; std::getline(file, line);) {
-      ++number;
-      if (line.empty() || line[0] == '#') continue;
-      if (line[0] == ' ')
-        rows.back().first += "\n" + line;
-      else
-        rows.emplace_back(line, number);
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(RLX_SOURCE_DIR "/tests/samples"))
+      if (entry.path().extension() == ".txt") files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    std::vector<std::pair<std::string, std::string>> rows;
+    for (const auto& path : files) {
+      std::ifstream file(path);
+      int number = 0;
+      for (std::string line; std::getline(file, line);) {
+        ++number;
+        if (line.empty() || line[0] == '#') continue;
+        if (line[0] == ' ')
+          rows.back().first += "\n" + line;
+        else
+          rows.emplace_back(line, fmt::format("{}:{}", path.filename().string(), number));
+      }
     }
     std::vector<Sample> out;
-    for (const auto& [text, at] : rows) out.push_back(read_sample(text, at));
+    for (const auto& [text, where] : rows) {
+      Sample s = read_sample(text, where);
+      if (is_wanted(s.op)) out.push_back(std::move(s));
+    }
+    check(!out.empty(), "tests/samples has no rows");
     return out;
   }();
   return all;
@@ -199,7 +217,6 @@ inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
 inline DType dtype_at(const OperandSpec& o, DType swept) {
   if (o.dtype == "T") return swept;
   if (o.dtype == "W") return swept == DType::F16 || swept == DType::BF16 ? DType::F32 : swept;
-  if (o.dtype == "W") return swept == DType::F64 ? DType::F64 : DType::F32;
   const auto d = parse_dtype(o.dtype);
   check(d.has_value(), "samples: unknown dtype {}", o.dtype);
   return *d;
@@ -216,7 +233,7 @@ inline Tensors make_operands(const Sample& s, DType d, uint64_t salt = 0) {
 // nullopt when the op does not take this dtype there.
 inline std::optional<Case> make_case(const Sample& s, DType d) {
   const OpDef* op = op_table().find(s.op);
-  check(op != nullptr, "samples.txt:{}: unknown op {}", s.line, s.op);
+  check(op != nullptr, "{}: unknown op {}", s.where, s.op);
   Case c{&s, d, {}, make_operands(s, d), {}};
   Builder b("sample");
   Values in;

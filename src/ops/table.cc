@@ -10,9 +10,16 @@ constexpr Family kLeaves{"leaves", kLeafOps};
 const OpTable& op_table() {
   static const OpTable table = [] {
     OpTable t;
-    for (const Family* f : {&kLeaves, &kElementwise, &kArithmetic, &kMovement, &kReduce, &kLinalg,
-                            &kNn, &kRandom, &kControl, &kRegions})
-      t.add(*f);
+    static constexpr const Family* kFamilies[] = {
+        &kLeaves,        &kElementwise,    &kArithmetic, &kMath,     &kActivations,
+        &kMovement,      &kShaping,        &kScatter,    &kSorting,  &kReduce,
+        &kStatistics,    &kCumulative,     &kLinalg,     &kEinsum,   &kFactor,
+        &kMatrix,        &kComplexNumbers, &kFft,        &kNn,       &kNorms,
+        &kConv,          &kPool,           &kResize,     &kSequence, &kFused,
+        &kLosses,        &kQuantise,       &kExperts,    &kBackward, &kRandom,
+        &kDistributions, &kSplat,          &kControl,    &kLoops,    &kRegions,
+    };
+    for (const Family* f : kFamilies) t.add(*f);
     return t;
   }();
   return table;

@@ -34,22 +34,22 @@ concerns are separate samples: "special" (NaN, infinities, signed zeros), "denor
 sin and cos far beyond 2 pi), "empty", "rank0", "broadcast-n".
 """
 
+import importlib
 import json
 import pathlib
+import pkgutil
 import sys
 
-from families import arithmetic, cast, core, elementwise, linalg, movement, nn, randomness, reduce
+import families
+from families import core
 
-FAMILIES = {
-    "elementwise": elementwise.samples,
-    "arithmetic": arithmetic.samples,
-    "cast": cast.samples,
-    "movement": movement.samples,
-    "reduce": reduce.samples,
-    "linalg": linalg.samples,
-    "nn": nn.samples,
-    "random": randomness.samples,
-}
+# Every module of families/ but core is a family and has samples(); a module says FAMILY where its name would not do.
+MODULES = [
+    importlib.import_module(f"families.{m.name}")
+    for m in pkgutil.iter_modules(families.__path__)
+    if m.name != "core"
+]
+FAMILIES = {getattr(m, "FAMILY", m.__name__.split(".")[-1]): m.samples for m in MODULES}
 
 
 def write(family: str) -> tuple[int, int]:

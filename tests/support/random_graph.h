@@ -5,7 +5,7 @@
 //   RandomProgram p = random_program(7);
 //   evaluate(p.graph, p.leaves);
 //
-// A step takes a row of tests/samples.txt, so an op with a row takes part by itself. Sizes of the
+// A step takes a row of tests/samples, so an op with a row takes part by itself. Sizes of the
 // row are renamed by a map that belongs to the graph (2 becomes 17, say) where the op allows it.
 // Operands come from values that are there already, through views, casts, or from new leaves of the
 // row's kind. The generator knows every value: it keeps a node only if its results are finite and

@@ -23,7 +23,7 @@ GoldenReport golden_on_cpu(int vector_bits) {
 
 TEST(GoldenCpu, WidestVectors) {
   const GoldenReport report = golden_on_cpu(0);
-  EXPECT_GT(report.samples, 1000);
+  EXPECT_TRUE(is_filtered() || report.samples > 1000);
   EXPECT_TRUE(report.clean()) << report.text();
 }
 

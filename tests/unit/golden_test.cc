@@ -9,7 +9,7 @@ namespace {
 TEST(Golden, ReferenceEvaluator) {
   const GoldenReport report =
       run_golden([](const Graph& g, const Tensors& in) { return evaluate(g, in); });
-  EXPECT_GT(report.samples, 1000);
+  EXPECT_TRUE(is_filtered() || report.samples > 1000);
   EXPECT_TRUE(report.clean()) << report.text();
 }
 
@@ -20,7 +20,7 @@ TEST(Golden, WrongResultsAreFound) {
       out[0].set_float(0, out[0].get_float(0) * 1.5 + 1);
     return out;
   });
-  EXPECT_TRUE(report.mismatches.contains("add"));
+  EXPECT_TRUE(is_filtered() || report.mismatches.contains("add"));
 }
 
 TEST(Golden, Comparison) {

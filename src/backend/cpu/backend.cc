@@ -6,7 +6,7 @@
 #include <set>
 
 #include "rlx/backend/cpu/executable.h"
-#include "rlx/backend/cpu/target.h"
+#include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/base/clock.h"
 #include "rlx/base/parallel.h"
 #include "rlx/ir/builder.h"

@@ -1,9 +1,10 @@
-#include "rlx/backend/cpu/complex_kernels.h"
-
+// Elementwise ops and reductions on c64, which are not generated: loops in complex<double>, rounded
+// once.
 #include <algorithm>
 #include <array>
 #include <cstring>
 
+#include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/ops/ops.h"
 
 namespace rlx::cpu {
@@ -200,7 +201,7 @@ constexpr size_t kCount = std::size(kFunctions) + 2;
 
 }  // namespace
 
-std::span<const KernelRow> complex_kernel_list() {
+std::span<const KernelRow> complex_kernels() {
   static constexpr auto rows = [] {
     std::array<KernelRow, kCount> list{};
     for (size_t i = 0; i < std::size(kFunctions); ++i)

@@ -1,5 +1,4 @@
-#include "rlx/backend/cpu/target.h"
-
+#include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/copy.h"
 #include "rlx/codegen/region_kernel.h"
 #include "rlx/ops/ops.h"

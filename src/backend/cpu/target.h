@@ -1,5 +1,5 @@
 // The CPU as a Target: regions are generated, everything else comes from an ordered list of native
-// kernels, the first row that accepts a node wins (kernel_list.cc).
+// kernels, the first row that accepts a node wins (kernel_list.h).
 #pragma once
 
 #include <map>
@@ -19,7 +19,6 @@ struct KernelRow {
   std::shared_ptr<const StepKernel> (*make)(Isa isa, const Node& n, std::span<const View> in,
                                             std::span<const View> out);
 };
-const std::vector<KernelRow>& kernel_list();
 
 class GeneratedKernel;
 

@@ -13,6 +13,8 @@ import numpy as np
 from .core import EXACT, Real, narrow, sample
 
 # word bits -> (multiplier 0, multiplier 1, key step 0, key step 1)
+FAMILY = "random"
+
 CONSTANTS = {
     32: (0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85),
     64: (0xD2E7470EE14C6C93, 0xCA5A826395121157, 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B),

@@ -1,0 +1,396 @@
+// Native kernels: products, attention, gather and scatter, running sums, random bits.
+#include <cmath>
+
+#include "rlx/backend/cpu/kernel_list.h"
+#include "rlx/backend/cpu/kernels/attention.h"
+#include "rlx/backend/cpu/kernels/axis_kernels.h"
+#include "rlx/backend/cpu/kernels/gather.h"
+#include "rlx/backend/cpu/kernels/matmul.h"
+#include "rlx/base/philox.h"
+#include "rlx/ops/ops.h"
+
+namespace rlx::cpu {
+
+namespace {
+
+// ---- matmul
+// ------------------------------------------------------------------------------------------------------
+
+bool unit(int64_t stride, int64_t size) { return stride == 1 || size == 1; }
+
+Decision matmul_view(const Node&, size_t, const View& v) {
+  const size_t r = v.dims.size();
+  if (unit(v.strides[r - 1], v.dims[r - 1]) || unit(v.strides[r - 2], v.dims[r - 2]))
+    return Decision::yes();
+  return Decision::no("one of the last two dims must have stride 1");
+}
+
+// Row and column strides of the last two dims, swapped when transposed; a dim of size 1 counts as
+// dense.
+struct Matrix {
+  int64_t rows, cols, row_stride, col_stride;
+};
+Matrix matrix_of(const View& v, bool transpose) {
+  const size_t r = v.dims.size();
+  Matrix m{v.dims[r - 2], v.dims[r - 1], v.strides[r - 2], v.strides[r - 1]};
+  if (m.cols == 1 && m.row_stride != 1) m.col_stride = 1;
+  if (m.rows == 1 && m.col_stride != 1) m.row_stride = 1;
+  if (m.rows == 1 && m.col_stride == 1) m.row_stride = m.cols;
+  if (transpose) m = {m.cols, m.rows, m.col_stride, m.row_stride};
+  return m;
+}
+
+MatmulProblem matmul_problem(const Node& n, std::span<const View> in, std::span<const View> out) {
+  const auto& attrs = n.get<MatmulAttrs>();
+  const Matrix a = matrix_of(in[0], attrs.transpose_a), b = matrix_of(in[1], attrs.transpose_b),
+               c = matrix_of(out[0], false);
+  MatmulProblem p;
+  p.dtype = in[0].dtype;
+  p.out_dtype = out[0].dtype;
+  p.m = a.rows, p.k = a.cols, p.n = b.cols;
+  p.a_row = a.row_stride, p.a_col = a.col_stride;
+  p.b_row = b.row_stride, p.b_col = b.col_stride;
+  p.c_row = c.row_stride, p.c_col = c.col_stride;
+  const size_t batch_rank = out[0].dims.size() - 2;
+  auto stride = [&](const View& v, size_t d) -> int64_t {
+    const size_t own = v.dims.size() - 2, missing = batch_rank - own;
+    if (d < missing || v.dims[d - missing] == 1) return 0;
+    return v.strides[d - missing];
+  };
+  for (size_t d = 0; d < batch_rank; ++d)
+    if (out[0].dims[d] != 1)
+      p.batch.push_back({out[0].dims[d], stride(in[0], d), stride(in[1], d), stride(out[0], d)});
+  // Batches that share B are more rows of one product.
+  while (!p.batch.empty()) {
+    const MatmulBatch& last = p.batch.back();
+    if (last.b != 0 || last.a != p.m * p.a_row || last.c != p.m * p.c_row) break;
+    p.m *= last.size;
+    p.batch.pop_back();
+  }
+  return p;
+}
+
+class MatmulKernel final : public StepKernel {
+ public:
+  explicit MatmulKernel(std::shared_ptr<const MatmulPlan> plan, bool is_packed = false)
+      : plan_(std::move(plan)), packed_(is_packed) {}
+  std::shared_ptr<const StepKernel> packed(int in) const override {
+    return in == 1 && plan_->packed_b_bytes() ? std::make_shared<MatmulKernel>(plan_, true)
+                                              : nullptr;
+  }
+  size_t packed_bytes() const override { return plan_->packed_b_bytes(); }
+  void pack(const void* source, void* target) const override { plan_->pack_b(source, target); }
+  std::string name() const override {
+    return fmt::format("matmul ({}{})", plan_->name(), packed_ ? ", packed weights" : "");
+  }
+  int64_t blocks() const override { return plan_->tiles(); }
+  size_t scratch_bytes() const override { return plan_->scratch_bytes(); }
+  int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
+  double flops() const override {
+    const MatmulProblem& p = plan_->problem();
+    double f = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+    for (const MatmulBatch& b : p.batch) f *= static_cast<double>(b.size);
+    return f;
+  }
+  // Rows of A make rows of C; B is read whole.
+  int64_t rows() const override {
+    const MatmulProblem& p = plan_->problem();
+    return plan_->full_rows() && p.batch.empty() && p.c_col == 1 && p.a_col == 1 && p.a_row == p.k
+               ? p.m
+               : 0;
+  }
+  int64_t rows_per_block() const override { return plan_->rows_per_tile(); }
+  bool row_aligned(int in) const override { return in == 0; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    for (int64_t t = begin; t < end; ++t) {
+      if (packed_)
+        plan_->run_tile_packed(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
+      else
+        plan_->run_tile(t, m.operands[0], m.operands[1], m.operands[2], m.scratch);
+    }
+  }
+
+ private:
+  std::shared_ptr<const MatmulPlan> plan_;
+  bool packed_;
+};
+
+std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<const View> in,
+                                              std::span<const View> out) {
+  return std::make_shared<MatmulKernel>(MatmulPlan::make(matmul_problem(n, in, out), isa));
+}
+
+// ---- attention
+// -----------------------------------------------------------------------------------------------------
+
+Decision attention_view(const Node&, size_t i, const View& v) {
+  if (i == 4) return Decision::no("the logsumexp is read dense");
+  return unit(v.strides.back(), v.dims.back()) ? Decision::yes()
+                                               : Decision::no("the head dim must have stride 1");
+}
+
+struct Layout {
+  int64_t batch, seq, heads, dim;
+  AttentionStrides strides;
+};
+Layout attention_layout(const View& v, int64_t heads) {
+  const Ints &d = v.dims, &s = v.strides;
+  if (d.size() == 4) return {d[0], d[2], d[1], d[3], {s[0], s[2], s[1]}};
+  const int64_t dim = d.back() / heads;
+  if (d.size() == 3) return {d[0], d[1], heads, dim, {s[0], s[1], dim}};
+  return {1, d[0], heads, dim, {0, s[0], dim}};
+}
+
+AttentionProblem attention_problem(const Node& n, std::span<const View> in) {
+  const auto& a = n.get<AttentionAttrs>();
+  const int64_t kv = a.num_kv_heads ? a.num_kv_heads : a.num_heads;
+  const Layout q = attention_layout(in[0], a.num_heads), k = attention_layout(in[1], kv),
+               v = attention_layout(in[2], kv);
+  AttentionProblem p;
+  p.dtype = in[0].dtype;
+  p.batch = q.batch, p.heads = a.num_heads, p.kv_heads = kv;
+  p.q_len = q.seq, p.kv_len = k.seq, p.head_dim = q.dim;
+  p.mask = a.mask == MaskKind::causal ? AttentionMask::Causal : AttentionMask::None;
+  p.scale = a.scale ? *a.scale : 1.0 / std::sqrt(static_cast<double>(q.dim));
+  p.q = q.strides, p.k = k.strides, p.v = v.strides;
+  return p;
+}
+
+double attention_flops(const AttentionProblem& p, double products) {
+  const double pairs = static_cast<double>(p.batch * p.heads) * static_cast<double>(p.q_len) *
+                       static_cast<double>(p.kv_len);
+  return products * 2 * pairs * static_cast<double>(p.head_dim) *
+         (p.mask == AttentionMask::Causal ? 0.5 : 1.0);
+}
+
+class AttentionKernel final : public StepKernel {
+ public:
+  AttentionKernel(AttentionProblem p, Isa isa) : p_(p), isa_(isa) { attention_check(p_); }
+  std::string name() const override { return "attention (tiled)"; }
+  int64_t blocks() const override { return attention_forward_blocks(p_); }
+  size_t scratch_bytes() const override { return attention_forward_scratch_bytes(p_); }
+  int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
+  double flops() const override { return attention_flops(p_, 2); }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    attention_forward(p_,
+                      {m.operands[0], m.operands[1], m.operands[2], m.operands[3], m.operands[4]},
+                      begin, end, m.scratch, isa_);
+  }
+
+ private:
+  AttentionProblem p_;
+  Isa isa_;
+};
+
+std::shared_ptr<const StepKernel> make_attention(Isa isa, const Node& n, std::span<const View> in,
+                                                 std::span<const View> out) {
+  AttentionProblem p = attention_problem(n, in);
+  p.out = attention_layout(out[0], p.heads).strides;
+  return std::make_shared<AttentionKernel>(p, isa);
+}
+
+class AttentionBackwardKernel final : public StepKernel {
+ public:
+  AttentionBackwardKernel(AttentionProblem p, Isa isa) : p_(p), isa_(isa) { attention_check(p_); }
+  std::string name() const override { return "attention_backward (tiled)"; }
+  int64_t blocks() const override { return attention_backward_blocks(p_); }
+  size_t scratch_bytes() const override { return attention_backward_scratch_bytes(p_); }
+  int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
+  double flops() const override { return attention_flops(p_, 5); }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    void* const* o = m.operands;
+    attention_backward(p_, {o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7], o[8]}, begin, end,
+                       m.scratch, isa_);
+  }
+
+ private:
+  AttentionProblem p_;
+  Isa isa_;
+};
+
+std::shared_ptr<const StepKernel> make_attention_backward(Isa isa, const Node& n,
+                                                          std::span<const View> in,
+                                                          std::span<const View> out) {
+  AttentionProblem p = attention_problem(n, in);
+  p.out = attention_layout(in[3], p.heads).strides;
+  p.dout = attention_layout(in[5], p.heads).strides;
+  p.dq = attention_layout(out[0], p.heads).strides;
+  p.dk = attention_layout(out[1], p.kv_heads).strides;
+  p.dv = attention_layout(out[2], p.kv_heads).strides;
+  return std::make_shared<AttentionBackwardKernel>(p, isa);
+}
+
+// ---- gather and scatter
+// ----------------------------------------------------------------------------------------------
+
+int64_t product_of(const Ints& dims, size_t begin, size_t end) {
+  int64_t n = 1;
+  for (size_t d = begin; d < end; ++d) n *= dims[d];
+  return n;
+}
+
+class GatherKernel final : public StepKernel {
+ public:
+  explicit GatherKernel(GatherProblem p) : p_(p) {}
+  std::string name() const override { return "gather"; }
+  int64_t blocks() const override { return gather_blocks(p_); }
+  int64_t work() const override { return p_.outer * p_.count * p_.inner; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    gather(p_, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end);
+  }
+
+ private:
+  GatherProblem p_;
+};
+
+std::shared_ptr<const StepKernel> make_gather(Isa, const Node& n, std::span<const View> in,
+                                              std::span<const View>) {
+  const auto axis = static_cast<size_t>(n.get<AxisAttrs>().axis);
+  GatherProblem p;
+  p.element_bytes = static_cast<size_t>(size_of(in[0].dtype));
+  p.index_dtype = in[1].dtype;
+  p.outer = product_of(in[0].dims, 0, axis);
+  p.axis = in[0].dims[axis];
+  p.inner = product_of(in[0].dims, axis + 1, in[0].dims.size());
+  p.count = in[1].elements();
+  p.set_dense();
+  return std::make_shared<GatherKernel>(p);
+}
+
+class ScatterAddKernel final : public StepKernel {
+ public:
+  explicit ScatterAddKernel(ScatterAddProblem p) : p_(p) {}
+  std::string name() const override { return "scatter_add"; }
+  int64_t blocks() const override { return scatter_add_blocks(p_); }
+  size_t scratch_bytes() const override { return scatter_add_scratch_bytes(p_); }
+  int64_t work() const override { return p_.outer * p_.count * p_.inner; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    scatter_add(p_, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end, m.scratch);
+  }
+
+ private:
+  ScatterAddProblem p_;
+};
+
+std::shared_ptr<const StepKernel> make_scatter_add(Isa, const Node& n, std::span<const View> in,
+                                                   std::span<const View> out) {
+  const auto& a = n.get<ScatterAttrs>();
+  const auto axis = static_cast<size_t>(a.axis);
+  ScatterAddProblem p;
+  p.dtype = out[0].dtype;
+  p.index_dtype = in[1].dtype;
+  p.outer = product_of(out[0].dims, 0, axis);
+  p.axis = out[0].dims[axis];
+  p.inner = product_of(out[0].dims, axis + 1, out[0].dims.size());
+  p.count = in[1].elements();
+  p.set_dense();
+  return std::make_shared<ScatterAddKernel>(p);
+}
+
+// ---- along one axis
+// ----------------------------------------------------------------------------------------------------
+
+AxisProblem axis_problem(const View& v, int64_t axis) {
+  const auto a = static_cast<size_t>(axis);
+  AxisProblem p;
+  p.dtype = v.dtype;
+  p.outer = product_of(v.dims, 0, a);
+  p.n = v.dims[a];
+  p.inner = product_of(v.dims, a + 1, v.dims.size());
+  p.set_dense();
+  return p;
+}
+
+class CumsumKernel final : public StepKernel {
+ public:
+  CumsumKernel(AxisProblem p, CumsumOptions o) : p_(p), o_(o) {}
+  std::string name() const override { return "cumsum"; }
+  int64_t blocks() const override { return axis_blocks(p_); }
+  int64_t work() const override { return p_.outer * p_.n * p_.inner; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    cumsum(p_, o_, m.operands[0], m.operands[1], begin, end);
+  }
+
+ private:
+  AxisProblem p_;
+  CumsumOptions o_;
+};
+
+std::shared_ptr<const StepKernel> make_cumsum(Isa, const Node& n, std::span<const View> in,
+                                              std::span<const View>) {
+  const auto& a = n.get<CumsumAttrs>();
+  return std::make_shared<CumsumKernel>(axis_problem(in[0], a.axis),
+                                        CumsumOptions{a.exclusive, a.reverse});
+}
+
+class ArgmaxKernel final : public StepKernel {
+ public:
+  explicit ArgmaxKernel(AxisProblem p) : p_(p) {}
+  std::string name() const override { return "argmax"; }
+  int64_t blocks() const override { return axis_blocks(p_); }
+  int64_t work() const override { return p_.outer * p_.n * p_.inner; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    argmax(p_, ArgmaxOptions{}, m.operands[0], m.operands[1], begin, end);
+  }
+
+ private:
+  AxisProblem p_;
+};
+
+std::shared_ptr<const StepKernel> make_argmax(Isa, const Node& n, std::span<const View> in,
+                                              std::span<const View>) {
+  return std::make_shared<ArgmaxKernel>(axis_problem(in[0], n.get<ArgmaxAttrs>().axis));
+}
+
+// ---- random bits
+// ---------------------------------------------------------------------------------------------------------
+
+class RandomBitsKernel final : public StepKernel {
+ public:
+  RandomBitsKernel(int64_t keys, int64_t words) : keys_(keys), words_(words) {}
+  std::string name() const override { return "random_bits (philox)"; }
+  int64_t blocks() const override { return keys_ * per_key(); }
+  int64_t work() const override { return 8 * keys_ * words_; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    const auto* keys = static_cast<const uint32_t*>(m.operands[0]);
+    auto* out = static_cast<uint32_t*>(m.operands[1]);
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t key = block / per_key(), first = block % per_key() * kWords;
+      for (int64_t i = first; i < std::min(first + kWords, words_); i += 4) {
+        const PhiloxBlock r = philox4x32({keys[2 * key], keys[2 * key + 1]},
+                                         philox_counter(static_cast<uint64_t>(i / 4)));
+        for (int64_t k = 0; k < 4 && i + k < words_; ++k)
+          out[key * words_ + i + k] = r[static_cast<size_t>(k)];
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kWords = 4096;  // of a block
+  int64_t per_key() const { return ceil_div(words_, kWords); }
+  int64_t keys_, words_;
+};
+
+std::shared_ptr<const StepKernel> make_random_bits(Isa, const Node&, std::span<const View> in,
+                                                   std::span<const View> out) {
+  const int64_t keys = in[0].elements() / 2;
+  return std::make_shared<RandomBitsKernel>(keys, keys ? out[0].elements() / keys : 0);
+}
+
+constexpr KernelRow kRows[] = {
+    {&op::matmul, "matmul", always, matmul_view, make_matmul},
+    {&op::attention, "attention", always, attention_view, make_attention},
+    {&op::attention_backward, "attention_backward", always, attention_view,
+     make_attention_backward},
+    {&op::gather, "gather", always, dense_only, make_gather},
+    {&op::scatter_add, "scatter_add", always, dense_only, make_scatter_add},
+    {&op::cumsum, "cumsum", always, dense_only, make_cumsum},
+    {&op::argmax, "argmax", always, dense_only, make_argmax},
+    {&op::random_bits, "philox", always, dense_only, make_random_bits},
+};
+
+}  // namespace
+
+std::span<const KernelRow> core_kernels() { return kRows; }
+
+}  // namespace rlx::cpu

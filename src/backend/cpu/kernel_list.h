@@ -1,0 +1,60 @@
+// The native kernels of the CPU, a list of rows per file, and what makes a row short to write.
+//
+//   Plan plan_sort(const Node& n, std::span<const View> in, std::span<const View> out) {
+//     ...
+//     return {.blocks = lines, .work = elements,
+//             .run = [=](const StepMemory& m, int64_t begin, int64_t end) { ... }};
+//   }
+//   constexpr KernelRow kRows[] = {dense_kernel<plan_sort>(&op::sort)};
+#pragma once
+
+#include <functional>
+
+#include "rlx/backend/cpu/target.h"
+#include "rlx/ir/op.h"
+
+namespace rlx::cpu {
+
+// All rows, best first for each op, the user's last.
+const std::vector<KernelRow>& kernel_list();
+
+std::span<const KernelRow> core_kernels();
+std::span<const KernelRow> complex_kernels();
+std::span<const KernelRow> array_kernels();
+std::span<const KernelRow> conv_kernels();
+std::span<const KernelRow> lapack_kernels();
+std::span<const KernelRow> fft_kernels();
+std::span<const KernelRow> quant_kernels();
+std::span<const KernelRow> sequence_kernels();
+std::span<const KernelRow> random_kernels();
+std::span<const KernelRow> splat_kernels();
+
+// A kernel as a function: blocks [begin, end) of the work, which must not depend on how they are
+// shared out. `run` may be called by several threads at once; scratch is the worker's own.
+struct Plan {
+  int64_t blocks = 1;
+  int64_t work = 1 << 20;  // rough cost in elements; small steps run on the calling thread
+  size_t scratch = 0;      // bytes per worker
+  double flops = 0;
+  std::function<void(const StepMemory& memory, int64_t begin, int64_t end)> run;
+};
+std::shared_ptr<const StepKernel> function_kernel(std::string_view name, Plan plan);
+
+inline Decision always(const Node&, const Graph&) { return Decision::yes(); }
+inline Decision dense_only(const Node&, size_t, const View&) {
+  return Decision::no("the kernel reads dense tensors only");
+}
+
+using MakePlan = Plan (*)(const Node& n, std::span<const View> in, std::span<const View> out);
+
+// A row for an op whose operands and results are dense.
+template <MakePlan make>
+constexpr KernelRow dense_kernel(const OpDef* op,
+                                 Decision (*accepts)(const Node&, const Graph&) = always) {
+  return {op, op->name, accepts, dense_only,
+          [](Isa, const Node& n, std::span<const View> in, std::span<const View> out) {
+            return function_kernel(n.op->name, make(n, in, out));
+          }};
+}
+
+}  // namespace rlx::cpu

@@ -1,0 +1,7 @@
+#include "rlx/ops/activations.h"
+
+namespace rlx {
+
+constinit const Family kActivations{"activations", {}};
+
+}  // namespace rlx

@@ -1,0 +1,7 @@
+#include "rlx/ops/complex.h"
+
+namespace rlx {
+
+constinit const Family kComplexNumbers{"complex", {}};
+
+}  // namespace rlx

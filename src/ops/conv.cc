@@ -1,0 +1,7 @@
+#include "rlx/ops/conv.h"
+
+namespace rlx {
+
+constinit const Family kConv{"convolution", {}};
+
+}  // namespace rlx

@@ -1,0 +1,10 @@
+// Convolutions and their transposes in 1, 2 and 3 dimensions.
+#pragma once
+
+#include "rlx/ir/op.h"
+
+namespace rlx {
+
+extern const Family kConv;
+
+}  // namespace rlx

@@ -1,0 +1,7 @@
+#include "rlx/ops/distributions.h"
+
+namespace rlx {
+
+constinit const Family kDistributions{"distributions", {}};
+
+}  // namespace rlx

@@ -1,0 +1,7 @@
+#include "rlx/ops/experts.h"
+
+namespace rlx {
+
+constinit const Family kExperts{"experts", {}};
+
+}  // namespace rlx

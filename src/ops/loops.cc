@@ -1,0 +1,7 @@
+#include "rlx/ops/loops.h"
+
+namespace rlx {
+
+constinit const Family kLoops{"loops", {}};
+
+}  // namespace rlx

@@ -1,0 +1,10 @@
+// Loss functions.
+#pragma once
+
+#include "rlx/ir/op.h"
+
+namespace rlx {
+
+extern const Family kLosses;
+
+}  // namespace rlx

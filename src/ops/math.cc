@@ -1,0 +1,7 @@
+#include "rlx/ops/math.h"
+
+namespace rlx {
+
+constinit const Family kMath{"math", {}};
+
+}  // namespace rlx

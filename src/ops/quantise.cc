@@ -1,0 +1,7 @@
+#include "rlx/ops/quantise.h"
+
+namespace rlx {
+
+constinit const Family kQuantise{"quantisation", {}};
+
+}  // namespace rlx

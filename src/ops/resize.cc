@@ -1,0 +1,7 @@
+#include "rlx/ops/resize.h"
+
+namespace rlx {
+
+constinit const Family kResize{"resize", {}};
+
+}  // namespace rlx
