@@ -25,9 +25,9 @@ Error::Error(ErrorKind kind, std::string code, std::string message)
   text_ = fmt::format("{} error [{}]: {}", name(kind_), code_, message_);
 }
 
-Error Error::at(std::string where) const {
+Error Error::at(const std::string& where) const {
   Error copy = *this;
-  copy.where_ = where_.empty() ? std::move(where) : where_;
+  copy.where_ = where_.empty() ? where : where_;
   copy.text_ = fmt::format("{} error [{}] at {}: {}", name(kind_), code_, copy.where_, message_);
   return copy;
 }

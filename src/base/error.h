@@ -39,7 +39,7 @@ class Error : public std::exception {
 
   // Where it happened: a node of a graph (`%7 add`), or a byte offset / line:column of a file.
   const std::string& where() const { return where_; }
-  Error at(std::string where) const;
+  Error at(const std::string& where) const;
 
  private:
   ErrorKind kind_;

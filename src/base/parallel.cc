@@ -84,6 +84,7 @@ class Pool {
   }
 
   // Where the system gives no more threads, those that there are do the work.
+  // NOLINTBEGIN(bugprone-empty-catch)
   void grow(int workers) {
     try {
       while (static_cast<int>(threads_.size()) < workers) {
@@ -94,6 +95,7 @@ class Pool {
     } catch (const std::bad_alloc&) {
     }
   }
+  // NOLINTEND(bugprone-empty-catch)
 
   void work(int worker) {
     in_parallel = true;

@@ -55,7 +55,7 @@ class ByteReader {
   template <class T>
   T number() {
     T out;
-    std::memcpy(&out, take(sizeof(T)).data(), sizeof(T));
+    take(sizeof(T)).copy(reinterpret_cast<char*>(&out), sizeof(T));
     return out;
   }
   std::string_view bytes_;

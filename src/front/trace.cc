@@ -160,7 +160,7 @@ TracedTensors Tracer::branch(const TracedTensor& predicate, TracedFunction then_
   return result;
 }
 
-Graph run_trace(std::string name, TracedFunction f) {
+Graph run_trace(const std::string& name, TracedFunction f) {
   auto shared = std::make_shared<Trace>();
   shared->name = name;
   auto scope = std::make_shared<TraceScope>(shared, name);

@@ -82,7 +82,7 @@ class Tracer {
   TracedTensor wrap(Value v) const;  // a value of that builder
 
  private:
-  friend Graph run_trace(std::string name, TracedFunction f);
+  friend Graph run_trace(const std::string& name, TracedFunction f);
   friend class Scope;
   explicit Tracer(std::shared_ptr<Trace> trace) : trace_(std::move(trace)) {}
   TracedTensor leaf(const Op<LeafAttrs>& op, LeafAttrs attrs);
@@ -106,7 +106,7 @@ class Scope {
   std::string saved_;
 };
 
-Graph run_trace(std::string name, TracedFunction f);
+Graph run_trace(const std::string& name, TracedFunction f);
 
 // What a traced function returned, as a list.
 template <Traceable F>
@@ -123,8 +123,8 @@ TracedTensors call_traced(F& f, Tracer& t) {
 }
 
 template <Traceable F>
-Graph trace(std::string name, F&& f) {
-  return run_trace(std::move(name), [&](Tracer& t) { return call_traced(f, t); });
+Graph trace(const std::string& name, F&& f) {
+  return run_trace(name, [&](Tracer& t) { return call_traced(f, t); });
 }
 
 template <Traceable Then, Traceable Else>

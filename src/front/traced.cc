@@ -297,7 +297,7 @@ TracedTensor one_hot(const TracedTensor& labels, const Dim& classes, DType dtype
 
 TracedTensor attention(const TracedTensor& q, const TracedTensor& k, const TracedTensor& v,
                        AttentionAttrs attrs) {
-  return apply(op::attention.def, std::move(attrs), {q, k, v})[0];
+  return apply(op::attention.def, attrs, {q, k, v})[0];
 }
 
 }  // namespace rlx

@@ -85,7 +85,7 @@ class TracedTensor {
   TracedTensor squeeze(int64_t axis) const;
   TracedTensor squeeze() const;            // every axis of size 1
   TracedTensor expand(Shape shape) const;  // -1 keeps a size
-  TracedTensor flip(AxisList axes) const { return op::reverse(*this, {axes.axes()}); }
+  TracedTensor flip(const AxisList& axes) const { return op::reverse(*this, {axes.axes()}); }
 
   // Parts.
   TracedTensor operator[](int64_t i) const;

@@ -150,10 +150,10 @@ Values Builder::inline_graph(const Graph& body, Operands inputs) {
 }
 
 Value Builder::input(std::string name, Type type) {
-  return op::input(*this, {}, {std::move(name), type.dtype, type.shape});
+  return op::input(*this, {}, {std::move(name), type.dtype, std::move(type.shape)});
 }
 Value Builder::param(std::string name, Type type) {
-  return op::param(*this, {}, {std::move(name), type.dtype, type.shape});
+  return op::param(*this, {}, {std::move(name), type.dtype, std::move(type.shape)});
 }
 Value Builder::constant(Tensor value) { return op::constant(*this, {}, {std::move(value)}); }
 

@@ -9,7 +9,7 @@ namespace rlx {
 
 namespace {
 
-void indent(Printer& p) { p.out.append(static_cast<size_t>(2 * p.indent), ' '); }
+void indent(Printer& p) { p.out.append(2 * static_cast<size_t>(p.indent), ' '); }
 
 void print_attrs(Printer& p, const Attrs& attrs) {
   static thread_local std::map<const AttrType*, std::shared_ptr<void>> defaults;

@@ -163,7 +163,7 @@ class Lowering {
   }
 
   View operand(const Node& n, size_t k, const std::string& label) {
-    const View v = view(n.in[k]);
+    View v = view(n.in[k]);
     if (v.is_dense()) return v;
     if (target_.takes_view(n, g_, k, v)) return v;
     return make_dense(v, label);

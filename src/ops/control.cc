@@ -33,7 +33,7 @@ void append_valid(Values& to, Operands from) {
     if (v.valid()) to.push_back(v);
 }
 
-Value or_zeros(Builder& b, Value v, Type type) { return v.valid() ? v : full(b, type, 0); }
+Value or_zeros(Builder& b, Value v, const Type& type) { return v.valid() ? v : full(b, type, 0); }
 
 Shape without_front(const Shape& s) { return Shape(s.begin() + 1, s.end()); }
 Shape with_front(const Dim& front, const Shape& s) {

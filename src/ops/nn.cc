@@ -300,7 +300,7 @@ Expr table_for(Builder& b, Value table, const Dim& positions, int64_t half, DTyp
 Value rotate(Expr x, Expr cos, Expr sin, const RopeAttrs& r) {
   Builder& b = x.builder();
   const int64_t half = r.n_rot / 2;
-  const Shape whole = x.shape();
+  const Shape whole = Shape(x.shape());
   Shape split = whole;
   split.back() = *whole.back().divide(Dim(r.head_dim));
   split.push_back(r.head_dim);

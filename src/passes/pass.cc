@@ -30,7 +30,7 @@ std::string to_string(const Pipeline& pipeline) {
     out += (out.empty() ? "" : ",") + std::string(use.pass->name);
     std::string inner;
     for (const auto& [name, value] : use.arguments)
-      inner += (inner.empty() ? "" : ",") + name + "=" + value;
+      inner += fmt::format("{}{}={}", inner.empty() ? "" : ",", name, value);
     if (!inner.empty()) out += "(" + inner + ")";
   }
   return out;

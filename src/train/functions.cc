@@ -40,7 +40,7 @@ TracedTensor cross_entropy(const TracedTensor& logits, const TracedTensor& label
                            double smoothing) {
   user_check(smoothing >= 0 && smoothing <= 1, "label-smoothing",
              "cross_entropy: smoothing must be in [0, 1], got {}", smoothing);
-  const TracedTensor hard = op::softmax_cross_entropy(logits, labels).mean();
+  TracedTensor hard = op::softmax_cross_entropy(logits, labels).mean();
   if (smoothing == 0) return hard;
   return hard * (1 - smoothing) - logits.log_softmax(-1).mean() * smoothing;
 }

@@ -82,7 +82,7 @@ void append_update(Builder& b, Value param, const TracedTensor& gradient,
   Scope scope(b, name);
   TracedTensors slots;
   for (const std::string& slot : optimizer.slots) {
-    const std::string full = name + "." + slot;
+    const std::string full = fmt::format("{}.{}", name, slot);
     slots.emplace_back(b, state_param(b, full, {dtype, type.shape}));
     state[full] = zeros_like(name, {dtype, type.shape});
   }

@@ -57,7 +57,7 @@ class CopyKernel final : public StepKernel {
 
 }  // namespace
 
-CpuTarget::CpuTarget(CpuJitOptions options)
+CpuTarget::CpuTarget(const CpuJitOptions& options)
     : jit_(std::make_shared<CpuJit>(options)),
       isa_(jit_->vector_bits() == 256 && host_isa() == Isa::Avx512 ? Isa::Avx2 : host_isa()) {}
 

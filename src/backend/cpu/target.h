@@ -24,7 +24,7 @@ class GeneratedKernel;
 
 class CpuTarget final : public Target {
  public:
-  explicit CpuTarget(CpuJitOptions options);
+  explicit CpuTarget(const CpuJitOptions& options);
   ~CpuTarget() override;
 
   std::string_view name() const override { return "cpu"; }

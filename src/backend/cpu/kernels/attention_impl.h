@@ -68,6 +68,7 @@ struct AttentionImpl {
     uintptr_t base;
     int64_t used = 0;
     T* take(int64_t count) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): counting has no memory to point into
       T* const at = reinterpret_cast<T*>(base + static_cast<uintptr_t>(used));
       used += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
       return at;
