@@ -1,7 +1,261 @@
 #include "rlx/ops/norms.h"
 
-namespace rlx {
+#include <cmath>
+#include <numeric>
 
-constinit const Family kNorms{"norms", {}};
+#include "rlx/ops/elementwise.h"
+#include "rlx/ops/nn.h"
+#include "rlx/ops/nn_rules.h"
+#include "rlx/ops/reduce.h"
+
+namespace rlx {
+namespace {
+
+DType wide_of(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
+
+// ---- inference
+
+void require_eps(const InferArgs& a, double eps) {
+  if (!(eps >= 0)) bad_operands(a, "norm-eps", fmt::format("eps must be at least 0, not {}", eps));
+}
+
+// Operands from 1 on are [C]; the first two of x's dtype, further ones (statistics) of it or of its
+// wide form.
+void require_channels(const InferArgs& a) {
+  const Type& x = a.in[0];
+  if (x.rank() < 2) bad_operands(a, "norm-shape", "x must be [N, C, ..]");
+  for (size_t i = 1; i < a.in.size(); ++i) {
+    const Type& t = a.in[i];
+    if (t.rank() != 1 || differ(t.shape[0], x.shape[1]))
+      bad_operands(a, "norm-shape",
+                   fmt::format("operands but x must be [{}], the channels of x", x.shape[1]));
+    if (t.dtype != x.dtype && (i < 3 || t.dtype != wide_of(x.dtype)))
+      bad_operands(a, "dtype-mixed", fmt::format("operand {} must be {}", i, x.dtype));
+  }
+}
+
+Types infer_channel_norm(const InferArgs& a) {
+  require_channels(a);
+  require_eps(a, a.get<ChannelNormAttrs>().eps);
+  return {a.in[0]};
+}
+
+Types infer_group_norm(const InferArgs& a) {
+  require_channels(a);
+  const auto& [groups, eps] = a.get<GroupNormAttrs>();
+  require_eps(a, eps);
+  if (groups < 1 || !a.in[0].shape[1].divide(Dim(groups)))
+    bad_operands(
+        a, "norm-groups",
+        fmt::format("num_groups {} must divide the {} channels", groups, a.in[0].shape[1]));
+  return {a.in[0]};
+}
+
+// ---- decompositions
+
+// x with mean 0 and variance 1 over the axes, and the statistics with these axes kept as size 1.
+struct Standardised {
+  Expr mean, centred, variance, value;
+  Standardised(Expr x, const Ints& axes, double eps)
+      : mean(op::reduce_mean(x, {axes, true})),
+        centred(x - mean),
+        variance(op::reduce_mean(centred * centred, {axes, true})),
+        value(centred * op::rsqrt(variance + eps)) {}
+};
+
+// [C] -> [C, 1, ..], so that it lines up with axis 1 of a tensor of this rank.
+Expr per_channel(Expr v, int64_t rank) {
+  Shape shape(static_cast<size_t>(rank - 1), Dim(1));
+  shape[0] = v.shape()[0];
+  return {v.builder(), reshape_to(v.builder(), v, shape)};
+}
+
+// value * gamma + beta in the dtype of the result, gamma and beta per channel.
+Value affine(Expr value, Value gamma, Value beta, DType dtype) {
+  Builder& b = value.builder();
+  const int64_t rank = value.rank();
+  const Expr y = value * per_channel(widen(b, gamma), rank) + per_channel(widen(b, beta), rank);
+  return cast_to(b, y, dtype);
+}
+
+Ints spatial_axes(int64_t rank) {
+  Ints axes(static_cast<size_t>(rank - 2));
+  std::iota(axes.begin(), axes.end(), 2);
+  return axes;
+}
+
+Ints all_but(int64_t axis, int64_t rank) {
+  Ints axes;
+  for (int64_t i = 0; i < rank; ++i)
+    if (i != axis) axes.push_back(i);
+  return axes;
+}
+
+Values decompose_group_norm(Builder& b, const Node& n, Operands in) {
+  const auto& [groups, eps] = n.get<GroupNormAttrs>();
+  Expr x = widen(b, in[0]);
+  const Shape shape = x.shape();
+  Dim members = *shape[1].divide(Dim(groups));
+  for (size_t i = 2; i < shape.size(); ++i) members = members * shape[i];
+  Expr rows(b, reshape_to(b, x, {shape[0], groups, members}));
+  Expr value(b, reshape_to(b, Standardised(rows, {2}, eps).value, shape));
+  return {affine(value, in[1], in[2], n.type().dtype)};
+}
+
+Values decompose_instance_norm(Builder& b, const Node& n, Operands in) {
+  Expr x = widen(b, in[0]);
+  const Standardised s(x, spatial_axes(x.rank()), n.get<ChannelNormAttrs>().eps);
+  return {affine(s.value, in[1], in[2], n.type().dtype)};
+}
+
+Values decompose_batch_norm(Builder& b, const Node& n, Operands in) {
+  Expr x = widen(b, in[0]);
+  Expr mean = per_channel(widen(b, in[3]), x.rank()),
+       variance = per_channel(widen(b, in[4]), x.rank());
+  Expr value = (x - mean) * op::rsqrt(variance + n.get<ChannelNormAttrs>().eps);
+  return {affine(value, in[1], in[2], n.type().dtype)};
+}
+
+Types infer_batch_norm_training(const InferArgs& a) {
+  Types out = infer_channel_norm(a);
+  const Type statistic{wide_of(a.in[0].dtype), {a.in[0].shape[1]}};
+  out.insert(out.end(), 2, statistic);
+  return out;
+}
+
+Values decompose_batch_norm_training(Builder& b, const Node& n, Operands in) {
+  Expr x = widen(b, in[0]);
+  const Standardised s(x, all_but(1, x.rank()), n.get<ChannelNormAttrs>().eps);
+  const Shape channels{x.shape()[1]};
+  return {affine(s.value, in[1], in[2], n.type().dtype), reshape_to(b, s.mean, channels),
+          reshape_to(b, s.variance, channels)};
+}
+
+// ---- lengths
+
+// The p-norm over the axes, which are kept as size 1. Where all elements are 0 it is 0 with
+// derivative 0.
+Expr length(Expr x, double p, const Ints& axes) {
+  Builder& b = x.builder();
+  Expr size = op::abs(x);
+  if (std::isinf(p)) return op::reduce_max(size, {axes, true});
+  if (p == 1) return op::reduce_sum(size, {axes, true});
+  Expr sum = op::reduce_sum(p == 2 ? x * x : op::pow(size, x.like(p)), {axes, true});
+  const Value none = op::eq(sum, sum.like(0));
+  Expr some(b, op::select(b, none, sum.like(1), sum));
+  Expr root = p == 2 ? op::sqrt(some) : op::pow(some, x.like(1 / p));
+  return {b, op::select(b, none, sum, root)};
+}
+
+Types infer_normalize(const InferArgs& a) {
+  const auto& attrs = a.get<NormaliseAttrs>();
+  require_eps(a, attrs.eps);
+  if (!(attrs.p >= 1))
+    bad_operands(a, "norm-p", fmt::format("p must be at least 1, not {}", attrs.p));
+  return {a.in[0]};
+}
+
+Values decompose_normalize(Builder& b, const Node& n, Operands in) {
+  const auto& [p, axes, eps] = n.get<NormaliseAttrs>();
+  Expr x = widen(b, in[0]);
+  Expr size = length(x, p, axes);
+  return {cast_to(b, x / op::maximum(size, size.like(eps)), n.type().dtype)};
+}
+
+Types infer_weight_norm(const InferArgs& a) {
+  require_same_dtype(a);
+  const Dim& size = a.in[0].shape[static_cast<size_t>(a.get<WeightNormAttrs>().axis)];
+  if (a.in[1].rank() != 1 || differ(a.in[1].shape[0], size))
+    bad_operands(a, "norm-shape", fmt::format("g must be [{}], the size of the axis of v", size));
+  return {a.in[0]};
+}
+
+Values decompose_weight_norm(Builder& b, const Node& n, Operands in) {
+  const int64_t axis = n.get<WeightNormAttrs>().axis;
+  Expr v = widen(b, in[0]);
+  Expr size = length(v, 2, all_but(axis, v.rank()));
+  Expr g(b, reshape_to(b, widen(b, in[1]), size.shape()));
+  return {cast_to(b, v * (g / size), n.type().dtype)};
+}
+
+constexpr OpDef norm(std::string_view name, std::string_view doc, int arity, InferRule infer,
+                     DecomposeRule decompose, std::string_view reference = {}) {
+  OpDef d{.name = name,
+          .doc = doc,
+          .reference = reference,
+          .kind = Kind::composite,
+          .arity = arity,
+          .dtypes = kFloats};
+  d.infer = infer;
+  d.decompose = decompose;
+  return d;
+}
+
+}  // namespace
+
+namespace op {
+
+constinit const Op<GroupNormAttrs> group_norm =
+    norm("group_norm",
+         "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..], with the mean and the "
+         "biased variance of each image over each of num_groups groups of C / num_groups "
+         "neighbouring channels and all pixels.",
+         3, infer_group_norm, decompose_group_norm, "GroupNorm");
+
+constinit const Op<ChannelNormAttrs> instance_norm =
+    norm("instance_norm",
+         "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..], with the mean and the "
+         "biased variance of each channel of each image over its pixels.",
+         3, infer_channel_norm, decompose_instance_norm);
+
+constinit const Op<ChannelNormAttrs> layer_norm2d = norm(
+    "layer_norm2d",
+    "layer_norm across the channels of x [N, C, ..] at every pixel (not over the pixels).", 3,
+    infer_channel_norm,
+    [](Builder& b, const Node& n, Operands in) -> Values {
+      return {op::layer_norm(b, in[0], in[1], in[2],
+                             {.axis = 1, .eps = n.get<ChannelNormAttrs>().eps})};
+    },
+    "LayerNorm2d");
+
+constinit const Op<ChannelNormAttrs> batch_norm =
+    norm("batch_norm",
+         "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..] with given statistics "
+         "[C], which may be f32 for f16 and bf16.",
+         5, infer_channel_norm, decompose_batch_norm);
+
+constinit const Op<ChannelNormAttrs> batch_norm_training =
+    norm("batch_norm_training",
+         "batch_norm with the mean and the biased variance of each channel of x [N, C, ..] over "
+         "all images and pixels; these are the second and the third result (f32 for f16 and bf16).",
+         3, infer_batch_norm_training, decompose_batch_norm_training);
+
+constinit const Op<NormaliseAttrs> normalize = [] {
+  OpDef d = norm("normalize",
+                 "x / max(|x|_p, eps) with the p-norm over the axes; p = inf is the largest "
+                 "magnitude. A zero vector stays zero; the derivative of its norm is 0.",
+                 1, infer_normalize, decompose_normalize);
+  d.normalise = normalise_axes_of<NormaliseAttrs>;
+  return d;
+}();
+
+constinit const Op<WeightNormAttrs> weight_norm = [] {
+  OpDef d = norm("weight_norm",
+                 "v * g / |v|: each slice of v along the axis is given the length g [size of the "
+                 "axis]; a zero slice gives NaN.",
+                 2, infer_weight_norm, decompose_weight_norm);
+  d.normalise = normalise_axis_of<WeightNormAttrs>;
+  return d;
+}();
+
+}  // namespace op
+
+namespace {
+constexpr const OpDef* kOps[] = {
+    &op::group_norm,          &op::instance_norm, &op::layer_norm2d, &op::batch_norm,
+    &op::batch_norm_training, &op::normalize,     &op::weight_norm,
+};
+}  // namespace
+constinit const Family kNorms{"norms", kOps};
 
 }  // namespace rlx
