@@ -3,15 +3,20 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 RUN ?= train --demo --out out/demo
 DEMO := build/release/rlx $(RUN)
+# The release build has the Python extension; `make RLX_PYTHON=OFF ...` leaves it out.
+RLX_PYTHON ?= ON
+PYTHON_VENV := build/python-venv
+PYTHON_PACKAGES := nanobind numpy pytest scikit-build-core
 SOURCES = $(shell git ls-files '*.h' '*.cc')
 
-.PHONY: help setup build tool run test test-long bench docs format install clean \
+.PHONY: help setup build tool run test test-long test-python bench docs format install clean \
   check check-setup check-format check-lint check-warnings check-asan check-tsan
 
 help:
 	@echo "make run         build and run: $(DEMO)   (another command: make run RUN='ops')"
 	@echo "make test        build and run the fast suite"
 	@echo "make test-long   build and run everything, the slow tests too"
+	@echo "make test-python build the Python extension and run its tests"
 	@echo "make bench       build and run the benchmarks"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
 	@echo "make format      let clang-format have its way with all sources"
@@ -28,6 +33,19 @@ build/%/configured: CMakePresets.json | setup
 	@touch $@
 .PRECIOUS: build/%/configured
 
+ifeq ($(RLX_PYTHON),ON)
+build/release/configured: CMakePresets.json $(PYTHON_VENV)/ready | setup
+	@cmake --preset release -DRLX_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON_VENV)/bin/python \
+	  --log-level=WARNING >/dev/null
+	@touch $@
+endif
+
+# What builds and tests the Python package, from PyPI.
+$(PYTHON_VENV)/ready: | setup
+	@python3 -m venv $(PYTHON_VENV)
+	@$(PYTHON_VENV)/bin/python -m pip install -q --disable-pip-version-check $(PYTHON_PACKAGES)
+	@touch $@
+
 build: build/release/configured
 	@cmake --build build/release -j$(JOBS)
 
@@ -42,6 +60,10 @@ test: build
 
 test-long: build
 	@ctest --preset long -j$(JOBS)
+
+test-python: build/release/configured
+	@cmake --build build/release -j$(JOBS) --target rlx_python
+	@ctest --test-dir build/release --output-on-failure -R '^python$$'
 
 bench: build
 	@cmake --build build/release -j$(JOBS) --target benches

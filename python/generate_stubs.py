@@ -1,0 +1,86 @@
+"""Writes the type stubs of what the package makes when it is imported, beside the built extension.
+
+    python generate_stubs.py FOLDER     # of the built package: has _core and the Python sources
+
+op.pyi has the functions of the ops, __init__.pyi the package's names with them; everything else is plain Python.
+"""
+
+import ast
+import sys
+from pathlib import Path
+
+HEADER = '''"""Type stubs of the ops, written from the op table."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from rlx._array import Array, ArrayLike
+from rlx._core import Dim, Graph
+from rlx._dtypes import DType
+
+DTypeLike = Any
+FUNCTIONS: dict[str, Any]
+ENTRIES: dict[str, Any]
+FAMILIES: dict[str, str]
+
+'''
+
+
+def annotation(kind):
+    """The Python type of an attribute's type in the table."""
+    if kind.endswith("?"):
+        return annotation(kind[:-1]) + " | None"
+    if kind.startswith("["):
+        item = annotation(kind[1:-1])
+        return f"Sequence[{item}] | {item}"
+    if "|" in kind:
+        return "Literal[" + ", ".join(f'"{word}"' for word in kind.split("|")) + "]"
+    plain = {"int": "int", "float": "float", "bool": "bool", "string": "str", "dim": "int | str | Dim",
+             "dtype": "DTypeLike", "tensor": "ArrayLike | None", "graph": "Graph | None"}  # fmt: skip
+    return plain.get(kind, "Any")
+
+
+def stub(signatures, op):
+    doc = signatures.docstring(op).replace("\\", "\\\\").replace("\n", "\n    ")
+    return (
+        f"def {signatures.python_name(op.name)}({signatures.parameters(op, annotation)}) -> Any:\n"
+        f'    """{doc}"""\n'
+    )
+
+
+def package_stub(source, signatures, ops):
+    """The names of __init__.py, re-exported, and the ops under those that are free."""
+    lines, taken = ['"""Type stubs of the package, written from its sources and the op table."""\n'], set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("rlx"):
+            names = [(a.name, a.asname or a.name) for a in node.names if not a.name.startswith("_")]
+            taken.update(as_name for _, as_name in names)
+            lines += [f"from {node.module} import {name} as {as_name}" for name, as_name in names]
+        elif isinstance(node, ast.Assign):
+            targets = [t for x in node.targets for t in (x.elts if isinstance(x, ast.Tuple) else [x])]
+            lines += [f"{t.id}: {'str' if t.id == '__version__' else 'DType'}" for t in targets]
+            taken.update(t.id for t in targets)
+        elif isinstance(node, ast.FunctionDef):
+            lines.append(f"def {node.name}() -> {ast.unparse(node.returns)}: ...")
+            taken.add(node.name)
+    names = [signatures.python_name(op.name) for op in ops]
+    return "\n".join(lines + [f"from rlx.op import {n} as {n}" for n in names if n not in taken]) + "\n"
+
+
+def write(path, text):
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def main(folder):
+    sys.path.insert(0, str(folder))
+    import _core
+    import _signatures
+
+    ops = [op for op, _ in _core.op_table() if op.kind != "leaf"]
+    write(folder / "op.pyi", HEADER + "\n".join(stub(_signatures, op) for op in ops))
+    write(folder / "__init__.pyi", package_stub((folder / "__init__.py").read_text(), _signatures, ops))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,51 @@
+"""RLX: a compiler and runtime for tensor programs.
+
+    import rlx
+    x = rlx.array([[1.0, 2.0], [3.0, 4.0]])
+    y = rlx.softmax(x @ x.T, axis=-1)                 # every op of the table is a function
+    loss = lambda w: ((x @ w) ** 2).sum()
+    g = rlx.grad(loss)(rlx.ones((2, 3)))              # transforms: jit, grad, vjp, jvp, vmap
+    step = rlx.jit(lambda w: w - 0.1 * rlx.grad(loss)(w))
+
+rlx.ops() lists the ops; help(rlx.softmax) explains one. Ops run on the CPU; rlx.use_backend("reference") chooses
+another backend. Errors are rlx.Error.
+"""
+
+import atexit as _atexit
+
+from rlx import _core
+from rlx._errors import (
+    DataError,
+    DeviceError,
+    Error,
+    InternalError,
+    ResourceError,
+    UnsupportedError,
+    UserError,
+    UserIndexError,
+)
+from rlx._dtypes import DType, dtype
+from rlx import op
+from rlx._array import Array, array, asarray, from_dlpack, matmul, zeros_like
+from rlx._functions import arange, concatenate, eye, full, key, ones, stack, where, zeros
+from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, load_graph, parse
+from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jit, jvp, stop_gradient, value_and_grad, vjp, vmap
+from rlx._control import cond, scan
+from rlx._tree import flatten as tree_flatten, tree_map, unflatten as tree_unflatten
+from rlx._backend import backends, clear_caches, get_backend, use_backend
+
+__version__ = _core.version
+float32, float16, bfloat16, float64 = (dtype(n) for n in ("f32", "f16", "bf16", "f64"))
+int8, int16, int32, int64 = (dtype(n) for n in ("i8", "i16", "i32", "i64"))
+uint8, uint32, bool_, complex64 = (dtype(n) for n in ("u8", "u32", "bool", "c64"))
+
+
+def ops() -> list[str]:
+    """The names of all ops."""
+    return list(op.FUNCTIONS)
+
+
+for _name, _function in op.FUNCTIONS.items():  # the table's ops, under names that are not taken above
+    globals().setdefault(_name, _function)
+del _name, _function
+_atexit.register(_core.forget)

@@ -1,0 +1,91 @@
+"""Element types: one object per dtype, equal to every usual way of naming it."""
+
+import numpy as np
+
+from rlx import _core
+from rlx._errors import UserError
+
+try:
+    import ml_dtypes
+except ImportError:  # bfloat16 then has no NumPy dtype; .numpy() widens it to float32
+    ml_dtypes = None
+
+_LONG_NAMES = {
+    "f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i8": "int8", "i16": "int16",
+    "i32": "int32", "i64": "int64", "u8": "uint8", "u32": "uint32", "bool": "bool", "c64": "complex64",
+}  # fmt: skip
+
+
+class DType:
+    """A dtype: `rlx.float32`, also known as "f32", "float32", numpy.float32.
+
+    `name` is RLX's ("f32"), `long_name` NumPy's ("float32"), `dtype` the NumPy dtype (None for bfloat16 without the
+    package ml_dtypes).
+    """
+
+    __slots__ = ("dtype", "index", "itemsize", "kind", "long_name", "name")
+
+    def __init__(self, index, name, itemsize, kind):
+        self.index, self.name, self.itemsize = index, name, itemsize
+        self.kind = ("bool", "integer", "floating", "complex")[kind]
+        self.long_name = _LONG_NAMES[name]
+        if name == "bf16":
+            self.dtype = np.dtype(ml_dtypes.bfloat16) if ml_dtypes else None
+        else:
+            self.dtype = np.dtype(self.long_name)
+
+    @property
+    def __numpy_dtype__(self):  # so that NumPy takes it for a dtype
+        if self.dtype is None:
+            raise AttributeError("NumPy has no bfloat16 without the package ml_dtypes")
+        return self.dtype
+
+    @property
+    def is_floating(self):
+        return self.kind == "floating"
+
+    def __eq__(self, other):
+        if isinstance(other, DType):
+            return self is other
+        try:
+            return dtype(other) is self
+        except (UserError, TypeError):
+            return NotImplemented
+
+    def __hash__(self):
+        return hash(self.dtype) if self.dtype is not None else hash(self.name)
+
+    def __repr__(self):
+        return f"rlx.{self.long_name}"
+
+    def __reduce__(self):
+        return dtype, (self.name,)
+
+
+ALL = [DType(i, *row) for i, row in enumerate(_core.dtypes())]
+_BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
+BY_NUMPY = {d.dtype: d for d in ALL if d.dtype is not None}
+_BY_TYPE = {float: _BY_NAME["f32"], int: _BY_NAME["i64"], bool: _BY_NAME["bool"], complex: _BY_NAME["c64"]}
+
+
+def dtype(x):
+    """The `DType` named by x: a DType, a name ("f32", "float32"), a NumPy dtype or scalar type, or a type of Python.
+
+    Python's float is float32, int is int64, complex is complex64.
+    """
+    if isinstance(x, DType):
+        return x
+    found = _BY_NAME.get(x) if isinstance(x, str) else _BY_TYPE.get(x) if isinstance(x, type) else None
+    if found is None:
+        try:
+            found = BY_NUMPY.get(np.dtype(x).newbyteorder("="))
+        except TypeError:
+            found = None
+    if found is None:
+        raise UserError("dtype", f"there is no dtype {x!r}; there are {', '.join(d.long_name for d in ALL)}")
+    return found
+
+
+def dtype_name(x):
+    """RLX's name of a dtype."""
+    return dtype(x).name

@@ -1,0 +1,67 @@
+"""Errors: every request that RLX cannot serve raises an `Error` with a kind, a stable code and a sentence."""
+
+
+class Error(Exception):
+    """What RLX raises.
+
+    kind     whose fault it is: user, data, unsupported, resource, device or internal
+    code     a stable word that callers may switch on, "axis-range"
+    message  the sentence
+    where    a node, or line:column of a text; empty when there is none
+    """
+
+    kind = "user"
+
+    def __init__(self, code, message, where="", text=None):
+        super().__init__(text or f"{self.kind} error [{code}]: {message}")
+        self.code, self.message, self.where = code, message, where
+
+    def __reduce__(self):
+        return type(self), (self.code, self.message, self.where, str(self))
+
+
+class UserError(Error, ValueError):
+    """The caller asked for something that is not allowed."""
+
+
+class UserIndexError(UserError, IndexError):
+    """An index that an array does not have."""
+
+
+class DataError(Error, ValueError):
+    """Bytes or text from outside are malformed."""
+
+    kind = "data"
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """A valid request that this build or device does not serve."""
+
+    kind = "unsupported"
+
+
+class ResourceError(Error, RuntimeError):
+    """Memory, disk or a budget ran out."""
+
+    kind = "resource"
+
+
+class DeviceError(Error, RuntimeError):
+    """A device or a library below failed."""
+
+    kind = "device"
+
+
+class InternalError(Error, RuntimeError):
+    """RLX itself is broken."""
+
+    kind = "internal"
+
+
+_BY_KIND = {c.kind: c for c in (UserError, DataError, UnsupportedError, ResourceError, DeviceError, InternalError)}
+
+
+def make_error(kind, code, message, where, text):
+    """The exception for an error of the C++ library."""
+    cls = UserIndexError if code == "index-range" else _BY_KIND[kind]
+    return cls(code, message, where, text)

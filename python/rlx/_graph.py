@@ -1,0 +1,195 @@
+"""Graphs built by hand, and compiling them.
+
+    g = rlx.Graph("mlp")
+    x, w = g.input("x", (8, 4)), g.param("w", (4, 2))
+    g.outputs = [g.tanh(x @ w)]
+    f = rlx.compile(g)                       # or rlx.Session("cpu").compile(g)
+    f.set_param("w", w_value)
+    (y,) = f.run({"x": x_value})
+"""
+
+from rlx import _core, op
+from rlx import _signatures as _s
+from rlx._array import Array, asarray
+from rlx._errors import UserError
+
+CompiledGraph = _core.CompiledGraph
+Dim = _core.Dim
+
+
+class Graph:
+    """A program. Its inputs, parameters and ops are traced arrays; `outputs` lists what it returns.
+
+    Every op of the table is a method: `g.softmax(x, axis=-1)`. Sizes may be symbols: `rlx.Dim("batch")` or "batch".
+    str(g) is the text that `rlx.parse` reads back.
+    """
+
+    def __init__(self, name="main"):
+        self._scope = _core.Scope(name, False)
+        self._outputs = []
+
+    @classmethod
+    def _of(cls, graph):
+        g = cls(graph.name)
+        g._outputs = g._scope.load(graph)
+        return g
+
+    @property
+    def name(self):
+        return self._scope.name
+
+    def input(self, name, shape, dtype="f32"):
+        """A tensor bound by name at each run."""
+        return self._scope.input(name, shape, dtype)
+
+    def param(self, name, shape, dtype="f32"):
+        """A tensor bound by name once; updates may write it."""
+        return self._scope.param(name, shape, dtype)
+
+    def constant(self, value, dtype=None):
+        """A tensor known now."""
+        return _core.emit_into(self._scope, op.ENTRIES["constant"], (), (asarray(value, dtype),))
+
+    def update(self, param, value):
+        """After a run the parameter has this value."""
+        self._scope.update(param, value)
+
+    def leaf(self, name):
+        """The input or parameter of that name."""
+        return self._scope.leaf(name)
+
+    @property
+    def outputs(self):
+        return list(self._outputs)
+
+    @outputs.setter
+    def outputs(self, values):
+        values = [values] if isinstance(values, Array) else list(values)
+        for v in values:
+            if not isinstance(v, Array):
+                raise UserError("output-type", f"an output must be an rlx.Array, not a {type(v).__name__}")
+        self._outputs = values
+
+    def set_outputs(self, *values):
+        """The same as assigning to `outputs`."""
+        self.outputs = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
+
+    @property
+    def value(self):
+        """The program so far as an immutable value."""
+        return self._scope.snapshot(self._outputs)
+
+    @property
+    def inputs(self):
+        """(name, dtype, shape) of each input."""
+        return self.value.inputs
+
+    @property
+    def params(self):
+        """(name, dtype, shape) of each parameter."""
+        return self.value.params
+
+    def __str__(self):
+        return str(self.value)
+
+    def __repr__(self):
+        g = self.value
+        return f"<rlx.Graph {g.name!r}: {g.nodes} nodes, {len(g.inputs)} inputs, {len(g.params)} params>"
+
+    def __eq__(self, other):
+        return self.value == other.value if isinstance(other, Graph) else NotImplemented
+
+    def __hash__(self):
+        return hash(self.value)
+
+    # ---- transforms: new graphs
+
+    def bind(self, **sizes):
+        """With sizes in the place of symbols."""
+        return Graph._of(self.value.bind(sizes))
+
+    def value_and_grad(self, wrt, zero_missing=False, output=0):
+        """Outputs: all outputs, then the gradients of one of them by the leaves `wrt`."""
+        return Graph._of(self.value.value_and_grad(list(wrt), zero_missing, output))
+
+    def grad(self, wrt, zero_missing=False, output=0):
+        """Outputs: the gradients."""
+        return Graph._of(self.value.grad(list(wrt), zero_missing, output))
+
+    def vjp(self, wrt, zero_missing=False):
+        """Takes cotangents as inputs ("d_output", or "d_0".. for several outputs); outputs all outputs, then theirs."""
+        return Graph._of(self.value.vjp(list(wrt), zero_missing))
+
+    def jvp(self, wrt):
+        """Takes tangents as inputs ("tangent_x"); outputs all outputs, then their tangents."""
+        return Graph._of(self.value.jvp(list(wrt)))
+
+    def hvp(self, wrt):
+        """Hessian-vector products, forward over reverse."""
+        return Graph._of(self.value.hvp(list(wrt)))
+
+    def vmap(self, axes, size, out_axis=0):
+        """For a batch: {leaf: axis} says which leaves carry it, and where."""
+        return Graph._of(self.value.vmap(dict(axes), size, out_axis))
+
+    def save(self, path):
+        """Writes the text, and constants larger than 1 KiB beside it (path.consts)."""
+        self.value.save(path)
+
+    def compile(self, device=None, **options):
+        """The same as `rlx.compile(g)`."""
+        return compile(self, device, **options)
+
+
+def _method(entry):
+    values = ", ".join([n for n, _, _ in _s.attributes(entry)] + [""])
+    name = _s.python_name(entry.name)
+    text = (
+        f"def {name}(self, {_s.parameters(entry)}):\n"
+        f"    return _emit(self._scope, _entry, {_s.operands(entry)}, ({values.strip()}))\n"
+    )
+    space = {"_emit": _core.emit_into, "_entry": entry, "_several": op._several, "_given": op._given}
+    exec(text, space)
+    space[name].__doc__ = _s.docstring(entry)
+    return space[name]
+
+
+def __getattr__(self, name):
+    """Methods of ops are made when they are first used."""
+    entry = op.ENTRIES.get(name.rstrip("_"))
+    if entry is None or entry.kind == "leaf":
+        raise AttributeError(f"rlx.Graph has no method {name!r}, and the table has no op of that name")
+    setattr(Graph, name, _method(entry))
+    return getattr(self, name)
+
+
+Graph.__getattr__ = __getattr__
+Graph.__dir__ = lambda self: sorted({*object.__dir__(self), *op.FUNCTIONS})
+del __getattr__
+
+
+class Session:
+    """Compiles graphs for a device."""
+
+    def __init__(self, device=None, **options):
+        self.device, self._options = device or _core.get_backend(), options
+
+    def compile(self, graph, **options):
+        return compile(graph, self.device, **{**self._options, **options})
+
+
+def compile(graph, device=None, *, threads=0, dims=None, fast_math=False, fuse=True):
+    """A `CompiledGraph`. threads 0 means all of the machine; dims gives the sizes of symbols; fast_math allows algebra
+    that changes values."""
+    value = graph.value if isinstance(graph, Graph) else graph
+    return _core.compile(value, device or _core.get_backend(), threads, dims or {}, fast_math, fuse)
+
+
+def parse(text):
+    """The graph of a text, as str(graph) prints it."""
+    return Graph._of(_core.parse(text))
+
+
+def load_graph(path):
+    """The graph that Graph.save wrote."""
+    return Graph._of(_core.load_graph(path))

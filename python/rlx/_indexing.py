@@ -1,0 +1,132 @@
+"""x[index] with NumPy's rules.
+
+A concrete array is indexed by NumPy itself, so nothing is compiled for it. A traced one becomes slices, reversals and a
+gather; its masks would make the result's size depend on values and are refused.
+"""
+
+import numpy as np
+
+from rlx import _core, op
+from rlx._errors import UserError, UserIndexError
+
+
+def get(x, index):
+    items = index if isinstance(index, tuple) else (index,)
+    traced = x._traced or any(isinstance(i, _core.ArrayBase) and i._traced for i in items)
+    if not traced:
+        items = tuple(i.numpy() if isinstance(i, _core.ArrayBase) else i for i in items)
+        try:
+            return x._from_raw(x._raw()[items], x.dtype)
+        except IndexError as e:
+            raise UserIndexError("index-range", str(e)) from None
+    return _get_traced(x, items)
+
+
+def _is_array(i):
+    return isinstance(i, (_core.ArrayBase, np.ndarray, list)) or (isinstance(i, np.generic) and not np.isscalar(i))
+
+
+def _filled(x, items):
+    """The items with the ellipsis written out, one per axis (and None for new axes)."""
+    used = sum(1 for i in items if i is not None and i is not Ellipsis)
+    if used > x.ndim:
+        raise UserIndexError("index-range", f"{used} indices for an array of rank {x.ndim}")
+    if sum(1 for i in items if i is Ellipsis) > 1:
+        raise UserIndexError("index-range", "an index can have one ellipsis only")
+    rest = [slice(None)] * (x.ndim - used)
+    at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
+    return [*items[:at], *rest, *items[at + 1 :]]
+
+
+def _get_traced(x, items):
+    starts, limits, strides, flipped, shape = [], [], [], [], []
+    arrays = []  # (axis of the sliced and reshaped array, indices)
+    axis = 0
+    for i in _filled(x, items):
+        if i is None:
+            shape.append(1)
+            continue
+        size = x.shape[axis]
+        if isinstance(i, slice):
+            start, limit, step, count = _range(i, size)
+            if step < 0:
+                flipped.append(axis)
+            shape.append(count)
+        elif _is_array(i):
+            arrays.append((len(shape), i))
+            start, limit, step = 0, size, 1
+            shape.append(size)
+        else:
+            start, limit, step = _place(i, size, axis)
+        starts.append(start), limits.append(limit), strides.append(abs(step))
+        axis += 1
+    whole = starts == [0] * x.ndim and limits == list(x.shape) and strides == [1] * x.ndim
+    y = x if whole else op.slice(x, start=starts, limit=limits, stride=strides)
+    if flipped:
+        y = op.reverse(y, axes=flipped)
+    if tuple(shape) != tuple(y.shape):
+        y = op.reshape(y, shape=shape)
+    return _gathered(y, arrays) if arrays else y
+
+
+def _place(i, size, axis):
+    """start, limit, step of one place."""
+    try:
+        i = i.__index__()
+    except (AttributeError, TypeError):
+        raise UserIndexError("index-range", f"{i!r} is not an index") from None
+    if isinstance(size, int):
+        if not -size <= i < size:
+            raise UserIndexError("index-range", f"index {i} is out of range for axis {axis} of size {size}")
+        i %= size
+    elif i < 0:
+        i = size + i
+    return i, i + 1, 1
+
+
+def _range(s, size):
+    """start, limit, step (of the slice op; a negative step means: then reversed) and number of places."""
+    if not isinstance(size, int):
+        if (s.start or 0) != 0 or s.stop is not None or (s.step or 1) != 1:
+            raise UserError("unbound-dim", f"a slice of an axis of symbolic size {size} must be whole; use rlx.op.slice")
+        return 0, size, 1, size
+    start, stop, step = s.indices(size)
+    count = len(range(start, stop, step))
+    if count == 0:
+        return 0, 0, 1, 0
+    last = start + (count - 1) * step
+    return (start, last + 1, step, count) if step > 0 else (last, start + 1, step, count)
+
+
+def _gathered(y, arrays):
+    """y with the axes of integer arrays replaced: next to each other their place is kept, else it is in front."""
+    from rlx._array import asarray
+
+    axes = [a for a, _ in arrays]
+    indices = []
+    for a, i in arrays:
+        i = asarray(i)
+        if i.dtype.kind != "integer":
+            raise UserError("index-dtype", f"a traced array takes indices of integers, got {i.dtype}; for a mask use rlx.select")
+        size = y.shape[a]
+        i = i.astype("i64")
+        indices.append(op.select(op.lt(i, 0), op.add(i, size), i))
+    if len(axes) == 1:
+        return op.gather(y, indices[0], axis=axes[0])
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    place = axes[0] if adjacent else 0
+    rest = [a for a in range(y.ndim) if a not in axes]
+    order = rest[:place] + axes + rest[place:]
+    y = op.transpose(y, perm=order)
+    sizes = [y.shape[place + k] for k in range(len(axes))]
+    flat, bound = indices[0], op.ge(indices[0], sizes[0])
+    for i, n in zip(indices[1:], sizes[1:]):
+        flat = op.add(op.mul(flat, n), i)
+        bound = op.logical_or(bound, op.logical_or(op.ge(i, n), op.lt(i, 0)))
+    flat = op.select(bound, -1, flat)  # raises when run
+    shape = list(y.shape)
+    merged = 1
+    for n in sizes:
+        merged *= n
+    y = op.reshape(y, shape=[*shape[:place], merged, *shape[place + len(axes) :]])
+    return op.gather(y, flat, axis=place)

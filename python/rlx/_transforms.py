@@ -1,0 +1,435 @@
+"""Transforms of Python functions: jit, grad, value_and_grad, vjp, jvp, vmap, jacobians.
+
+A function is *traced*: it runs once on arrays that have types but no values, and the ops it uses are written down as a
+graph. Transforms are then graph to graph. Arguments and results are trees (nested tuples, lists, dicts, None) of
+arrays. Arrays that the function uses without being handed them are captured: they become further inputs of its graph,
+so a later call with other arrays compiles nothing new. Any nesting works, because the call of a transformed function on
+traced arrays writes its graph into the program around it.
+"""
+
+import functools
+import threading
+from collections import OrderedDict
+
+import numpy as np
+
+from rlx import _core, op
+from rlx._array import Array, asarray, zeros_like
+from rlx._errors import UserError
+from rlx._tree import flatten, spread, unflatten
+
+
+class Traced:
+    """A traced function: its graph, the structure of its results, what it captured."""
+
+    __slots__ = ("captured", "graph", "out_tree")
+
+    def __init__(self, graph, captured, out_tree):
+        self.graph, self.captured, self.out_tree = graph, captured, out_tree
+
+
+def run_trace(name, make_inputs, f):
+    """Runs f on the inputs that make_inputs(scope) gives; returns the scope, still open, and f's result."""
+    scope = _core.Scope(name, True)
+    inputs = make_inputs(scope)
+    _core.push_trace(scope)
+    try:
+        return scope, f(inputs)
+    finally:
+        _core.pop_trace()
+
+
+def _name(f):
+    return getattr(f, "__name__", type(f).__name__)
+
+
+def trace(f, leaves, tree, slices=None):
+    """f traced on arguments of the types of `leaves`; tree is the structure of (args, kwargs).
+
+    Where slices[i] is an axis, argument i is one slice along it.
+    """
+
+    def inputs(scope):
+        axes = slices or [None] * len(leaves)
+        return [
+            scope.input_like(f"x{i}", x) if axis is None else scope.input_slice(f"x{i}", x, axis)
+            for i, (x, axis) in enumerate(zip(leaves, axes))
+        ]
+
+    def body(xs):
+        args, kwargs = unflatten(tree, xs)
+        return f(*args, **kwargs)
+
+    scope, out = run_trace(_name(f), inputs, body)
+    out_leaves, out_tree = flatten(out)
+    graph = scope.finish([asarray(x) for x in out_leaves])
+    return Traced(graph, scope.captured, out_tree)
+
+
+def _arrays(leaves):
+    """The leaves as arrays. A Python number takes the floating dtype of the arrays beside it."""
+    if all(isinstance(x, Array) for x in leaves):
+        return leaves
+    arrays = [None if isinstance(x, (bool, int, float, complex)) else asarray(x) for x in leaves]
+    floats = [a.dtype for a in arrays if a is not None and a.dtype.is_floating]
+    beside = functools.reduce(lambda a, b: a if a is b else _widest(a, b), floats) if floats else "f32"
+    return [_number(x, beside) if a is None else a for x, a in zip(leaves, arrays)]
+
+
+def _widest(a, b):
+    return max((a, b), key=lambda d: (d.itemsize, d.name == "f32"))
+
+
+def _number(x, floating):
+    if isinstance(x, float):
+        return asarray(x, floating)
+    if isinstance(x, int) and not isinstance(x, bool) and -(2**31) <= x < 2**31:
+        return asarray(x, "i32")
+    return asarray(x)
+
+
+def _arguments(args, kwargs):
+    leaves, tree = flatten((args, kwargs))
+    return _arrays(leaves), tree
+
+
+def _leaf_numbers(args, argnums):
+    """The positions, among all leaves, of those in the arguments `argnums`, and the structure of each argument."""
+    at, ranges = 0, []
+    for a in args:
+        n = len(flatten(a)[0])
+        ranges.append(range(at, at + n))
+        at += n
+    for n in argnums:
+        if not -len(args) <= n < len(args):
+            raise UserError("argnums", f"argument {n} of {len(args)} does not exist")
+    return [i for n in argnums for i in ranges[n]]
+
+
+# ---- jit
+
+
+class jit:
+    """Compiles a function: `jit(f)(x)` is f(x), traced and compiled on the first call with arguments of these types.
+
+    static_argnums and static_argnames are arguments whose values (hashable) are part of the program. Arrays that f uses
+    from outside are captured at tracing; arrays are immutable, but a variable that later names another array is not
+    noticed.
+    """
+
+    _LIMIT = 256  # programs kept per function
+
+    def __init__(self, f, static_argnums=(), static_argnames=()):
+        functools.update_wrapper(self, f)
+        self._f = f
+        self._argnums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+        self._argnames = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+        self._cache = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __get__(self, obj, cls=None):
+        return self if obj is None else functools.partial(self, obj)
+
+    def _split(self, args, kwargs):
+        """(f with the static arguments filled in, their values, the others)."""
+        numbers = {n % len(args) for n in self._argnums if -len(args) <= n < len(args)}
+        fixed = tuple((n, args[n]) for n in sorted(numbers))
+        names = tuple((k, kwargs[k]) for k in sorted(self._argnames) if k in kwargs)
+        rest = tuple(a for n, a in enumerate(args) if n not in numbers)
+        others = {k: v for k, v in kwargs.items() if k not in self._argnames}
+
+        def f(*xs, **named):
+            xs = list(xs)
+            for n, value in fixed:
+                xs.insert(n, value)
+            return self._f(*xs, **named, **dict(names))
+
+        f.__name__ = _name(self._f)
+        return f, (fixed, names), rest, others
+
+    def __call__(self, *args, **kwargs):
+        f, static = self._f, None
+        if self._argnums or self._argnames:
+            f, static, args, kwargs = self._split(args, kwargs)
+        leaves, tree = flatten((args, kwargs))
+        leaves = _arrays(leaves)
+        types = _core.types_key(leaves)
+        key = (types, tree, static, _core.get_backend())
+        entry = self._cache.get(key) if types is not None else None
+        if entry is None:
+            traced = trace(f, leaves, tree)
+            if types is None or any(x._traced for x in traced.captured):  # part of a program around it
+                return unflatten(traced.out_tree, _core.call_graph(traced.graph, leaves + traced.captured))
+            entry = self._keep(key, (_core.compile_cached(traced.graph), traced.captured, traced.out_tree))
+        program, captured, out_tree = entry
+        return unflatten(out_tree, program.run(leaves + captured if captured else leaves))
+
+    def _keep(self, key, entry):
+        with self._lock:
+            self._cache[key] = entry
+            if len(self._cache) > self._LIMIT:
+                self._cache.popitem(last=False)
+        return entry
+
+    def graph(self, *args, **kwargs):
+        """The graph of the function on arguments of these types, as an `rlx.Graph`."""
+        from rlx._graph import Graph
+
+        f, _, args, kwargs = self._split(args, kwargs)
+        leaves, tree = _arguments(args, kwargs)
+        return Graph._of(trace(f, leaves, tree).graph)
+
+
+# ---- reverse mode
+
+
+def value_and_grad(f, argnums=0, has_aux=False):
+    """A function that returns (f(...), gradients by the arguments `argnums`).
+
+    f returns a real scalar, or with has_aux a pair (scalar, anything), and then the value is that pair. Gradients have
+    the structure of the argument, or are a tuple when argnums is one.
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(f)
+    def wrapped(*args, **kwargs):
+        leaves, tree = _arguments(args, kwargs)
+        wrt = _leaf_numbers(args, numbers)
+        traced = trace(f, leaves, tree)
+        if has_aux and not (isinstance(traced.out_tree, tuple) and traced.out_tree[0] is tuple and len(traced.out_tree[1]) == 2):
+            raise UserError("loss-type", f"{_name(f)}: with has_aux it must return a pair (loss, aux)")
+        if (traced.out_tree[1][0] if has_aux else traced.out_tree) != "*":
+            raise UserError("loss-type", f"{_name(f)}: must return one scalar, or a pair with has_aux=True")
+        graph = traced.graph.value_and_grad([f"x{i}" for i in wrt], True, 0)
+        outs = _core.call_graph(graph, leaves + traced.captured)
+        count = len(outs) - len(wrt)
+        value = unflatten(traced.out_tree, outs[:count])
+        gradients = iter(outs[count:])
+        trees = tuple(unflatten(flatten(args[n])[1], gradients) for n in numbers)
+        return value, trees[0] if isinstance(argnums, int) else trees
+
+    return wrapped
+
+
+def grad(f, argnums=0, has_aux=False):
+    """A function that returns the gradients of a scalar function; with has_aux (gradients, aux)."""
+    both = value_and_grad(f, argnums, has_aux)
+
+    @functools.wraps(f)
+    def wrapped(*args, **kwargs):
+        value, gradients = both(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
+
+    return wrapped
+
+
+def _call_by_name(graph, by_name):
+    return _core.call_graph(graph, [by_name[name] for name, _, _ in graph.inputs])
+
+
+def _inputs_by_name(traced, leaves):
+    names = [name for name, _, _ in traced.graph.inputs]
+    return dict(zip(names, leaves + traced.captured))
+
+
+def _is_differentiable(x):
+    return x.dtype.kind in ("floating", "complex")
+
+
+def vjp(f, *primals, has_aux=False):
+    """(f(*primals), pull) where pull(cotangents) gives the cotangents of the primals, a tuple.
+
+    With has_aux f returns (out, aux) and the answer is (out, pull, aux). Primals of integers get None. pull computes f
+    again; inside jit that work is shared.
+    """
+    leaves, tree = _arguments(primals, {})
+    traced = trace(f, leaves, tree)
+    outs = _core.call_graph(traced.graph, leaves + traced.captured)
+    whole = unflatten(traced.out_tree, outs)
+    out, aux = whole if has_aux else (whole, None)
+    ys, out_tree = flatten(out)
+    wrt = [i for i, x in enumerate(leaves) if _is_differentiable(x)]
+    graph = traced.graph.first_outputs(len(ys)).vjp([f"x{i}" for i in wrt], True)
+    inputs = _inputs_by_name(traced, leaves)
+    names = ["d_output"] if len(ys) == 1 else [f"d_{i}" for i in range(len(ys))]
+    args_tree = tree[1][0]
+
+    def pull(cotangents):
+        given, given_tree = flatten(cotangents)
+        if given_tree != out_tree:
+            raise UserError("cotangents", f"the cotangents {given_tree} are not built like the results {out_tree}")
+        by_name = dict(inputs)
+        for name, y, ct in zip(names, ys, given):
+            if _is_differentiable(y):
+                by_name[name] = asarray(ct).astype(y.dtype)
+        by_leaf = dict(zip(wrt, _call_by_name(graph, by_name)[len(ys) :]))
+        return unflatten(args_tree, [by_leaf.get(i) for i in range(len(leaves))])
+
+    return (out, pull, aux) if has_aux else (out, pull)
+
+
+# ---- forward mode
+
+
+def jvp(f, primals, tangents):
+    """(f(*primals), the derivative of f at the primals along the tangents).
+
+    Both are tuples of equally built trees; tangents of integers are ignored (None is fine). Results of integers have
+    tangents that are zeros.
+    """
+    leaves, tree = _arguments(tuple(primals), {})
+    along = _tangent_leaves(leaves, primals, tangents)
+    traced = trace(f, leaves, tree)
+    wrt = [i for i, x in enumerate(leaves) if _is_differentiable(x)]
+    graph = traced.graph.jvp([f"x{i}" for i in wrt])
+    by_name = _inputs_by_name(traced, leaves)
+    by_name |= {f"tangent_x{i}": asarray(along[i]).astype(leaves[i].dtype) for i in wrt}
+    outs = _call_by_name(graph, by_name)
+    count = len(traced.graph.outputs)
+    moved = iter(outs[count:])
+    slopes = [next(moved) if _is_differentiable(y) else zeros_like(y) for y in outs[:count]]
+    return unflatten(traced.out_tree, outs[:count]), unflatten(traced.out_tree, slopes)
+
+
+def _tangent_leaves(leaves, primals, tangents):
+    out = []
+    for p, t in zip(primals, tangents, strict=True):
+        p_leaves, p_tree = flatten(p)
+        t_leaves, t_tree = flatten(t)
+        if p_tree == t_tree:
+            out += t_leaves
+        elif t is None and not any(_is_differentiable(x) for x in leaves[len(out) : len(out) + len(p_leaves)]):
+            out += [None] * len(p_leaves)
+        else:
+            raise UserError("tangents", f"the tangents {t_tree} are not built like the primals {p_tree}")
+    return out
+
+
+# ---- vmap
+
+
+def vmap(f, in_axes=0, out_axes=0):
+    """f on every slice of its arguments at once.
+
+    in_axes: the axis along which an argument is sliced, None for one that all share; one for all arguments, or a tuple
+    with one (or a tree of them) per argument. Keyword arguments are sliced along axis 0. out_axes: where the results
+    carry the axis; None for a result that does not depend on any slice.
+    """
+
+    @functools.wraps(f)
+    def wrapped(*args, **kwargs):
+        leaves, tree = _arguments(args, kwargs)
+        per_arg = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
+        if len(per_arg) != len(args):
+            raise UserError("in-axes", f"vmap: {len(per_arg)} axes for {len(args)} arguments")
+        axes = spread(per_arg, args) + [0] * len(flatten(kwargs)[0])
+        axes = [a if a is None else _axis_of(a, x) for a, x in zip(axes, leaves)]
+        sizes = {x.shape[a] for a, x in zip(axes, leaves) if a is not None}
+        if len(sizes) != 1:
+            raise UserError("vmap-size", f"vmap: the sliced axes must have one size, got {sorted(sizes) or 'none'}")
+        (size,) = sizes
+        traced = trace(f, leaves, tree, axes)
+        places = [-1 if a is None else a for a in axes] + [-1] * len(traced.captured)
+        graph, batched = traced.graph.batched(places, size)
+        outs = _core.call_graph(graph, leaves + traced.captured)
+        out = unflatten(traced.out_tree, outs)
+        outs = [_placed(y, b, a, size) for y, b, a in zip(outs, batched, spread(out_axes, out))]
+        return unflatten(traced.out_tree, outs)
+
+    return wrapped
+
+
+def _axis_of(axis, x):
+    if not -x.ndim <= axis < x.ndim:
+        raise UserError("axis-range", f"vmap: axis {axis} is out of range for {x._type}")
+    return axis % x.ndim
+
+
+def _placed(y, batched, axis, size):
+    """A result with the batch axis at its place."""
+    if axis is None:
+        if batched:
+            raise UserError("out-axes", "vmap: a result with out_axes None depends on a slice")
+        return y
+    if not batched:
+        y = op.broadcast(y, shape=(size, *y.shape))
+    n = y.ndim
+    if not -n <= axis < n:
+        raise UserError("axis-range", f"vmap: out_axes {axis} is out of range for {y._type}")
+    order = list(range(1, n))
+    order.insert(axis % n, 0)
+    return y if axis % n == 0 else op.transpose(y, perm=order)
+
+
+# ---- Jacobians
+
+
+def _basis(leaves, k):
+    """Unit vectors of leaf k, stacked, and zeros for the other leaves."""
+    n = leaves[k].size
+    eye = np.eye(n).reshape(n, *leaves[k].shape)
+    return [
+        asarray(eye if i == k else np.zeros((n, *x.shape))).astype(x.dtype) for i, x in enumerate(leaves)
+    ]
+
+
+def jacfwd(f, argnums=0):
+    """The Jacobian by forward mode: for each result, for each leaf of the argument, an array of shape
+    result.shape + leaf.shape."""
+
+    @functools.wraps(f)
+    def wrapped(*args):
+        leaves, tree = flatten(args[argnums])
+        leaves = _arrays(leaves)
+
+        def g(*xs):
+            return f(*args[:argnums], unflatten(tree, xs), *args[argnums:][1:])
+
+        columns = []
+        for k, x in enumerate(leaves):
+            moved = vmap(lambda *t: jvp(g, leaves, t)[1])(*_basis(leaves, k))
+            ys, out_tree = flatten(moved)
+            columns.append([_axis_last(y).reshape((*y.shape[1:], *x.shape)) for y in ys])
+        return unflatten(out_tree, [unflatten(tree, row) for row in zip(*columns)])
+
+    return wrapped
+
+
+def _axis_last(y):
+    return op.transpose(y, perm=[*range(1, y.ndim), 0])
+
+
+def jacrev(f, argnums=0):
+    """The Jacobian by reverse mode; its structure is that of jacfwd."""
+
+    @functools.wraps(f)
+    def wrapped(*args):
+        leaves, tree = flatten(args[argnums])
+        leaves = _arrays(leaves)
+
+        def g(*xs):
+            return f(*args[:argnums], unflatten(tree, xs), *args[argnums:][1:])
+
+        out, pull = vjp(g, *leaves)
+        ys, out_tree = flatten(out)
+        rows = []
+        for k, y in enumerate(ys):
+            back = vmap(lambda *ct: pull(unflatten(out_tree, ct)))(*_basis(ys, k))
+            rows.append(unflatten(tree, [b.reshape((*y.shape, *x.shape)) for b, x in zip(back, leaves)]))
+        return unflatten(out_tree, rows)
+
+    return wrapped
+
+
+jacobian = jacrev
+
+
+def hessian(f, argnums=0):
+    """The second derivatives of a scalar function, forward over reverse."""
+    return jacfwd(jacrev(f, argnums), argnums)
+
+
+def stop_gradient(tree):
+    """The same values, of which no derivative is taken."""
+    leaves, structure = flatten(tree)
+    return unflatten(structure, [op.stop_gradient(x) for x in leaves])

@@ -1,0 +1,261 @@
+#include "rlx/python/array.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "rlx/python/scope.h"
+
+namespace rlx::python {
+
+Hooks& hooks() {
+  static auto* all = new Hooks;  // outlives the interpreter; the package empties it at exit
+  return *all;
+}
+
+Type Array::type() const { return traced() ? scope->builder.type(value) : tensor->type(); }
+
+DType Array::dtype() const { return traced() ? scope->builder.type(value).dtype : tensor->dtype(); }
+
+nb::object wrap(Array a) {
+  nb::object o = nb::inst_alloc(hooks().array_type);
+  new (nb::inst_ptr<Array>(o)) Array(std::move(a));
+  nb::inst_mark_ready(o);
+  return o;
+}
+
+nb::list wrap_all(std::vector<Tensor> tensors) {
+  nb::list out;
+  for (Tensor& t : tensors) out.append(wrap(std::move(t)));
+  return out;
+}
+
+const Array* as_array(nb::handle h) {
+  return nb::isinstance<Array>(h) ? nb::inst_ptr<Array>(h) : nullptr;
+}
+
+const Tensor& tensor_of(const Array& a) {
+  user_check(!a.traced(), "trace-value",
+             "the value of a traced array ({}) is not known while the program is being written; "
+             "use rlx.cond, rlx.select or rlx.scan for what depends on it",
+             a.traced() ? a.type().to_string() : "");
+  return *a.tensor;
+}
+
+DType read_dtype(nb::handle h) {
+  const auto name = nb::cast<std::string>(hooks().dtype_name(h));
+  const std::optional<DType> dtype = parse_dtype(name);
+  check(dtype.has_value(), "the Python package names an unknown dtype, {}", name);
+  return *dtype;
+}
+
+Dim read_dim(nb::handle h) {
+  Dim d;
+  if (nb::try_cast(h, d)) return d;
+  if (PyUnicode_Check(h.ptr())) {
+    const auto text = nb::cast<std::string>(h);
+    if (text.find('?') == std::string::npos) return Dim::symbol(text);
+    Lexer lex(text);
+    return Dim::read(lex);
+  }
+  const nb::object index = nb::steal(PyNumber_Index(h.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  return Dim(nb::cast<int64_t>(index));
+}
+
+Shape read_shape(nb::handle h) {
+  Shape shape;
+  if (!PySequence_Check(h.ptr()) || PyUnicode_Check(h.ptr())) return {read_dim(h)};
+  for (nb::handle d : nb::borrow<nb::sequence>(h)) shape.push_back(read_dim(d));
+  return shape;
+}
+
+nb::tuple shape_tuple(const Shape& shape) {
+  nb::list out;
+  for (const Dim& d : shape) {
+    const auto size = d.static_value();
+    out.append(size ? nb::cast(*size) : nb::cast(d));
+  }
+  return nb::tuple(out);
+}
+
+namespace {
+
+struct Format {
+  const char* buffer;  // of the struct module; empty where it has none
+  nb::dlpack::dtype_code code;
+};
+Format format_of(DType d) {
+  using Code = nb::dlpack::dtype_code;
+  static constexpr Format formats[kDTypeCount] = {
+      {"f", Code::Float}, {"e", Code::Float}, {"", Code::Bfloat}, {"d", Code::Float},
+      {"b", Code::Int},   {"h", Code::Int},   {"i", Code::Int},   {"q", Code::Int},
+      {"B", Code::UInt},  {"I", Code::UInt},  {"?", Code::Bool},  {"Zf", Code::Complex},
+  };
+  return formats[static_cast<size_t>(d)];
+}
+
+nb::dlpack::dtype dlpack_dtype(DType d) {
+  return {static_cast<uint8_t>(format_of(d).code), static_cast<uint8_t>(8 * size_of(d)), 1};
+}
+
+// What a buffer's shape and strides point to.
+struct BufferDims {
+  std::vector<Py_ssize_t> shape, strides;
+};
+
+// A view of the bytes; without `format` for readers that want plain bytes. Raises BufferError.
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  const Array& a = *nb::inst_ptr<Array>(nb::handle(self));
+  const char* why = nullptr;
+  if (a.traced())
+    why = "a traced array has no bytes";
+  else if (flags & PyBUF_WRITABLE)
+    why = "an rlx.Array is immutable";
+  else if (*format_of(a.tensor->dtype()).buffer == '\0')
+    why = "the buffer protocol has no bfloat16";
+  if (why) {
+    PyErr_SetString(PyExc_BufferError, why);
+    return -1;
+  }
+  const Tensor& t = *a.tensor;
+  auto* dims = new BufferDims;
+  dims->shape.assign(t.sizes().begin(), t.sizes().end());
+  for (int64_t s : row_major_strides(t.sizes())) dims->strides.push_back(s * size_of(t.dtype()));
+  *view = {};
+  view->buf = const_cast<std::byte*>(t.raw());
+  view->obj = Py_NewRef(self);
+  view->len = static_cast<Py_ssize_t>(t.bytes());
+  view->itemsize = size_of(t.dtype());
+  view->readonly = 1;
+  view->ndim = static_cast<int>(t.rank());
+  view->format = flags & PyBUF_FORMAT ? const_cast<char*>(format_of(t.dtype()).buffer) : nullptr;
+  view->shape = dims->shape.data();
+  view->strides = dims->strides.data();
+  view->internal = dims;
+  return 0;
+}
+
+void release_buffer(PyObject*, Py_buffer* view) { delete static_cast<BufferDims*>(view->internal); }
+
+using AnyArray = nb::ndarray<nb::ro, nb::device::cpu>;
+
+// An object that speaks DLPack, for the bytes of a concrete array.
+nb::object dlpack_view(nb::handle self) {
+  const Tensor& t = tensor_of(*nb::inst_ptr<Array>(self));
+  const std::vector<size_t> shape(t.sizes().begin(), t.sizes().end());
+  const nb::ndarray<nb::array_api, nb::ro> view(t.raw(), shape.size(), shape.data(), self, nullptr,
+                                                dlpack_dtype(t.dtype()), nb::device::cpu::value);
+  return nb::cast(view);
+}
+
+DType dtype_of_dlpack(nb::dlpack::dtype given) {
+  for (const DTypeInfo& i : kDTypes)
+    if (dlpack_dtype(i.dtype) == given) return i.dtype;
+  fail(ErrorKind::user, "dtype", "from_dlpack: no dtype for code {}, {} bits, {} lanes", given.code,
+       given.bits, given.lanes);
+}
+
+Tensor copy_of(const AnyArray& source) {
+  Ints sizes;
+  for (size_t i = 0; i < source.ndim(); ++i) sizes.push_back(static_cast<int64_t>(source.shape(i)));
+  Tensor t(dtype_of_dlpack(source.dtype()), sizes);
+  const auto width = static_cast<int64_t>(size_of(t.dtype()));
+  const auto* from = static_cast<const std::byte*>(source.data());
+  std::byte* to = t.mutable_raw();
+  const Ints strides = row_major_strides(sizes);
+  bool dense = true;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    dense = dense && (sizes[i] <= 1 || source.stride(i) == strides[i]);
+  if (dense) {
+    if (t.bytes()) std::memcpy(to, from, t.bytes());
+    return t;
+  }
+  for_each_index(sizes, [&](const Ints& index) {
+    int64_t at = 0;
+    for (size_t i = 0; i < index.size(); ++i) at += index[i] * source.stride(i);
+    std::memcpy(to, from + at * width, static_cast<size_t>(width));
+    to += width;
+  });
+  return t;
+}
+
+// From a C-contiguous object with the buffer protocol that holds the elements' bytes.
+Tensor from_buffer(const std::string& dtype, const std::vector<int64_t>& sizes, nb::handle bytes) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(bytes.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  struct Release {
+    Py_buffer* view;
+    ~Release() { PyBuffer_Release(view); }
+  } release{&view};
+  return Tensor::from_bytes(*parse_dtype(dtype), sizes, view.buf, static_cast<size_t>(view.len));
+}
+
+nb::object item(const Array& a) {
+  const Tensor& t = tensor_of(a);
+  user_check(t.elements() == 1, "item-size", "item: needs one element, got {}", t.type());
+  if (is_complex(t.dtype())) {
+    const Complex c = t.get_complex(0);
+    return nb::steal(PyComplex_FromDoubles(c.real(), c.imag()));
+  }
+  if (is_float(t.dtype())) return nb::cast(t.get_float(0));
+  if (is_bool(t.dtype())) return nb::cast(t.get_int(0) != 0);
+  return nb::cast(t.get_int(0));
+}
+
+}  // namespace
+
+void bind_array(nb::module_& m) {
+  static const PyType_Slot slots[] = {
+      {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+      {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+      {0, nullptr},
+  };
+  nb::class_<Array>(m, "ArrayBase", nb::type_slots(slots), "The storage of rlx.Array.")
+      .def_prop_ro("_dtype", [](const Array& a) { return static_cast<int>(a.dtype()); })
+      .def_prop_ro(
+          "shape", [](const Array& a) { return shape_tuple(a.type().shape); },
+          "The sizes of the axes; a symbolic size is an rlx.Dim.")
+      .def_prop_ro("_traced", &Array::traced)
+      .def_prop_ro("_type", [](const Array& a) { return a.type().to_string(); })
+      .def_prop_ro("_address",
+                   [](const Array& a) { return reinterpret_cast<uintptr_t>(tensor_of(a).raw()); })
+      .def("_check_concrete", [](const Array& a) { (void)tensor_of(a); })
+      .def("_item", item)
+      .def("_reshaped",
+           [](const Array& a, Ints sizes) { return wrap(tensor_of(a).reshaped(std::move(sizes))); })
+      .def("_bytes_as",  // the same bytes under another dtype of the same width
+           [](const Array& a, const std::string& dtype) {
+             const Tensor& t = tensor_of(a);
+             return wrap(Tensor::from_bytes(*parse_dtype(dtype), t.sizes(), t.raw(), t.bytes()));
+           })
+      .def("_dlpack_view", [](nb::handle self) { return dlpack_view(self); });
+  m.def("from_buffer", [](const std::string& dtype, const std::vector<int64_t>& sizes,
+                          nb::handle bytes) { return wrap(from_buffer(dtype, sizes, bytes)); });
+  m.def("from_dlpack", [](const AnyArray& a) { return wrap(copy_of(a)); });
+  m.def("dtypes", [] {
+    nb::list out;
+    for (const DTypeInfo& i : kDTypes)
+      out.append(nb::make_tuple(std::string(i.name), i.bytes, static_cast<int>(i.cls)));
+    return out;
+  });
+  m.def("promote", [](int a, int b) {
+    return static_cast<int>(promote(static_cast<DType>(a), static_cast<DType>(b)));
+  });
+  nb::class_<Dim>(m, "Dim",
+                  "A size of an axis: a polynomial over named symbols, as in rlx.Dim('batch') * 2.")
+      .def("__init__",
+           [](Dim* self, const std::string& name) { new (self) Dim(Dim::symbol(name)); })
+      .def("__add__", [](const Dim& a, nb::handle b) { return a + read_dim(b); })
+      .def("__radd__", [](const Dim& a, nb::handle b) { return read_dim(b) + a; })
+      .def("__sub__", [](const Dim& a, nb::handle b) { return a - read_dim(b); })
+      .def("__rsub__", [](const Dim& a, nb::handle b) { return read_dim(b) - a; })
+      .def("__mul__", [](const Dim& a, nb::handle b) { return a * read_dim(b); })
+      .def("__rmul__", [](const Dim& a, nb::handle b) { return read_dim(b) * a; })
+      .def(
+          "__eq__", [](const Dim& a, const Dim& b) { return a == b; }, nb::is_operator())
+      .def("__hash__", [](const Dim& a) { return static_cast<Py_hash_t>(a.hash() >> 1); })
+      .def("__repr__", &Dim::to_string);
+}
+
+}  // namespace rlx::python

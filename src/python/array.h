@@ -1,0 +1,60 @@
+// Array: a tensor as Python sees it, either a concrete one (its bytes are there) or a traced one (a
+// value of a program that is being written).
+//
+// Python's class rlx.Array derives from it and adds operators and methods; wrap() makes instances
+// of that class. Concrete arrays are immutable: the buffer protocol and DLPack hand out read-only
+// views of their bytes.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <optional>
+
+#include "rlx/ir/graph.h"
+
+namespace rlx::python {
+
+namespace nb = nanobind;
+
+class Scope;
+
+struct Array {
+  explicit Array(Tensor t) : tensor(std::move(t)) {}
+  Array(std::shared_ptr<Scope> s, Value v) : scope(std::move(s)), value(v) {}
+
+  bool traced() const { return scope != nullptr; }
+  Type type() const;
+  DType dtype() const;
+
+  std::optional<Tensor> tensor;  // of a concrete array
+  std::shared_ptr<Scope> scope;  // of a traced one: the program, and its value there
+  Value value;
+};
+
+// What the Python half of the package tells this one when it is imported.
+struct Hooks {
+  nb::object array_type;  // rlx.Array
+  nb::object as_array;    // anything array-like to an rlx.Array
+  nb::object dtype_name;  // anything that names a dtype to its name, "f32"
+  nb::object make_error;  // (kind, code, message, text) to an exception
+};
+Hooks& hooks();
+
+nb::object wrap(Array a);
+inline nb::object wrap(Tensor t) { return wrap(Array(std::move(t))); }
+nb::list wrap_all(std::vector<Tensor> tensors);
+
+// The array behind a Python object, or nullptr when it is none.
+const Array* as_array(nb::handle h);
+// The bytes of a concrete array. Raises Error(user, "trace-value") for a traced one.
+const Tensor& tensor_of(const Array& a);
+
+DType read_dtype(nb::handle h);
+Dim read_dim(nb::handle h);
+Shape read_shape(nb::handle h);  // a sequence of dims, or one dim
+nb::tuple shape_tuple(const Shape& shape);
+
+void bind_array(nb::module_& m);
+
+}  // namespace rlx::python

@@ -1,0 +1,357 @@
+#include "rlx/python/call.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <limits>
+
+#include "rlx/ops/ops.h"
+#include "rlx/python/attributes.h"
+#include "rlx/python/program.h"
+#include "rlx/python/scope.h"
+
+namespace rlx::python {
+
+namespace {
+
+// ---- operands
+
+// A number of Python, which has a kind but no dtype yet.
+struct Number {
+  DType natural = DType::F32;
+  int64_t integer = 0;
+  Complex value = 0;
+};
+
+std::optional<Number> read_number(nb::handle h) {
+  PyObject* o = h.ptr();
+  if (PyFloat_CheckExact(o)) return Number{DType::F32, 0, PyFloat_AS_DOUBLE(o)};
+  if (PyBool_Check(o)) return Number{DType::Bool, o == Py_True, o == Py_True ? 1.0 : 0.0};
+  if (PyLong_CheckExact(o)) {
+    int overflow = 0;
+    const int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
+    user_check(overflow == 0, "scalar-range", "the number {} does not fit in 64 bits",
+               nb::repr(h).c_str());
+    return Number{DType::I64, i, static_cast<double>(i)};
+  }
+  if (PyComplex_CheckExact(o))
+    return Number{DType::C64, 0, {PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)}};
+  return std::nullopt;
+}
+
+Tensor scalar_of(const Number& n, DType dtype) {
+  if (!is_int(dtype)) return Tensor::scalar(dtype, n.value);
+  Tensor t(dtype, {});
+  t.set_int(0, n.integer);
+  user_check(t.get_int(0) == n.integer, "scalar-range", "the number {} is not an {}", n.integer,
+             dtype);
+  return t;
+}
+
+struct Operand {
+  const Array* array = nullptr;  // nullptr: a number
+  Number number;
+  DType natural() const { return array ? array->dtype() : number.natural; }
+};
+
+struct OperandList {
+  std::vector<Operand> all;
+  std::vector<const Array*> arrays;  // nullptr for numbers
+  std::vector<nb::object> made;      // keeps what had to be converted
+};
+
+OperandList read_operands(nb::handle given) {
+  OperandList out;
+  for (nb::handle h : given) {
+    Operand o;
+    if (!(o.array = as_array(h))) {
+      if (const auto number = read_number(h)) {
+        o.number = *number;
+      } else {
+        out.made.push_back(hooks().as_array(h));
+        o.array = as_array(out.made.back());
+      }
+    }
+    out.all.push_back(o);
+    out.arrays.push_back(o.array);
+  }
+  return out;
+}
+
+// ---- promotion
+
+using DTypes = std::vector<DType>;
+
+// The dtype of a number beside arrays of dtype `joint`.
+DType dtype_beside(DType natural, DType joint) {
+  const bool fits = info(natural).cls <= info(joint).cls;
+  return fits ? joint : natural;
+}
+
+// The dtypes to try, in order: as they are; numbers in their natural dtype; all in one; all but the
+// first in one.
+std::vector<DTypes> candidates(std::span<const Operand> operands) {
+  std::optional<DType> joint;
+  bool numbers = false, mixed = false;
+  for (const Operand& o : operands) {
+    if (!o.array) {
+      numbers = true;
+      continue;
+    }
+    mixed = mixed || (joint && *joint != o.array->dtype());
+    joint = joint ? promote(*joint, o.array->dtype()) : o.array->dtype();
+  }
+  if (!joint)
+    for (const Operand& o : operands)
+      joint = joint ? promote(*joint, o.number.natural) : o.number.natural;
+  DTypes plain, natural;
+  for (const Operand& o : operands) {
+    plain.push_back(o.array ? o.array->dtype() : dtype_beside(o.number.natural, *joint));
+    natural.push_back(o.natural());
+  }
+  std::vector<DTypes> out{plain};
+  if (!numbers && !mixed) return out;
+  if (natural != plain) out.push_back(natural);
+  DType all = plain[0], rest = plain.back();
+  for (DType d : plain) all = promote(all, d);
+  for (size_t i = 1; i < plain.size(); ++i) rest = promote(rest, plain[i]);
+  out.emplace_back(plain.size(), all);
+  out.emplace_back(plain.size(), rest);
+  out.back()[0] = plain[0];
+  return out;
+}
+
+// A graph of the op alone; its inputs are the operands, arrays in their dtype and numbers in the
+// one wanted.
+Graph graph_of(const OpDef& op, const Attrs& attrs, std::span<const Operand> operands,
+               const DTypes& wanted) {
+  Builder b{std::string(op.name)};
+  Values in;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Array* a = operands[i].array;
+    const Type type = a ? a->type() : Type{wanted[i], {}};
+    Value v = b.input(fmt::format("x{}", i), type);
+    in.push_back(type.dtype == wanted[i] ? v : op::cast(b, v, {wanted[i]}));
+  }
+  for (Value v : b.emit(op, attrs, in)) b.output(v);
+  return b.finish();
+}
+
+// The first of the candidates that the op takes, with its graph; else what it says to the first.
+std::pair<Graph, DTypes> choose(const OpDef& op, const Attrs& attrs,
+                                std::span<const Operand> operands) {
+  std::exception_ptr first;
+  for (DTypes& wanted : candidates(operands)) {
+    try {
+      return {graph_of(op, attrs, operands, wanted), std::move(wanted)};
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::user) throw;
+      if (!first) first = std::current_exception();
+    }
+  }
+  std::rethrow_exception(first);
+}
+
+// ---- outside of traces: one compiled program per op, attributes and types
+
+struct EagerKey {
+  const OpDef* op;
+  Device device;
+  Attrs attrs;
+  std::vector<std::pair<DType, Ints>> arrays;
+  std::vector<bool> is_array;
+};
+struct EagerEntry {
+  std::shared_ptr<Program> program;
+  DTypes wanted;  // of numbers
+};
+using EagerCache = LruCache<EagerKey, EagerEntry>;
+EagerCache& eager_cache() {
+  static auto* cache = new EagerCache(1024);
+  return *cache;
+}
+
+uint64_t hash_call(const OpDef& op, const Attrs& attrs, std::span<const Operand> operands) {
+  uint64_t h = mix(reinterpret_cast<uintptr_t>(&op), static_cast<uint64_t>(current_device()));
+  h = mix(h, attrs.hash());
+  for (const Operand& o : operands) {
+    h = mix(h, static_cast<uint64_t>(o.natural()) * 2 + (o.array != nullptr));
+    if (o.array)
+      for (int64_t s : o.array->tensor->sizes()) h = mix(h, static_cast<uint64_t>(s));
+  }
+  return h;
+}
+
+bool same_call(const EagerKey& k, const OpDef& op, const Attrs& attrs,
+               std::span<const Operand> operands) {
+  if (k.op != &op || k.device != current_device() || k.arrays.size() != operands.size() ||
+      !(k.attrs == attrs))
+    return false;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Operand& o = operands[i];
+    if (k.is_array[i] != (o.array != nullptr) || k.arrays[i].first != o.natural()) return false;
+    if (o.array && k.arrays[i].second != o.array->tensor->sizes()) return false;
+  }
+  return true;
+}
+
+EagerEntry& compiled_call(const OpDef& op, const Attrs& attrs, std::span<const Operand> operands) {
+  const uint64_t hash = hash_call(op, attrs, operands);
+  auto same = [&](const EagerKey& k) { return same_call(k, op, attrs, operands); };
+  if (EagerEntry* hit = eager_cache().find(hash, same)) return *hit;
+  auto [graph, wanted] = choose(op, attrs, operands);
+  const Device device = current_device();
+  std::optional<CompiledGraph> f;
+  {
+    nb::gil_scoped_release unlocked;
+    f.emplace(Session(device).compile(graph));
+  }
+  EagerKey key{&op, device, attrs, {}, {}};
+  for (const Operand& o : operands) {
+    key.arrays.emplace_back(o.natural(), o.array ? o.array->tensor->sizes() : Ints{});
+    key.is_array.push_back(o.array != nullptr);
+  }
+  return *eager_cache().insert(hash, std::move(key),
+                               {std::make_shared<Program>(std::move(*f)), std::move(wanted)});
+}
+
+std::vector<Tensor> run_op(const OpDef& op, const Attrs& attrs, std::span<const Operand> operands) {
+  EagerEntry& entry = compiled_call(op, attrs, operands);
+  const std::shared_ptr<Program> program = entry.program;  // another thread may drop the entry
+  std::vector<Tensor> numbers;
+  numbers.reserve(operands.size());
+  std::vector<const void*> inputs;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Operand& o = operands[i];
+    if (!o.array) numbers.push_back(scalar_of(o.number, entry.wanted[i]));
+    inputs.push_back(o.array ? o.array->tensor->raw() : numbers.back().raw());
+  }
+  return program->run(inputs);
+}
+
+// ---- in a trace
+
+Values emit_op(Scope& scope, const OpDef& op, const Attrs& attrs,
+               std::span<const Operand> operands) {
+  DTypes wanted = candidates(operands)[0];
+  bool plain = true;
+  for (const Operand& o : operands) plain = plain && o.array && o.array->dtype() == wanted[0];
+  if (!plain) wanted = choose(op, attrs, operands).second;
+  Builder& b = scope.builder;
+  Values in;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Operand& o = operands[i];
+    const Value v = o.array ? scope.import(*o.array) : b.constant(scalar_of(o.number, wanted[i]));
+    in.push_back(b.type(v).dtype == wanted[i] ? v : op::cast(b, v, {wanted[i]}));
+  }
+  return b.emit(op, attrs, in);
+}
+
+nb::object one_or_tuple(nb::list results) {
+  if (results.size() == 1) return results[0];
+  return nb::tuple(results);
+}
+
+void check_open(const Scope& scope) {
+  user_check(scope.open(), "trace-ended",
+             "an array of \"{}\" was used after that program was finished",
+             scope.builder.graph().name);
+}
+
+}  // namespace
+
+nb::object call_op(const OpDef& op, const nb::tuple& operands, const nb::tuple& attributes) {
+  const OperandList list = read_operands(operands);
+  const Attrs attrs = read_attributes(op, attributes);
+  const std::shared_ptr<Scope> scope = target_scope(list.arrays);
+  if (!scope) return one_or_tuple(wrap_all(run_op(op, attrs, list.all)));
+  check_open(*scope);
+  nb::list out;
+  for (Value v : emit_op(*scope, op, attrs, list.all)) out.append(wrap(scope->make(v)));
+  return one_or_tuple(std::move(out));
+}
+
+nb::list call_graph(const Graph& g, const nb::sequence& operands) {
+  std::vector<nb::object> keep;
+  std::vector<const Array*> arrays;
+  for (nb::handle h : operands) {
+    keep.push_back(as_array(h) ? nb::borrow(h) : hooks().as_array(h));
+    arrays.push_back(as_array(keep.back()));
+  }
+  if (const std::shared_ptr<Scope> scope = target_scope(arrays)) {
+    check_open(*scope);
+    Values in;
+    for (const Array* a : arrays) in.push_back(scope->import(*a));
+    nb::list out;
+    for (Value v : scope->builder.inline_graph(g, in)) out.append(wrap(scope->make(v)));
+    return out;
+  }
+  std::vector<const void*> inputs;
+  for (const Array* a : arrays) inputs.push_back(a->tensor->raw());
+  return wrap_all(compile_cached(g)->run(inputs));
+}
+
+namespace {
+
+// The types of concrete arrays as bytes to look up by; None when one is traced.
+nb::object types_key(const nb::list& arrays) {
+  std::string key;
+  auto put = [&](int64_t n) { key.append(reinterpret_cast<const char*>(&n), sizeof n); };
+  for (nb::handle h : arrays) {
+    const Array* a = as_array(h);
+    if (a->traced()) return nb::none();
+    put(static_cast<int64_t>(a->dtype()) * 256 + a->tensor->rank());
+    for (int64_t s : a->tensor->sizes()) put(s);
+  }
+  return nb::bytes(key.data(), key.size());
+}
+
+}  // namespace
+
+void clear_eager_cache() { eager_cache().clear(); }
+
+void bind_call(nb::module_& m) {
+  nb::class_<OpDef>(m, "Op", "An entry of the op table.")
+      .def_prop_ro("name", [](const OpDef& op) { return std::string(op.name); })
+      .def_prop_ro("doc", [](const OpDef& op) { return std::string(op.doc); })
+      .def_prop_ro("kind",
+                   [](const OpDef& op) {
+                     return std::string(enum_names(op.kind)[static_cast<size_t>(op.kind)]);
+                   })
+      .def_prop_ro("arity", [](const OpDef& op) { return op.arity; })
+      .def_prop_ro("min_arity", [](const OpDef& op) { return op.min_arity; })
+      .def_prop_ro("dtypes", [](const OpDef& op) { return op.dtypes.to_string(); })
+      .def_prop_ro("not_differentiable",
+                   [](const OpDef& op) { return std::string(op.not_differentiable); })
+      .def_prop_ro("attributes", [](const OpDef& op) {
+        nb::list out;
+        const std::shared_ptr<void> defaults = op.attr_type->make();
+        for (const FieldInfo& f : op.attr_type->fields())
+          out.append(
+              nb::make_tuple(std::string(f.name), f.type(), default_value(f, defaults.get())));
+        return out;
+      });
+  m.def("op_table", [] {
+    nb::list out;
+    for (const OpTable::Entry& e : op_table().entries())
+      out.append(nb::make_tuple(nb::cast(e.op, nb::rv_policy::reference), std::string(e.family)));
+    return out;
+  });
+  m.def("call_op", [](const OpDef& op, const nb::tuple& operands, const nb::tuple& attributes) {
+    return call_op(op, operands, attributes);
+  });
+  m.def("call_graph", call_graph);
+  m.def("types_key", types_key);
+  m.def("emit_into",  // into a builder, also without an operand to tell which
+        [](const std::shared_ptr<Scope>& s, const OpDef& op, const nb::tuple& operands,
+           const nb::tuple& attributes) {
+          const OperandList list = read_operands(operands);
+          nb::list out;
+          for (Value v : emit_op(*s, op, read_attributes(op, attributes), list.all))
+            out.append(wrap(s->make(v)));
+          return one_or_tuple(std::move(out));
+        });
+}
+
+}  // namespace rlx::python

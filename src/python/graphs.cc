@@ -1,0 +1,221 @@
+#include "rlx/python/graphs.h"
+
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "rlx/formats/graph_file.h"
+#include "rlx/ir/text.h"
+#include "rlx/ops/ops.h"
+#include "rlx/python/program.h"
+#include "rlx/transform/transform.h"
+
+namespace rlx::python {
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+nb::list leaves(const Graph& g, const std::vector<Value>& values) {
+  nb::list out;
+  for (Value v : values)
+    out.append(nb::make_tuple(g.node(v).get<LeafAttrs>().name,
+                              std::string(to_string(g.type(v).dtype)),
+                              shape_tuple(g.type(v).shape)));
+  return out;
+}
+
+nb::list output_types(const Graph& g) {
+  nb::list out;
+  for (const Type& t : g.output_types())
+    out.append(nb::make_tuple(std::string(to_string(t.dtype)), shape_tuple(t.shape)));
+  return out;
+}
+
+// The graph for a batch: inputs with an axis (others: none, -1) carry the batch there. Returns it
+// with a flag per output that says whether it is batched, in front.
+std::pair<Graph, std::vector<bool>> batched(const Graph& g, const std::vector<int64_t>& axes,
+                                            int64_t size) {
+  Builder b(g.name + "_vmap");
+  std::vector<Batched> in;
+  const std::vector<Value> inputs = g.inputs();
+  check(axes.size() == inputs.size(), "vmap: {} axes for {} inputs", axes.size(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Type t = g.type(inputs[i]);
+    if (axes[i] >= 0) t.shape.insert(t.shape.begin() + axes[i], Dim(size));
+    Value v = b.input(g.node(inputs[i]).get<LeafAttrs>().name, t);
+    if (axes[i] > 0) {
+      Ints perm{axes[i]};
+      for (int64_t d = 0; d < t.rank(); ++d)
+        if (d != axes[i]) perm.push_back(d);
+      v = op::transpose(b, v, {perm});
+    }
+    in.push_back({v, axes[i] >= 0});
+  }
+  std::vector<bool> flags;
+  for (const Batched& r : vmap_inline(b, g, in, size)) {
+    b.output(r.value);
+    flags.push_back(r.batched);
+  }
+  return {b.finish(), flags};
+}
+
+NamedTensors named_tensors(const nb::dict& values) {
+  NamedTensors out;
+  for (const auto& [name, value] : values) {
+    const nb::object array = hooks().as_array(value);
+    out.emplace(nb::cast<std::string>(name), tensor_of(*as_array(array)));
+  }
+  return out;
+}
+
+nb::dict info_of(const CompileInfo& i) {
+  nb::dict out;
+  out["nodes"] = i.nodes;
+  out["kernels_before_fusion"] = i.kernels_before_fusion;
+  out["kernels"] = i.kernels;
+  out["generated"] = i.generated;
+  out["planned_bytes"] = i.planned_bytes;
+  out["unshared_bytes"] = i.unshared_bytes;
+  out["param_bytes"] = i.param_bytes;
+  out["seconds"] = i.seconds;
+  out["codegen_seconds"] = i.codegen_seconds;
+  out["flops"] = i.flops;
+  out["fusion_report"] = i.fusion_report;
+  out["plan"] = i.plan;
+  return out;
+}
+
+// A compiled graph with the guard that it belongs to one thread at a time.
+struct Compiled {
+  explicit Compiled(CompiledGraph c) : f(std::move(c)) {}
+  CompiledGraph f;
+  bool running = false;
+
+  CompiledGraph& idle() {
+    user_check(!running, "running", "graph \"{}\" is running in another thread; use clone()",
+               f.signature().name);
+    return f;
+  }
+};
+
+nb::list run(Compiled& c, const nb::dict& inputs, bool check_nan, bool profile) {
+  const NamedTensors values = named_tensors(inputs);
+  CompiledGraph& f = c.idle();
+  c.running = true;
+  struct Done {
+    bool& running;
+    ~Done() { running = false; }
+  } done{c.running};
+  std::vector<Tensor> results;
+  run_interruptibly(true, [&](const std::atomic<bool>* cancel) {
+    results = f.run(values, {.cancel = cancel, .check_nan = check_nan, .profile = profile});
+  });
+  return wrap_all(std::move(results));
+}
+
+Compiled compile(const Graph& g, const std::string& device, int threads, const DimBinding& dims,
+                 bool fast_math, bool fuse) {
+  const std::optional<Device> d = parse_device(device);
+  if (!d || !is_available(*d))
+    fail(ErrorKind::unsupported, "device", "there is no device \"{}\"", device);
+  CompileOptions options;
+  options.threads = threads;
+  options.dims = dims;
+  options.fast_math = fast_math;
+  options.fuse = fuse;
+  nb::gil_scoped_release unlocked;
+  return Compiled(Session(*d).compile(g, options));
+}
+
+void bind_compiled(nb::module_& m) {
+  nb::class_<Compiled>(m, "CompiledGraph",
+                       "A graph compiled for a device. One thread at a time may use it; clone() "
+                       "gives another thread its own.")
+      .def("run", run, nb::arg("inputs") = nb::dict(), nb::kw_only(), nb::arg("check_nan") = false,
+           nb::arg("profile") = false,
+           "Runs on the inputs given by name; those left out keep their values. Returns the list "
+           "of outputs.")
+      .def(
+          "set_param",
+          [](Compiled& c, const std::string& name, nb::handle value) {
+            const nb::object array = hooks().as_array(value);
+            c.idle().set_param(name, tensor_of(*as_array(array)));
+          },
+          nb::arg("name"), nb::arg("value"), "Sets a parameter; updates of the program write it.")
+      .def(
+          "set_params",
+          [](Compiled& c, const nb::dict& values) { c.idle().set_params(named_tensors(values)); },
+          nb::arg("values"), "Sets several parameters, all or none.")
+      .def(
+          "param", [](Compiled& c, const std::string& name) { return wrap(c.idle().param(name)); },
+          nb::arg("name"), "The current value of a parameter.")
+      .def(
+          "params",
+          [](Compiled& c) {
+            nb::dict out;
+            for (auto& [name, value] : c.idle().params()) out[name.c_str()] = wrap(value);
+            return out;
+          },
+          "The parameters that have been set, by name.")
+      .def(
+          "clone", [](Compiled& c) { return Compiled(c.idle().clone()); },
+          "Another one with the same code and values.")
+      .def_prop_ro(
+          "info", [](const Compiled& c) { return info_of(c.f.info()); },
+          "What the compiler did: kernels, memory, time, fusion report.")
+      .def_prop_ro(
+          "times",
+          [](Compiled& c) {
+            nb::list out;
+            for (const StepTime& t : c.idle().times())
+              out.append(nb::make_tuple(t.label, t.kernel, t.seconds, t.flops));
+            return out;
+          },
+          "After a run with profile=True: (label, kernel, seconds, flops) of each step.");
+  m.def("compile", compile, nb::arg("graph"), nb::arg("device"), nb::arg("threads"),
+        nb::arg("dims"), nb::arg("fast_math"), nb::arg("fuse"));
+}
+
+}  // namespace
+
+void bind_graphs(nb::module_& m) {
+  nb::class_<Graph>(m, "Graph", "A finished program, as a value.")
+      .def("__str__", [](const Graph& g) { return print(g); })
+      .def(
+          "__eq__", [](const Graph& a, const Graph& b) { return a == b; }, nb::is_operator())
+      .def("__hash__", [](const Graph& g) { return static_cast<Py_hash_t>(g.hash() >> 1); })
+      .def_prop_ro("name", [](const Graph& g) { return g.name; })
+      .def_prop_ro("nodes", &Graph::size)
+      .def_prop_ro("inputs", [](const Graph& g) { return leaves(g, g.inputs()); })
+      .def_prop_ro("params", [](const Graph& g) { return leaves(g, g.params()); })
+      .def_prop_ro("outputs", output_types)
+      .def_prop_ro("symbols", &Graph::symbols)
+      .def("bind", [](const Graph& g, const DimBinding& dims) { return bind(g, dims); })
+      .def("value_and_grad",
+           [](const Graph& g, const Names& wrt, bool zero_missing, int output) {
+             return value_and_grad(g, wrt, {zero_missing, output});
+           })
+      .def("grad", [](const Graph& g, const Names& wrt, bool zero_missing,
+                      int output) { return grad(g, wrt, {zero_missing, output}); })
+      .def("vjp", [](const Graph& g, const Names& wrt,
+                     bool zero_missing) { return vjp(g, wrt, {zero_missing, 0}); })
+      .def("jvp", [](const Graph& g, const Names& wrt) { return jvp(g, wrt); })
+      .def("hvp", [](const Graph& g, const Names& wrt) { return hvp(g, wrt); })
+      .def("vmap", [](const Graph& g, const std::map<std::string, int64_t>& axes, nb::handle size,
+                      int64_t out_axis) { return vmap(g, axes, read_dim(size), out_axis); })
+      .def("batched", batched)
+      .def("first_outputs",
+           [](Graph g, size_t count) {
+             g.outputs.resize(count);
+             return g;
+           })
+      .def("save", [](const Graph& g, const std::filesystem::path& p) { save_graph(p, g); });
+  m.def("parse", [](const std::string& text) { return parse(text, op_table()); });
+  m.def("load_graph", load_graph);
+  bind_compiled(m);
+}
+
+}  // namespace rlx::python

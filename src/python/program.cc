@@ -1,0 +1,182 @@
+#include "rlx/python/program.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <csignal>
+
+#include "rlx/ops/ops.h"
+#include "rlx/python/call.h"
+
+namespace rlx::python {
+
+// ---- Ctrl-C
+
+namespace {
+
+std::atomic<bool> interrupted{false};
+struct sigaction python_action;
+
+extern "C" void on_interrupt(int signal) {
+  interrupted.store(true, std::memory_order_relaxed);
+  python_action.sa_handler(signal);
+}
+
+bool in_main_thread() {
+  static const auto main = nb::cast<unsigned long>(
+      nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+  return PyThread_get_thread_ident() == main;
+}
+
+// While it lives SIGINT also sets the flag; Python only looks at signals between two of its own
+// instructions.
+class Watch {
+ public:
+  Watch() {
+    sigaction(SIGINT, nullptr, &python_action);
+    watches_ = !(python_action.sa_flags & SA_SIGINFO) && python_action.sa_handler != SIG_DFL &&
+               python_action.sa_handler != SIG_IGN;
+    if (!watches_) return;
+    interrupted.store(false, std::memory_order_relaxed);
+    struct sigaction ours = python_action;
+    ours.sa_handler = on_interrupt;
+    sigaction(SIGINT, &ours, nullptr);
+  }
+  ~Watch() {
+    if (watches_) sigaction(SIGINT, &python_action, nullptr);
+  }
+  Watch(const Watch&) = delete;
+
+ private:
+  bool watches_ = false;
+};
+
+}  // namespace
+
+void run_interruptibly(bool is_long, FunctionRef<void(const std::atomic<bool>*)> f) {
+  if (!is_long || !in_main_thread()) {
+    nb::gil_scoped_release unlocked;
+    f(nullptr);
+    return;
+  }
+  const Watch watch;
+  try {
+    nb::gil_scoped_release unlocked;
+    f(&interrupted);
+  } catch (const Error& e) {
+    if (e.code() == "cancelled" && PyErr_CheckSignals() != 0) throw nb::python_error();
+    throw;
+  }
+  if (interrupted && PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+// ---- programs
+
+namespace {
+
+bool may_be_long(const CompiledGraph& f) {
+  if (current_device() == Device::reference || f.signature().size() > 64) return true;
+  if (f.info().flops > 1e7 || f.info().planned_bytes > (4 << 20)) return true;
+  for (const Node& n : f.signature().nodes)
+    if (n.op->kind == Kind::control) return true;
+  return false;
+}
+
+}  // namespace
+
+Program::Program(CompiledGraph compiled) : is_long_(may_be_long(compiled)) {
+  for (const Type& t : compiled.signature().output_types())
+    outputs_.emplace_back(t.dtype, t.shape.sizes());
+  idle_.push_back(std::make_unique<CompiledGraph>(std::move(compiled)));
+  original_ = idle_.back().get();
+}
+
+std::vector<Tensor> Program::run(std::span<const void* const> inputs) {
+  if (idle_.empty()) idle_.push_back(std::make_unique<CompiledGraph>(original_->clone()));
+  struct Lease {
+    std::vector<std::unique_ptr<CompiledGraph>>& home;
+    std::unique_ptr<CompiledGraph> f;
+    ~Lease() { home.push_back(std::move(f)); }
+  } lease{idle_, std::move(idle_.back())};
+  idle_.pop_back();
+
+  for (size_t i = 0; i < inputs.size(); ++i) lease.f->bind_input(i, inputs[i]);
+  std::vector<Tensor> results;
+  std::vector<void*> pointers;
+  results.reserve(outputs_.size()), pointers.reserve(outputs_.size());
+  for (const auto& [dtype, sizes] : outputs_)
+    pointers.push_back(results.emplace_back(dtype, sizes).mutable_raw());
+  run_interruptibly(is_long_, [&](const std::atomic<bool>* cancel) {
+    lease.f->run_into(pointers, {.cancel = cancel});
+  });
+  return results;
+}
+
+Device& current_device() {
+  static thread_local Device device = is_available(Device::cpu) ? Device::cpu : Device::reference;
+  return device;
+}
+
+namespace {
+
+struct GraphKey {
+  Device device;
+  Graph graph;
+};
+using GraphCache = LruCache<GraphKey, std::shared_ptr<Program>>;
+GraphCache& graph_cache() {
+  static auto* cache = new GraphCache(128);
+  return *cache;
+}
+
+}  // namespace
+
+std::shared_ptr<Program> compile_cached(const Graph& g) {
+  const Device device = current_device();
+  const uint64_t hash = mix(g.hash(), static_cast<uint64_t>(device));
+  auto same = [&](const GraphKey& k) { return k.device == device && k.graph == g; };
+  if (auto* hit = graph_cache().find(hash, same)) return *hit;
+  std::optional<CompiledGraph> compiled;
+  {
+    nb::gil_scoped_release unlocked;
+    compiled.emplace(Session(device).compile(g));
+  }
+  return *graph_cache().insert(hash, {device, g}, std::make_shared<Program>(std::move(*compiled)));
+}
+
+void clear_caches() {
+  graph_cache().clear();
+  clear_eager_cache();
+}
+
+void bind_program(nb::module_& m) {
+  nb::class_<Program>(m, "Program", "A compiled function.")
+      .def("run", [](const std::shared_ptr<Program>& p, const nb::sequence& operands) {
+        std::vector<const void*> inputs;
+        for (nb::handle h : operands) inputs.push_back(tensor_of(*as_array(h)).raw());
+        return wrap_all(p->run(inputs));
+      });
+  m.def("compile_cached", compile_cached);
+  m.def("clear_caches", clear_caches);
+  m.def("get_backend", [] { return std::string(name(current_device())); });
+  m.def("set_backend", [](const std::string& text) {
+    std::vector<std::string_view> names;
+    for (Device d : available_devices()) {
+      names.push_back(name(d));
+      if (names.back() == text) {
+        current_device() = d;
+        return;
+      }
+    }
+    fail(ErrorKind::unsupported, "device", "there is no backend \"{}\"; there are {}", text,
+         fmt::join(names, ", "));
+  });
+  m.def("backends", [] {
+    std::vector<std::string> names;
+    for (Device d : available_devices()) names.emplace_back(name(d));
+    return names;
+  });
+}
+
+}  // namespace rlx::python

@@ -1,0 +1,141 @@
+#include "rlx/python/scope.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "rlx/ir/verify.h"
+
+namespace rlx::python {
+
+Value Scope::import(const Array& a) {
+  if (a.scope.get() == this) return a.value;
+  Key key;
+  if (a.traced()) {
+    user_check(a.scope->open(), "trace-ended",
+               "an array of \"{}\" ({}) was used after that program was finished; return it from "
+               "the traced function instead of keeping it",
+               a.scope->builder.graph().name, a.type());
+    user_check(is_trace_, "trace-mixed", "an array of \"{}\" was used in \"{}\"",
+               a.scope->builder.graph().name, builder.graph().name);
+    key = {a.scope.get(), a.value, {}};
+  } else {
+    key = {a.tensor->raw(), kNone, a.tensor->sizes()};
+  }
+  auto [at, fresh] = imported_.try_emplace(std::move(key));
+  if (!fresh) return at->second;
+  at->second = is_trace_ ? builder.input(fmt::format("captured{}", captured.size()), a.type())
+                         : builder.constant(*a.tensor);
+  captured.push_back(a);  // keeps what the key points to
+  return at->second;
+}
+
+Graph Scope::snapshot(const std::vector<const Array*>& outputs) {
+  Graph g = builder.graph();
+  for (const Array* a : outputs) g.outputs.push_back(import(*a));
+  // An output from outside has become a leaf just now.
+  for (int32_t i = g.size(); i < builder.graph().size(); ++i)
+    g.nodes.push_back(builder.graph().nodes[static_cast<size_t>(i)]);
+  verify(g);
+  return g;
+}
+
+Graph Scope::finish(const std::vector<const Array*>& outputs) {
+  for (const Array* a : outputs) builder.output(import(*a));
+  open_ = false;
+  return builder.finish();
+}
+
+std::vector<std::shared_ptr<Scope>>& trace_stack() {
+  static thread_local std::vector<std::shared_ptr<Scope>> stack;
+  return stack;
+}
+
+std::shared_ptr<Scope> target_scope(std::span<const Array* const> operands) {
+  for (const Array* a : operands)
+    if (a && a->traced()) return trace_stack().empty() ? a->scope : trace_stack().back();
+  return nullptr;
+}
+
+namespace {
+
+std::vector<const Array*> arrays_of(const nb::sequence& list) {
+  std::vector<const Array*> out;
+  for (nb::handle h : list) {
+    const Array* a = as_array(h);
+    user_check(a != nullptr, "output-type", "an output must be an rlx.Array, not {}",
+               nb::type_name(h.type()).c_str());
+    out.push_back(a);
+  }
+  return out;
+}
+
+Array leaf(Scope& s, const Op<LeafAttrs>& op, const std::string& name, nb::handle shape,
+           nb::handle dtype) {
+  user_check(!s.builder.graph().find_leaf(name).valid(), "leaf-name",
+             "{} \"{}\": \"{}\" has an input or parameter of that name", op.def.name, name,
+             s.builder.graph().name);
+  return s.make(op(s.builder, {}, {name, read_dtype(dtype), read_shape(shape)}));
+}
+
+nb::list values_of(const std::shared_ptr<Scope>& s, const std::vector<Value>& values) {
+  nb::list out;
+  for (Value v : values) out.append(wrap(s->make(v)));
+  return out;
+}
+
+}  // namespace
+
+void bind_scope(nb::module_& m) {
+  nb::class_<Scope>(m, "Scope", "A program that is being written.")
+      .def(nb::new_([](const std::string& name, bool is_trace) {
+        return std::make_shared<Scope>(name, is_trace);
+      }))
+      .def("input", [](Scope& s, const std::string& name, nb::handle shape,
+                       nb::handle dtype) { return wrap(leaf(s, op::input, name, shape, dtype)); })
+      .def("param", [](Scope& s, const std::string& name, nb::handle shape,
+                       nb::handle dtype) { return wrap(leaf(s, op::param, name, shape, dtype)); })
+      .def("input_like",  // an input of the array's type
+           [](Scope& s, const std::string& name, const Array& a) {
+             return wrap(s.make(s.builder.input(name, a.type())));
+           })
+      .def("input_slice",  // an input of the type of a[0]
+           [](Scope& s, const std::string& name, const Array& a, int64_t axis) {
+             Type t = a.type();
+             t.shape.erase(t.shape.begin() + normalise_axis(axis, t.rank(), "slice"));
+             return wrap(s.make(s.builder.input(name, t)));
+           })
+      .def("update", [](Scope& s, const std::string& param,
+                        const Array& a) { s.builder.update(param, s.import(a)); })
+      .def("capture", [](Scope& s, const Array& a) { (void)s.import(a); })
+      .def_prop_ro("captured",
+                   [](const Scope& s) {
+                     nb::list out;
+                     for (const Array& a : s.captured) out.append(wrap(a));
+                     return out;
+                   })
+      .def_prop_ro("name", [](const Scope& s) { return s.builder.graph().name; })
+      .def("finish",
+           [](Scope& s, const nb::sequence& outputs) { return s.finish(arrays_of(outputs)); })
+      .def("snapshot",
+           [](Scope& s, const nb::sequence& outputs) { return s.snapshot(arrays_of(outputs)); })
+      .def("load",  // takes over a whole graph; returns its outputs
+           [](const std::shared_ptr<Scope>& s, Graph g) {
+             const std::vector<Value> outputs = std::exchange(g.outputs, {});
+             s->builder.mutable_graph() = std::move(g);
+             return values_of(s, outputs);
+           })
+      .def("leaf",
+           [](const std::shared_ptr<Scope>& s, const std::string& name) {
+             const Value v = s->builder.graph().find_leaf(name);
+             user_check(v.valid(), "no-leaf", "\"{}\" has no input or parameter \"{}\"",
+                        s->builder.graph().name, name);
+             return wrap(s->make(v));
+           })
+      .def("set_label",
+           [](Scope& s, std::string label) { return s.builder.set_label(std::move(label)); });
+  m.def("push_trace", [](const std::shared_ptr<Scope>& s) { trace_stack().push_back(s); });
+  m.def("pop_trace", [] { trace_stack().pop_back(); });
+}
+
+}  // namespace rlx::python

@@ -1,0 +1,298 @@
+"""rlx.Array: to and from NumPy, operators, indexing, conversions."""
+
+import copy
+import operator
+import pickle
+
+import numpy as np
+import pytest
+
+import rlx
+
+RNG = np.random.default_rng(7)
+NUMPY_DTYPES = ["float32", "float16", "float64", "int8", "int16", "int32", "int64", "uint8", "uint32", "bool", "complex64"]
+
+
+def values(dtype, shape=(3, 4)):
+    if dtype == "bool":
+        a = RNG.integers(0, 2, shape)
+    elif dtype == "complex64":
+        a = RNG.normal(size=shape) + 1j * RNG.normal(size=shape)
+    else:
+        a = RNG.integers(0, 100, shape) if "int" in dtype else RNG.normal(size=shape)
+    return np.asarray(a).astype(dtype)
+
+
+def same(x, expected):
+    x = np.asarray(x)
+    assert x.dtype == expected.dtype and x.shape == expected.shape
+    np.testing.assert_array_equal(x, expected)
+
+
+# ---- in and out
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 4), (2, 0, 3), (2, 3, 4)])
+def test_round_trip(dtype, shape):
+    a = values(dtype, shape)
+    x = rlx.array(a)
+    assert x.shape == shape and x.dtype == a.dtype and x.dtype == dtype and x.size == a.size
+    same(x, a)
+    same(x.numpy(), a)
+    same(np.asarray(memoryview(x)), a)
+    same(np.array(x, copy=True), a)
+    assert not x.numpy().flags.writeable
+    a[...] = 0  # the array has a copy
+    assert x.tolist() == x.numpy().tolist()
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+def test_any_layout_and_byte_order(dtype):
+    a = values(dtype, (4, 6))
+    frozen = a.copy()
+    frozen.flags.writeable = False
+    for view in (a.T, a[::2, ::-1], a[:, 1:2], np.asfortranarray(a), frozen, a[None, :, :][:, ::3], np.broadcast_to(a[:1], (5, 6))):
+        same(rlx.array(view), np.array(view))
+    big = a.astype(a.dtype.newbyteorder(">"))
+    same(rlx.array(big), a)
+    same(rlx.array(big[::2]), a[::2])
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint64", "complex128", "longdouble", "object", "U3", "S3", "M8[s]"])
+def test_unsupported_dtypes_are_refused(dtype):
+    a = np.zeros(3, dtype=dtype)
+    with pytest.raises(rlx.Error, match="not supported") as e:
+        rlx.array(a)
+    assert e.value.code == "dtype" and isinstance(e.value, ValueError)
+    with pytest.raises((rlx.Error, TypeError)):
+        rlx.add(a, 1)
+
+
+def test_a_safe_conversion_may_be_asked_for():
+    same(rlx.array(np.array([1, 65535], "uint16"), "i32"), np.array([1, 65535], "int32"))
+    with pytest.raises(rlx.Error):
+        rlx.array(np.array([1], "uint64"), "i64")
+
+
+def test_numbers_and_lists():
+    assert rlx.array(1.5).dtype == "f32" and rlx.array([1, 2]).dtype == "i64" and rlx.array(True).dtype == "bool"
+    assert rlx.array(1j).dtype == "c64" and rlx.array([]).shape == (0,)
+    assert rlx.array([0.1], "f64").item() == 0.1
+    assert rlx.array(np.float64(0.1)).dtype == "f64"
+    with pytest.raises(rlx.Error, match="fit"):
+        rlx.array([300], "u8")
+    with pytest.raises(rlx.Error):
+        rlx.array([2**64])
+    with pytest.raises(rlx.Error):
+        rlx.array("text")
+    with pytest.raises(rlx.Error):
+        rlx.array(None)
+    with pytest.raises(rlx.Error, match="mask"):
+        rlx.array(np.ma.masked_array([1.0, 2.0], [True, False]))
+    same(rlx.array([rlx.array([1.0]), [2.0]]), np.array([[1], [2]], "float32"))
+
+
+def test_bfloat16():
+    x = rlx.array([1.0, 3.140625, -2.5e38, float("inf")]).astype("bf16")
+    assert x.dtype == "bfloat16" and x.dtype.itemsize == 2 and x.nbytes == 8
+    wide = np.array([1.0, 3.140625, -2.5e38, np.inf], np.float32)
+    np.testing.assert_allclose(np.asarray(x).astype(np.float32), wide, rtol=2**-8)
+    np.testing.assert_array_equal(x.astype("f32").numpy(), x.numpy().astype(np.float32))
+    same(x[1:3].astype("f32"), x.astype("f32").numpy()[1:3])
+    assert pickle.loads(pickle.dumps(x)).tolist() == x.tolist()
+    with pytest.raises(BufferError):
+        memoryview(x)
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a = np.array([1.5, -3], ml_dtypes.bfloat16)
+    assert rlx.array(a).dtype == "bf16" and np.asarray(rlx.array(a)).dtype == a.dtype
+    assert rlx.array(a).tolist() == [1.5, -3]
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+def test_dlpack(dtype):
+    a = values(dtype, (3, 5))
+    x = rlx.array(a)
+    same(np.from_dlpack(x), a)
+    assert x.__dlpack_device__() == (1, 0)
+    same(rlx.from_dlpack(a), a)
+    same(rlx.from_dlpack(a[::2, ::-1]), a[::2, ::-1])
+    same(rlx.from_dlpack(a.T), a.T)
+    same(rlx.from_dlpack(x), a)
+    with pytest.raises(rlx.Error):
+        rlx.from_dlpack(3)
+
+
+def test_python_values():
+    assert rlx.array(2.5).item() == 2.5 and float(rlx.array([3])) == 3.0 and int(rlx.array(7.9)) == 7
+    assert bool(rlx.array([True])) and complex(rlx.array(1j)) == 1j and [10, 20, 30][rlx.array(1)] == 20
+    for bad in (lambda: rlx.array([1, 2]).item(), lambda: bool(rlx.array([1.0, 2.0])), lambda: float(rlx.zeros(0))):
+        with pytest.raises(rlx.Error, match="one element"):
+            bad()
+    with pytest.raises(TypeError):
+        range(rlx.array(1.0))
+    with pytest.raises(TypeError):
+        hash(rlx.array(1))
+    x = rlx.array([1.0, 2.0])
+    assert copy.copy(x) is x and copy.deepcopy([x])[0] is x and pickle.loads(pickle.dumps(x)).tolist() == [1, 2]
+    assert [v.item() for v in x] == [1, 2] and len(x) == 2 and 2.0 in x and 5.0 not in x
+    assert repr(x) == "rlx.Array([1., 2.], dtype=float32)"
+    assert f"{rlx.array(1.25):.1f}" == "1.2"
+    with pytest.raises(TypeError):
+        len(rlx.array(1))
+    with pytest.raises(TypeError):
+        iter(rlx.array(1))
+    with pytest.raises(TypeError):
+        x[0] = 3
+
+
+def test_dtype_objects():
+    assert rlx.float32 == np.float32 == rlx.float32 and rlx.float32 == "f32" and rlx.float32 != "f64"
+    assert {rlx.float32: 1}[rlx.dtype("float32")] == 1 and repr(rlx.int8) == "rlx.int8"
+    assert np.zeros(2, rlx.int16.dtype).dtype == np.int16
+    assert rlx.dtype(float) is rlx.float32 and rlx.dtype(np.dtype(">f4")) is rlx.float32
+    with pytest.raises(rlx.Error, match="there is no dtype"):
+        rlx.dtype("uint16")
+
+
+# ---- operators
+
+ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod]
+COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@pytest.mark.parametrize("f", ARITHMETIC + COMPARISONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_binary_operators(f, dtype):
+    a = np.array([-7, -3, -1, 1, 2, 5, 9, 6], dtype)
+    b = np.array([2, -2, 4, -3, 2, 5, -4, 3], dtype)
+    for x, y, p, q in ((rlx.array(a), rlx.array(b), a, b), (rlx.array(a), 2, a, 2), (3, rlx.array(b), 3, b), (rlx.array(a), b, a, b), (a, rlx.array(b), a, b)):
+        got, expected = np.asarray(f(x, y)), f(p, q)
+        if f is operator.truediv and dtype == "int32":
+            expected = expected.astype(np.float32)  # as wide as the operands
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_floor_division_of_floats_by_numbers():
+    x = rlx.array([-7.5, 7.5, -0.5, 6.0])
+    np.testing.assert_array_equal(x // 2, np.asarray(x) // 2)
+    np.testing.assert_array_equal(x % -2, np.asarray(x) % -2)
+    np.testing.assert_array_equal(rlx.array([7, -7]) // 2.0, np.array([7, -7]) // 2.0)
+
+
+def test_other_operators():
+    a = np.array([[1.0, -2.0], [3.0, 4.0]], np.float32)
+    x = rlx.array(a)
+    same(-x, -a)
+    same(+x, a)
+    same(abs(x), abs(a))
+    np.testing.assert_allclose(x**2, a**2)
+    np.testing.assert_allclose(2**x, 2**a)
+    np.testing.assert_allclose(x @ x, a @ a)
+    np.testing.assert_allclose(x @ a[0], a @ a[0])
+    np.testing.assert_allclose(a[0] @ x, a[0] @ a)
+    np.testing.assert_allclose(x[0] @ x[1], a[0] @ a[1])
+    p, q = x > 0, x < 3.5
+    same(p & q, (a > 0) & (a < 3.5))
+    same(p | q, (a > 0) | (a < 3.5))
+    same(p ^ q, (a > 0) ^ (a < 3.5))
+    same(~p, ~(a > 0))
+    assert (x == None) is False and (x != "a") is True  # noqa: E711
+    with pytest.raises(TypeError):
+        x + "a"
+    with pytest.raises(TypeError):
+        x + None
+
+
+def test_promotion():
+    f16, f32, f64 = (rlx.ones(2, d) for d in ("f16", "f32", "f64"))
+    i8, i32, u8, b = (rlx.ones(2, d) for d in ("i8", "i32", "u8", "bool"))
+    assert (f16 + f32).dtype == "f32" and (f32 + f64).dtype == "f64" and (i8 + i32).dtype == "i32"
+    assert (u8 + i8).dtype == "i16" and (i32 + f32).dtype == "f32" and (b + i8).dtype == "i8"
+    assert (f16 + 1.5).dtype == "f16" and (i32 + 1).dtype == "i32" and (i32 + 1.5).dtype == "f32"
+    assert (f64 * 0.1).numpy()[0] == 0.1 and (b + 1).dtype == "i64" and (f32 * 1j).dtype == "c64"
+    assert rlx.where(b, f32, i32).dtype == "f32" and rlx.where(b, 1.0, f64).dtype == "f64"
+    with pytest.raises(rlx.Error, match="300"):
+        u8 + 300
+    with pytest.raises(rlx.Error, match="64 bits"):
+        i32 + 2**70
+
+
+# ---- indexing and methods
+
+INDICES = [
+    0, -1, slice(None), slice(1, 3), slice(None, None, -1), slice(3, 0, -2), slice(5, 2), Ellipsis, None,
+    (0, 1), (slice(None), 2), (Ellipsis, 0), (None, 0, Ellipsis), (slice(0, 4, 2), slice(None), slice(-2, None)),
+    ([0, 2, -1],), (slice(None), np.array([[1, 0], [2, 2]])), ([0, 1], [2, -1]), ([0, 1], slice(None), [2, 3]),
+    (slice(1, 3), [1, 0], [0, 1]), (0, [1, 2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES, ids=repr)
+@pytest.mark.parametrize("traced", [False, True])
+def test_indexing(index, traced):
+    a = np.arange(4 * 3 * 5, dtype=np.float32).reshape(4, 3, 5)
+    if traced and index == (0, [1, 2]):
+        return  # NumPy counts the number as an index array; ours does too, with the same result here
+    get = rlx.jit(lambda x: x[index]) if traced else lambda x: x[index]
+    same(get(rlx.array(a)), a[index])
+
+
+def test_indexing_by_arrays_of_ours():
+    a = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    x = rlx.array(a)
+    same(x[rlx.array([2, 0])], a[[2, 0]])
+    same(x[x > 5], a[a > 5])
+    same(x[rlx.array(1), 2], a[1, 2])
+    same(rlx.jit(lambda x, i: x[i, 1])(x, rlx.array([2, -1])), a[[2, -1], 1])
+    for bad in (3, (0, 4), (0, 0, 0), [5]):
+        with pytest.raises(IndexError):
+            x[bad]
+    with pytest.raises(IndexError):
+        rlx.jit(lambda x: x[3])(x)
+    with pytest.raises(rlx.Error, match="mask"):
+        rlx.jit(lambda x: x[x > 5])(x)
+
+
+def test_methods():
+    a = RNG.normal(size=(2, 3, 4)).astype(np.float32)
+    x = rlx.array(a)
+    for axis in (None, 0, -1, (0, 2)):
+        for name in ("sum", "mean", "max", "min", "prod", "var", "std"):
+            for keepdims in (False, True):
+                expected = getattr(a, name)(axis=axis, keepdims=keepdims)
+                np.testing.assert_allclose(getattr(x, name)(axis, keepdims), expected, rtol=2e-5, atol=1e-6)
+        same((x > 0).any(axis), (a > 0).any(axis))
+        same((x > 0).all(axis), (a > 0).all(axis))
+    same(x.reshape(4, 6), a.reshape(4, 6))
+    same(x.reshape(-1, 2), a.reshape(-1, 2))
+    same(x.reshape((3, 8)), a.reshape(3, 8))
+    same(x.T, a.T)
+    same(x.mT, np.swapaxes(a, -1, -2))
+    same(x.transpose(2, 0, 1), a.transpose(2, 0, 1))
+    same(x.transpose(-1, 0, 1), a.transpose(-1, 0, 1))
+    same(x.flatten(), a.ravel())
+    same(x[:1].squeeze(), a[:1].squeeze())
+    same(x.expand_dims(1), a[:, None])
+    same(x.argmax(), a.argmax())
+    same(x.argmax(1), a.argmax(1))
+    same(x.clip(-0.5, 0.5), a.clip(-0.5, 0.5))
+    same(rlx.array([1, 2, 3]).mean(), np.asarray(2.0))
+    assert (x > 0).sum().item() == (a > 0).sum()
+    np.testing.assert_allclose(x.softmax(axis=1).sum(1), np.ones((2, 4)), rtol=1e-6)
+    for bad in (lambda: x.sum(3), lambda: x.reshape(5, 5), lambda: x.reshape(-1, 7), lambda: x.squeeze(0)):
+        with pytest.raises(rlx.Error):
+            bad()
+
+
+def test_functions():
+    same(rlx.zeros((2, 3)), np.zeros((2, 3), np.float32))
+    same(rlx.ones(3, "i8"), np.ones(3, np.int8))
+    same(rlx.full((2,), 7, "u8"), np.full(2, 7, np.uint8))
+    same(rlx.arange(5), np.arange(5))
+    same(rlx.arange(1, 2, 0.25), np.arange(1, 2, 0.25, dtype=np.float32))
+    same(rlx.eye(2), np.eye(2, dtype=np.float32))
+    same(rlx.stack([rlx.ones(2), rlx.zeros(2)], -1), np.array([[1, 0], [1, 0]], np.float32))
+    same(rlx.concatenate([rlx.ones(2), [2.0]]), np.array([1, 1, 2], np.float32))
+    assert rlx.zeros(2, "bf16").dtype == "bf16" and rlx.arange(3, dtype="bf16").tolist() == [0, 1, 2]

@@ -1,0 +1,92 @@
+"""scan and cond with traced bodies."""
+
+import numpy as np
+import pytest
+
+import rlx
+
+
+def close(x, y):
+    np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-5, atol=1e-6)
+
+
+def test_scan():
+    xs = rlx.array(np.arange(12, dtype=np.float32).reshape(4, 3))
+    n = np.asarray(xs)
+    total, sums = rlx.scan(lambda c, x: (c + x, c + x), rlx.zeros(3), xs)
+    close(total, n.sum(0))
+    close(sums, n.cumsum(0))
+    back = rlx.scan(lambda c, x: (c + x, c + x), rlx.zeros(3), xs, reverse=True)[1]
+    close(back, n[::-1].cumsum(0)[::-1])
+    count, ys = rlx.scan(lambda c, _: (c + 1, {"even": c % 2 == 0}), 0, length=5)
+    assert count.item() == 5 and ys["even"].tolist() == [True, False, True, False, True]
+    carry, none = rlx.scan(lambda c, x: ({"a": c["a"] * 2, "b": c["b"] + x["u"].sum()}, None), {"a": 1.0, "b": 0.0}, {"u": xs})
+    assert carry["a"].item() == 16 and carry["b"].item() == 66 and none is None
+
+
+def test_scan_captures_and_transforms():
+    xs = rlx.array(np.linspace(0.1, 0.9, 5).astype(np.float32))
+
+    def f(w, xs):
+        return rlx.scan(lambda h, x: (rlx.tanh(w * h + x), h), rlx.array(0.0), xs)[0]
+
+    def numpy_f(w):
+        h = 0.0
+        for x in np.asarray(xs):
+            h = np.tanh(w * h + x)
+        return h
+
+    w = rlx.array(0.5)
+    close(f(w, xs), numpy_f(0.5))
+    slope = (numpy_f(0.5 + 1e-4) - numpy_f(0.5 - 1e-4)) / 2e-4
+    np.testing.assert_allclose(rlx.grad(f)(w, xs).item(), slope, rtol=1e-3)
+    np.testing.assert_allclose(rlx.jit(rlx.grad(f))(w, xs).item(), slope, rtol=1e-3)
+    np.testing.assert_allclose(rlx.jvp(lambda w: f(w, xs), (w,), (rlx.array(1.0),))[1].item(), slope, rtol=1e-3)
+    close(rlx.vmap(f, (0, None))(rlx.array([0.5, 0.2]), xs), [numpy_f(0.5), numpy_f(0.2)])
+
+
+def test_scan_errors():
+    xs = rlx.ones((3, 2))
+    for bad in (
+        lambda: rlx.scan(lambda c, x: (c, x), 0.0),
+        lambda: rlx.scan(lambda c, x: c, rlx.zeros(2), xs),
+        lambda: rlx.scan(lambda c, x: ((c, c), x), 0.0, xs),
+        lambda: rlx.scan(lambda c, x: (c.sum(), x), rlx.zeros(2), xs),
+        lambda: rlx.scan(lambda c, x: (c, x), 0.0, rlx.array(1.0)),
+    ):
+        with pytest.raises(rlx.Error):
+            bad()
+
+
+def test_cond():
+    x, y = rlx.array([1.0, 2.0]), rlx.array([10.0, 20.0])
+    f = lambda p, x: rlx.cond(p, lambda x: {"r": x + y.sum()}, lambda x: {"r": x * y}, x)["r"]  # noqa: E731
+    for g in (f, rlx.jit(f)):
+        close(g(True, x), [31, 32])
+        close(g(rlx.array(False), x), [10, 40])
+    d = rlx.grad(lambda x, p: f(p, x).sum())
+    close(d(x, True), [1, 1])
+    close(d(x, False), [10, 20])
+    close(rlx.vmap(f, (0, None))(rlx.array([True, False]), x), [[31, 32], [10, 40]])
+    close(rlx.cond(x.sum() > 2, lambda: 1.0, lambda: 2.0), 1.0)
+    with pytest.raises(rlx.Error):
+        rlx.cond(True, lambda: (x, x), lambda: x)
+    with pytest.raises(rlx.Error):
+        rlx.cond(True, lambda: x, lambda: x.sum())
+
+
+def test_only_the_chosen_body_runs():
+    table, i = rlx.array([1.0, 2.0]), rlx.array(7)
+    f = rlx.jit(lambda i: rlx.cond(i < 2, lambda: rlx.gather(table, i, axis=0), lambda: -1.0))
+    assert f(i).item() == -1 and f(rlx.array(1)).item() == 2
+
+
+def test_nested():
+    f = rlx.jit(
+        lambda x: rlx.scan(
+            lambda c, v: (rlx.cond(v > 2, lambda: c + v * x, lambda: c - rlx.scan(lambda a, b: (a + b, None), 0.0, x * rlx.ones(3))[0]), None),
+            rlx.array(0.0),
+            rlx.arange(5, dtype="f32"),
+        )[0]
+    )
+    assert f(rlx.array(2.0)).item() == (3 + 4) * 2 - 3 * 6

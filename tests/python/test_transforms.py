@@ -1,0 +1,288 @@
+"""jit, grad, vjp, jvp, vmap, Jacobians of Python functions over trees, and their compositions."""
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+import rlx
+
+RNG = np.random.default_rng(3)
+
+
+def array(*shape, dtype="float32"):
+    return rlx.array(RNG.normal(size=shape).astype(dtype))
+
+
+def close(x, y, rtol=1e-5, atol=1e-6):
+    np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=rtol, atol=atol)
+
+
+# ---- jit
+
+
+def test_jit_traces_once_per_types_and_structure():
+    calls = []
+
+    @rlx.jit
+    def f(a, b, scale=1.0):
+        calls.append(1)
+        return {"sum": (a + b["x"]) * scale, "rest": [b["y"], None, (a,)]}
+
+    a, b = array(2, 3), {"y": array(4), "x": array(2, 3)}
+    for _ in range(3):
+        out = f(a, b, scale=2.0)
+    close(out["sum"], (np.asarray(a) + np.asarray(b["x"])) * 2)
+    close(out["rest"][0], b["y"])
+    assert out["rest"][1] is None and len(calls) == 1 and f.__name__ == "f"
+    f(a, {"x": b["x"], "y": b["y"]}, scale=3.0)  # the order of keys is no structure
+    assert len(calls) == 1
+    f(array(5, 3), {"x": array(5, 3), "y": array(4)}, scale=1.0)
+    f(a, b)
+    assert len(calls) == 3
+
+
+def test_jit_static_arguments():
+    calls = []
+
+    def f(x, n, mode="a"):
+        calls.append((n, mode))
+        return x * n if mode == "a" else x + n
+
+    g = rlx.jit(f, static_argnums=1, static_argnames="mode")
+    x = rlx.array([1.0, 2.0])
+    assert g(x, 3).tolist() == [3, 6] and g(x, 3).tolist() == [3, 6] and g(x, 4, mode="b").tolist() == [5, 6]
+    assert calls == [(3, "a"), (4, "b")]
+
+
+def test_jit_numbers_take_the_dtype_beside_them():
+    f = rlx.jit(lambda x, s: x * s)
+    assert f(rlx.ones(2, "f64"), 0.1).numpy()[0] == 0.1
+    assert f(rlx.ones(2, "f16"), 0.1).dtype == "f16" and f(rlx.ones(2), 3).dtype == "f32"
+
+
+def test_jit_captures():
+    w = array(3, 3)
+    f = rlx.jit(lambda x: x @ w + np.ones(3, np.float32))
+    x = array(2, 3)
+    close(f(x), np.asarray(x) @ np.asarray(w) + 1)
+    assert "captured0" in str(f.graph(x))
+    assert rlx.jit(lambda: 3.0)().item() == 3
+    assert rlx.jit(lambda x: x)(x).tolist() == x.tolist()
+    assert rlx.jit(lambda x: w)(x).tolist() == w.tolist()
+
+
+def test_jit_of_named_tuples():
+    Pair = namedtuple("Pair", "a b")
+    out = rlx.jit(lambda p: Pair(p.b, p.a * 2))(Pair(rlx.array(1.0), rlx.array(2.0)))
+    assert isinstance(out, Pair) and out.a.item() == 2 and out.b.item() == 2
+
+
+def test_values_are_not_known_while_tracing():
+    for bad in (bool, float, lambda x: x.numpy(), np.asarray, lambda x: x if x > 0 else -x, list(map(lambda f: f, [int]))[0]):
+        with pytest.raises(rlx.Error) as e:
+            rlx.jit(lambda x: bad(x) and x)(rlx.array(1.0))
+        assert e.value.code == "trace-value"
+    kept = []
+    rlx.jit(lambda x: kept.append(x) or x)(rlx.array(1.0))
+    with pytest.raises(rlx.Error) as e:
+        kept[0] + 1
+    assert e.value.code == "trace-ended"
+    with pytest.raises(rlx.Error):
+        rlx.jit(lambda x: x)("text")
+
+
+# ---- derivatives
+
+
+def mlp(params, x):
+    for w, b in params["layers"]:
+        x = rlx.tanh(x @ w + b)
+    return (x @ params["out"]).sum()
+
+
+def mlp_numpy(params, x):
+    for w, b in params["layers"]:
+        x = np.tanh(x @ w + b)
+    return (x @ params["out"]).sum()
+
+
+def mlp_params():
+    shapes = [(3, 4), (4, 4)]
+    return {"layers": [(array(*s, dtype="float64"), array(s[1], dtype="float64")) for s in shapes], "out": array(4, dtype="float64")}
+
+
+def test_grad_of_a_tree_against_differences():
+    params, x = mlp_params(), array(5, 3, dtype="float64")
+    value, g = rlx.value_and_grad(mlp)(params, x)
+    np_params = rlx.tree_map(np.array, params)
+    assert abs(value.item() - mlp_numpy(np_params, np.asarray(x))) < 1e-9
+    leaves, tree = rlx.tree_flatten(np_params)
+    for leaf, d in zip(leaves, rlx.tree_flatten(g)[0]):
+        assert d.shape == leaf.shape
+        at = (0,) * leaf.ndim
+        saved = leaf[at]
+        up, down = (mlp_numpy(rlx.tree_unflatten(tree, leaves), np.asarray(x)) for leaf[at] in (saved + 1e-6, saved - 1e-6))
+        leaf[at] = saved
+        assert abs((up - down) / 2e-6 - d[at].item()) < 1e-6
+
+
+def test_grad_options():
+    x, y = rlx.array(2.0), rlx.array(3.0)
+    f = lambda x, y: x**2 * y  # noqa: E731
+    assert rlx.grad(f)(x, y).item() == 12 and rlx.grad(f, 1)(x, y).item() == 4 and rlx.grad(f, -1)(x, y).item() == 4
+    assert [g.item() for g in rlx.grad(f, (0, 1))(x, y)] == [12, 4]
+    g, aux = rlx.grad(lambda x: (x**2, {"x": x + 1}), has_aux=True)(x)
+    assert g.item() == 4 and aux["x"].item() == 3
+    (v, aux), g = rlx.value_and_grad(lambda x: (x**2, x), has_aux=True)(x)
+    assert (v.item(), aux.item(), g.item()) == (4, 2, 4)
+    assert rlx.grad(lambda x, y: y * 1.0)(x, y).item() == 0  # does not depend on it
+    assert rlx.grad(lambda x: rlx.stop_gradient(x) * x)(x).item() == 2
+    assert rlx.grad(f)(2.0, 3.0).item() == 12
+    cases = {
+        "loss-type": lambda: rlx.grad(lambda x: x)(rlx.ones(3)),
+        "wrt-dtype": lambda: rlx.grad(lambda x: x.astype("f32"))(rlx.array(3)),
+        "argnums": lambda: rlx.grad(f, 2)(x, y),
+    }
+    for code, bad in cases.items():
+        with pytest.raises(rlx.Error) as e:
+            bad()
+        assert e.value.code == code
+    with pytest.raises(rlx.Error):
+        rlx.grad(lambda x: (x, x))(x)
+
+
+def test_vjp_and_jvp_agree():
+    f = lambda a, b: {"y": rlx.sin(a) @ b, "z": a.sum()}  # noqa: E731
+    a, b, da, db = array(3, 4), array(4, 2), array(3, 4), array(4, 2)
+    out, tangent = rlx.jvp(f, (a, b), (da, db))
+    out2, pull = rlx.vjp(f, a, b)
+    close(out["y"], np.sin(a) @ np.asarray(b))
+    close(out["y"], out2["y"])
+    ct = {"y": array(3, 2), "z": rlx.array(0.5)}
+    ca, cb = pull(ct)
+    forward = (tangent["y"] * ct["y"]).sum() + tangent["z"] * ct["z"]
+    close(forward, (ca * da).sum() + (cb * db).sum(), rtol=1e-4)
+    with pytest.raises(rlx.Error):
+        pull((ct["y"],))
+    with pytest.raises(rlx.Error):
+        rlx.jvp(f, (a, b), ((da,), db))
+
+
+def test_derivatives_pass_integers_by():
+    x, i = array(4), rlx.array([2, 0])
+    out, pull = rlx.vjp(lambda x, i: (x[i] * 2, i + 1), x, i)
+    dx, di = pull((rlx.ones(2), rlx.array([0, 0])))
+    assert di is None and dx.tolist() == [2, 0, 2, 0]
+    (y, j), (dy, dj) = rlx.jvp(lambda x, i: (x[i] * 2, i + 1), (x, i), (rlx.ones(4), None))
+    assert dy.tolist() == [2, 2] and dj.tolist() == [0, 0]
+    y, pull, aux = rlx.vjp(lambda x: (x * 2, x.sum()), x, has_aux=True)
+    assert pull(rlx.ones(4))[0].tolist() == [2] * 4 and aux.shape == ()
+
+
+def test_higher_orders_and_jacobians():
+    x = rlx.array(0.7)
+    f = rlx.sin
+    for order in range(1, 5):
+        f = rlx.grad(f)
+        close(f(x), [np.cos, lambda v: -np.sin(v), lambda v: -np.cos(v), np.sin][order - 1](np.float32(0.7)))
+    v = array(3, dtype="float64")
+    n = np.asarray(v)
+    close(rlx.hessian(lambda v: (v**3).sum() + v[0] * v[1])(v), np.diag(6 * n) + np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]))
+    g = lambda v: rlx.stack([v[0] * v[1], rlx.sin(v[2])])  # noqa: E731
+    expected = [[n[1], n[0], 0], [0, 0, np.cos(n[2])]]
+    close(rlx.jacfwd(g)(v), expected)
+    close(rlx.jacrev(g)(v), expected)
+    close(rlx.jit(rlx.jacobian(g))(v), expected)
+    tree = rlx.jacrev(lambda p: {"s": p["a"] * p["b"]})({"a": v, "b": rlx.array(np.float64(2))})
+    close(tree["s"]["a"], 2 * np.eye(3))
+    close(tree["s"]["b"], n)
+    both = rlx.jacfwd(lambda p: {"s": p["a"] * p["b"]})({"a": v, "b": rlx.array(np.float64(2))})
+    close(both["s"]["a"], 2 * np.eye(3))
+
+
+# ---- vmap
+
+
+def test_vmap_axes():
+    a, b = array(5, 3), array(3, 5)
+    na, nb = np.asarray(a), np.asarray(b)
+    close(rlx.vmap(lambda v: v.sum())(a), na.sum(1))
+    close(rlx.vmap(lambda v, w: v @ w, in_axes=(0, 1))(a, b), np.einsum("ij,ji->i", na, nb))
+    close(rlx.vmap(lambda v, w: v * w, in_axes=(None, 1), out_axes=1)(a[0], b), nb * na[0][:, None])
+    close(rlx.vmap(lambda v, w: v * w, in_axes=(None, -1), out_axes=-1)(a[0], b), nb * na[0][:, None])
+    out = rlx.vmap(lambda d, s: {"x": d["p"] + s, "c": s}, in_axes=({"p": 0}, None), out_axes={"x": 0, "c": None})({"p": a}, 1.0)
+    close(out["x"], na + 1)
+    assert out["c"].item() == 1
+    close(rlx.vmap(lambda v: 2.0)(a), np.full(5, 2.0))
+    close(rlx.vmap(rlx.vmap(lambda x, y: x * y, (None, 0)), (0, None))(a[:, 0], b[0]), np.outer(na[:, 0], nb[0]))
+    cases = {
+        "vmap-size": lambda: rlx.vmap(lambda x, y: x)(a, b),
+        "axis-range": lambda: rlx.vmap(lambda x: x, in_axes=2)(a),
+        "in-axes": lambda: rlx.vmap(lambda x: x, in_axes=(0, 0))(a),
+        "out-axes": lambda: rlx.vmap(lambda x: x, out_axes=None)(a),
+    }
+    for code, bad in cases.items():
+        with pytest.raises(rlx.Error) as e:
+            bad()
+        assert e.value.code == code
+
+
+# ---- compositions
+
+
+def test_any_nesting():
+    w, xs = array(3), array(6, 3)
+    nw, nx = np.asarray(w), np.asarray(xs)
+    loss = lambda w, x: rlx.sin((w * x).sum())  # noqa: E731
+    expected = np.cos(nx @ nw)[:, None] * nx
+    close(rlx.vmap(rlx.grad(loss), (None, 0))(w, xs), expected)
+    close(rlx.jit(rlx.vmap(rlx.grad(loss), (None, 0)))(w, xs), expected)
+    close(rlx.jit(rlx.vmap(rlx.jit(rlx.grad(rlx.jit(loss))), (None, 0)))(w, xs), expected)
+    close(rlx.grad(lambda w: rlx.vmap(loss, (None, 0))(w, xs).sum())(w), expected.sum(0), rtol=1e-4)
+    total = rlx.jit(lambda w: rlx.vmap(lambda x: loss(w, x))(xs).sum())  # the inner function captures a traced array
+    close(rlx.grad(total)(w), expected.sum(0), rtol=1e-4)
+    hvp = lambda w, v: rlx.jvp(rlx.grad(lambda w: loss(w, xs[0])), (w,), (v,))[1]  # noqa: E731
+    h = -np.sin(nx[0] @ nw) * np.outer(nx[0], nx[0])
+    close(rlx.jit(hvp)(w, rlx.ones(3)), h @ np.ones(3), rtol=1e-4)
+    close(rlx.vmap(hvp, (None, 0))(w, rlx.eye(3)), h, rtol=1e-4)
+
+
+def test_a_jitted_closure_inside_of_a_trace_is_not_kept():
+    x = rlx.array(2.0)
+
+    def outer(w):
+        inner = rlx.jit(lambda v: v * w)  # called with a known array, captures one that is traced
+        return inner(x) + inner(x)
+
+    assert rlx.grad(outer)(rlx.array(3.0)).item() == 4 and rlx.jit(outer)(rlx.array(3.0)).item() == 12
+
+
+def test_zero_cotangents_do_not_meet_infinities():
+    x = rlx.array([1.0, 2.0])
+    _, pull, aux = rlx.vjp(lambda x: (x * 2, x / 0.0), x, has_aux=True)
+    assert pull(rlx.ones(2))[0].tolist() == [2, 2] and np.isinf(aux.numpy()).all()
+
+
+def test_an_inner_gradient_sees_only_its_own_argument():
+    x = rlx.array(3.0)
+    close(rlx.grad(lambda x: x * rlx.grad(lambda y: x * y)(x))(x), 6.0)
+    close(rlx.grad(lambda x: rlx.grad(lambda y: x * y * y)(x))(x), 12.0 / 3 * 3)
+
+
+def test_a_training_loop():
+    rng = np.random.default_rng(0)
+    x = rlx.array(rng.normal(size=(64, 3)).astype(np.float32))
+    true = np.array([1.0, -2.0, 0.5], np.float32)
+    y = rlx.array(np.asarray(x) @ true)
+
+    @rlx.jit
+    def step(w, rate):
+        loss, g = rlx.value_and_grad(lambda w: ((x @ w - y) ** 2).mean())(w)
+        return w - rate * g, loss
+
+    w = rlx.zeros(3)
+    for i in range(100):
+        w, loss = step(w, 0.1 if i < 50 else 0.2)
+    close(w, true, rtol=1e-3)
+    assert loss.item() < 1e-6 and len(step._cache) == 1
