@@ -9,7 +9,7 @@ PYTHON_VENV := build/python-venv
 PYTHON_PACKAGES := nanobind numpy pytest scikit-build-core
 SOURCES = $(shell git ls-files '*.h' '*.cc')
 
-.PHONY: help setup build tool run test test-long test-python bench docs format install clean \
+.PHONY: help setup build tool run test test-long test-python test-torch bench docs format install clean \
   check check-setup check-format check-lint check-warnings check-asan check-tsan
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make test        build and run the fast suite"
 	@echo "make test-long   build and run everything, the slow tests too"
 	@echo "make test-python build the Python extension and run its tests"
+	@echo "make test-torch  compare the ops with PyTorch on its own samples"
 	@echo "make bench       build and run the benchmarks"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
 	@echo "make format      let clang-format have its way with all sources"
@@ -64,6 +65,16 @@ test-long: build
 test-python: build/release/configured
 	@cmake --build build/release -j$(JOBS) --target rlx_python
 	@ctest --test-dir build/release --output-on-failure -R '^python$$'
+
+# With an environment that has torch and expecttest; by default one is made.
+TORCH_PYTHON ?= build/torch-venv/bin/python
+build/torch-venv/bin/python: | setup
+	@python3 -m venv build/torch-venv
+	@$@ -m pip install -q --disable-pip-version-check numpy torch expecttest
+
+test-torch: build/release/configured $(TORCH_PYTHON)
+	@cmake --build build/release -j$(JOBS) --target rlx_python
+	@PYTHONPATH=build/release/python $(TORCH_PYTHON) tests/torch/compare.py
 
 bench: build
 	@cmake --build build/release -j$(JOBS) --target benches

@@ -28,7 +28,8 @@ target_link_libraries(rlx_python PRIVATE rlx_models rlx_formats)
 target_link_options(rlx_python PRIVATE LINKER:--exclude-libs,ALL)
 set_target_properties(rlx_python PROPERTIES OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY ${package})
 add_custom_command(TARGET rlx_python POST_BUILD
-  COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/generate_stubs.py ${package} VERBATIM)
+  COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/generate_stubs.py ${package}
+  COMMAND ${Python_EXECUTABLE} -m nanobind.stubgen -q -P -m _core -i ${package} -o ${package}/_core.pyi VERBATIM)
 
 install(TARGETS rlx_python LIBRARY DESTINATION rlx COMPONENT python EXCLUDE_FROM_ALL)
-install(FILES ${package}/op.pyi ${package}/__init__.pyi DESTINATION rlx COMPONENT python EXCLUDE_FROM_ALL)
+install(FILES ${package}/op.pyi ${package}/__init__.pyi ${package}/_core.pyi DESTINATION rlx COMPONENT python EXCLUDE_FROM_ALL)

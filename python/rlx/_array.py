@@ -65,7 +65,7 @@ def _modulo(x, y):
 
 def _floor_divide(x, y):
     if any(_kind(v) == "floating" for v in (x, y)):
-        return op.round(op.div(op.sub(x, _modulo(x, y)), y))
+        return op.stop_gradient(op.round(op.div(op.sub(x, _modulo(x, y)), y)))
     q = op.div(x, y)
     r = op.rem(x, y)
     return op.sub(q, op.cast(_opposite(r, y), to=q.dtype))
