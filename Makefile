@@ -3,7 +3,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 RUN ?= train --demo --out out/demo
 DEMO := build/release/rlx $(RUN)
-# The release build has the Python extension; `make RLX_PYTHON=OFF ...` leaves it out.
+# The release and dev builds have the Python extension; `make RLX_PYTHON=OFF ...` leaves it out.
 RLX_PYTHON ?= ON
 PYTHON_VENV := build/python-venv
 PYTHON_PACKAGES := nanobind numpy pytest scikit-build-core
@@ -35,8 +35,8 @@ build/%/configured: CMakePresets.json | setup
 .PRECIOUS: build/%/configured
 
 ifeq ($(RLX_PYTHON),ON)
-build/release/configured: CMakePresets.json $(PYTHON_VENV)/ready | setup
-	@cmake --preset release -DRLX_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON_VENV)/bin/python \
+build/release/configured build/dev/configured: build/%/configured: CMakePresets.json $(PYTHON_VENV)/ready | setup
+	@cmake --preset $* -DRLX_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON_VENV)/bin/python \
 	  --log-level=WARNING >/dev/null
 	@touch $@
 endif

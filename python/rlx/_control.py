@@ -3,7 +3,9 @@
 Bodies are traced; arrays that they use from outside become operands.
 """
 
-from rlx import _core, op
+import functools
+
+from rlx import op
 from rlx._array import asarray
 from rlx._errors import UserError
 from rlx._transforms import run_trace
@@ -17,15 +19,6 @@ def _arrays(tree):
 
 def _inputs(scope, name, arrays):
     return [scope.input_like(f"{name}{i}", x) for i, x in enumerate(arrays)]
-
-
-def _as_carry(outs, carries, name):
-    """The next carries: numbers take the carry's dtype, everything else must have it."""
-    if len(outs) != len(carries):
-        raise UserError("carry-type", f"{name}: the body takes {len(carries)} carried arrays and returns {len(outs)}")
-    return [
-        asarray(y).astype(c.dtype) if isinstance(y, (bool, int, float)) else asarray(y) for y, c in zip(outs, carries)
-    ]
 
 
 def scan(f, init, xs=None, length=None, reverse=False):
@@ -47,15 +40,11 @@ def scan(f, init, xs=None, length=None, reverse=False):
         result = f(unflatten(carry_tree, values[0]), unflatten(xs_tree, values[1]))
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise UserError("scan-result", "scan: the body must return a pair (carry, y)")
-        return result
+        return _next_carries(result[0], carry_tree, carries), result[1]
 
     scope, (carry, y) = run_trace("scan_body", lambda s: _slices(s, carries, stacked), body)
-    next_leaves, next_tree = flatten(carry)
-    if next_tree != carry_tree:
-        raise UserError("carry-type", f"scan: the carry is {carry_tree} and the body returns {next_tree}")
     y_leaves, y_tree = flatten(y)
-    with_types = _as_carry_in(scope, next_leaves, carries, "scan")
-    graph = scope.finish(with_types + [asarray(v) for v in y_leaves])
+    graph = scope.finish(carry + [asarray(v) for v in y_leaves])
     results = op.scan(
         *carries, *stacked, *scope.captured,
         body=graph, length=length, num_carries=len(carries), num_xs=len(stacked), reverse=reverse,
@@ -70,12 +59,33 @@ def _slices(scope, carries, stacked):
     return first, [scope.input_slice(f"x{i}", x, 0) for i, x in enumerate(stacked)]
 
 
-def _as_carry_in(scope, leaves, carries, name):
-    _core.push_trace(scope)
-    try:
-        return _as_carry(leaves, carries, name)
-    finally:
-        _core.pop_trace()
+def _bodies(arrays, *named):
+    """Functions of the same arrays, traced: (scope, leaves, structure) of each, and what any of them captured, which
+    then is an input of all."""
+    traced, seen = [], []
+    for name, f in named:
+        scope, out = run_trace(name, functools.partial(_seeded, arrays, seen), f)
+        leaves, tree = flatten(out)
+        leaves = [asarray(x) for x in leaves]
+        for x in leaves:
+            scope.capture(x)
+        seen = scope.captured
+        traced.append((scope, leaves, tree))
+    for scope, _, _ in traced:
+        for x in seen:
+            scope.capture(x)
+    return traced, seen
+
+
+def _seeded(arrays, captured, scope):
+    values = _inputs(scope, "x", arrays)
+    for x in captured:
+        scope.capture(x)
+    return values
+
+
+def _results(values, tree):
+    return unflatten(tree, values if isinstance(values, tuple) else (values,))
 
 
 def cond(pred, true_fun, false_fun, *operands):
@@ -84,34 +94,44 @@ def cond(pred, true_fun, false_fun, *operands):
     Both return trees of the same structure and types.
     """
     arrays, tree = _arrays(operands)
-    pred = asarray(pred)
-    if pred.dtype != "bool":
-        pred = pred.astype("bool")
-
-    def traced(f, name, seen):
-        scope, out = run_trace(
-            name, lambda s: _seeded(s, arrays, seen), lambda values: f(*unflatten(tree, values))
-        )
-        leaves, out_tree = flatten(out)
-        leaves = [asarray(x) for x in leaves]
-        for x in leaves:
-            scope.capture(x)
-        return scope, leaves, out_tree
-
-    yes, yes_leaves, yes_tree = traced(true_fun, "then_body", [])
-    no, no_leaves, no_tree = traced(false_fun, "else_body", yes.captured)
+    bodies, captured = _bodies(
+        arrays,
+        ("then_body", lambda xs: true_fun(*unflatten(tree, xs))),
+        ("else_body", lambda xs: false_fun(*unflatten(tree, xs))),
+    )
+    (yes, yes_leaves, yes_tree), (no, no_leaves, no_tree) = bodies
     if yes_tree != no_tree:
         raise UserError("cond-result", f"cond: one body returns {yes_tree}, the other {no_tree}")
-    captured = no.captured
-    for x in captured:
-        yes.capture(x)
-    results = op.cond(pred, *arrays, *captured, then_body=yes.finish(yes_leaves), else_body=no.finish(no_leaves))
-    results = results if isinstance(results, tuple) else (results,)
-    return unflatten(yes_tree, results)
+    then_body, else_body = yes.finish(yes_leaves), no.finish(no_leaves)
+    results = op.cond(
+        asarray(pred).astype("bool"), *arrays, *captured, then_body=then_body, else_body=else_body
+    )
+    return _results(results, yes_tree)
 
 
-def _seeded(scope, arrays, captured):
-    values = _inputs(scope, "x", arrays)
-    for x in captured:
-        scope.capture(x)
-    return values
+def while_loop(cond_fun, body_fun, init, max_iterations=None):
+    """carry = body_fun(carry) for as long as cond_fun(carry) holds, at most max_iterations times.
+
+    Only loops with a bound can be differentiated in reverse.
+    """
+    carries, tree = _arrays(init)
+    bodies, captured = _bodies(
+        carries,
+        ("while_cond", lambda xs: asarray(cond_fun(unflatten(tree, xs))).astype("bool")),
+        ("while_body", lambda xs: _next_carries(body_fun(unflatten(tree, xs)), tree, carries)),
+    )
+    (test, test_leaves, _), (step, step_leaves, _) = bodies
+    results = op.while_loop(
+        *carries, *captured, cond=test.finish(test_leaves), body=step.finish(step_leaves),
+        num_carries=len(carries), max_iterations=max_iterations,
+    )  # fmt: skip
+    return _results(results, tree)
+
+
+def _next_carries(value, tree, carries):
+    leaves, structure = flatten(value)
+    if structure != tree:
+        raise UserError("carry-type", f"the carry is {tree} and the body returns {structure}")
+    return [
+        asarray(y, c.dtype) if isinstance(y, (bool, int, float)) else asarray(y) for y, c in zip(leaves, carries)
+    ]

@@ -65,7 +65,8 @@ OperandList read_operands(nb::handle given) {
   OperandList out;
   for (nb::handle h : given) {
     Operand o;
-    if (!(o.array = as_array(h))) {
+    o.array = as_array(h);
+    if (!o.array) {
       if (const auto number = read_number(h)) {
         o.number = *number;
       } else {
@@ -248,7 +249,7 @@ Values emit_op(Scope& scope, const OpDef& op, const Attrs& attrs,
   return b.emit(op, attrs, in);
 }
 
-nb::object one_or_tuple(nb::list results) {
+nb::object one_or_tuple(const nb::list& results) {
   if (results.size() == 1) return results[0];
   return nb::tuple(results);
 }
@@ -269,7 +270,7 @@ nb::object call_op(const OpDef& op, const nb::tuple& operands, const nb::tuple& 
   check_open(*scope);
   nb::list out;
   for (Value v : emit_op(*scope, op, attrs, list.all)) out.append(wrap(scope->make(v)));
-  return one_or_tuple(std::move(out));
+  return one_or_tuple(out);
 }
 
 nb::list call_graph(const Graph& g, const nb::sequence& operands) {
@@ -350,7 +351,7 @@ void bind_call(nb::module_& m) {
           nb::list out;
           for (Value v : emit_op(*s, op, read_attributes(op, attributes), list.all))
             out.append(wrap(s->make(v)));
-          return one_or_tuple(std::move(out));
+          return one_or_tuple(out);
         });
 }
 

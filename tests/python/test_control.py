@@ -1,4 +1,4 @@
-"""scan and cond with traced bodies."""
+"""scan, cond and while_loop with traced bodies."""
 
 import numpy as np
 import pytest
@@ -90,3 +90,19 @@ def test_nested():
         )[0]
     )
     assert f(rlx.array(2.0)).item() == (3 + 4) * 2 - 3 * 6
+
+
+@pytest.mark.skipif("while_loop" not in rlx.op.FUNCTIONS, reason="the table has no while_loop")
+def test_while_loop():
+    limit = rlx.array(100.0)
+    f = lambda x: rlx.while_loop(lambda c: c["x"] < limit, lambda c: {"x": c["x"] * 2, "n": c["n"] + 1}, {"x": x, "n": 0})  # noqa: E731
+    for g in (f, rlx.jit(f)):
+        out = g(rlx.array(3.0))
+        assert out["x"].item() == 192 and out["n"].item() == 6
+    h = lambda x: rlx.while_loop(lambda c: c < limit, lambda c: c * x, x, max_iterations=20)  # noqa: E731
+    assert h(rlx.array(3.0)).item() == 243
+    assert rlx.jvp(h, (rlx.array(3.0),), (rlx.array(1.0),))[1].item() == 5 * 81
+    assert rlx.grad(h)(rlx.array(3.0)).item() == 5 * 81
+    assert rlx.vmap(h)(rlx.array([3.0, 10.0])).tolist() == [243, 100]
+    with pytest.raises(rlx.Error):
+        rlx.while_loop(lambda c: c < 3, lambda c: (c, c), 0)
