@@ -12,8 +12,9 @@
 #include <random>
 #include <sstream>
 
+#include "rlx/ops/core.h"
+#include "rlx/ops/custom.h"
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/ops.h"
 
 namespace rlx::testing {
 
@@ -119,8 +120,37 @@ inline bool is_wanted(const std::string& op) {
   return !wanted || ("," + std::string(wanted) + ",").find("," + op + ",") != std::string::npos;
 }
 
+// The custom ops that the samples name: one with every rule, one by decomposition.
+inline void register_sample_ops() {
+  auto same = [](std::span<const Type> in, std::string_view) { return Types{in[0]}; };
+  register_custom_op(
+      {.name = "sample.triple",
+       .infer = same,
+       .compute =
+           [](std::span<const Tensor> in, std::string_view) {
+             Tensor out(in[0].dtype(), in[0].sizes());
+             for (int64_t i = 0; i < out.elements(); ++i)
+               out.set_complex(i, 3.0 * in[0].get_complex(i));
+             return Tensors{out};
+           },
+       .decompose =
+           [](Builder& b, const Node&, Operands in) {
+             return Values{op::mul(b, in[0], b.constant_like(in[0], 3))};
+           },
+       .jvp = [](Builder& b, const JvpArgs& a) { return b.clone(a.node, a.tangents); },
+       .vjp = [](Builder& b, const VjpArgs& a) { return b.clone(a.node, a.cotangents); },
+       .vmap = [](Builder& b, const VmapArgs& a) { return b.clone(a.node, a.in); }});
+  register_custom_op({.name = "sample.either",
+                      .num_inputs = 2,
+                      .infer = same,
+                      .decompose = [](Builder& b, const Node&, Operands in) {
+                        return Values{op::select(b, op::eq(b, in[0], in[1]), in[0], in[1])};
+                      }});
+}
+
 inline const std::vector<Sample>& samples() {
   static const std::vector<Sample> all = [] {
+    register_sample_ops();
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(RLX_SOURCE_DIR "/tests/samples"))
       if (entry.path().extension() == ".txt") files.push_back(entry.path());

@@ -14,4 +14,5 @@
 // f.info() tells what fused, what was planned and how long it took.
 #pragma once
 
+#include "rlx/runtime/extend.h"
 #include "rlx/runtime/runtime.h"

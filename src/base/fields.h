@@ -1,5 +1,5 @@
-// Fields: an attribute struct lists its members once; text, hash, equality, docs and keywords
-// follow from it.
+// Fields: an attribute struct lists its members once; text, bytes, hash, equality, docs and
+// keywords follow from it.
 //
 //   struct ReduceAttrs {
 //     Ints axes;
@@ -25,6 +25,7 @@
 #include <typeinfo>
 #include <vector>
 
+#include "rlx/base/bytes.h"
 #include "rlx/base/hash.h"
 #include "rlx/base/lexer.h"
 
@@ -73,6 +74,12 @@ struct Codec<bool> {
     else
       r.lex.error("expected true or false");
   }
+  static void write(ByteWriter& w, bool v) { w.u8(v); }
+  static void load(ByteReader& r, bool& v) {
+    const uint8_t byte = r.u8();
+    if (byte > 1) r.error("bool", "a bool is 0 or 1, not {}", byte);
+    v = byte == 1;
+  }
   static uint64_t hash(bool v) { return v; }
   static bool equal(bool a, bool b) { return a == b; }
 };
@@ -82,6 +89,8 @@ struct Codec<int64_t> {
   static std::string type() { return "int"; }
   static void print(Printer& p, int64_t v) { p.out += std::to_string(v); }
   static void read(Reader& r, int64_t& v) { v = r.lex.integer(); }
+  static void write(ByteWriter& w, int64_t v) { w.signed_varint(v); }
+  static void load(ByteReader& r, int64_t& v) { v = r.signed_varint(); }
   static uint64_t hash(int64_t v) { return static_cast<uint64_t>(v); }
   static bool equal(int64_t a, int64_t b) { return a == b; }
 };
@@ -91,6 +100,8 @@ struct Codec<double> {
   static std::string type() { return "float"; }
   static void print(Printer& p, double v) { p.out += number_text(v); }
   static void read(Reader& r, double& v) { v = r.lex.number(); }
+  static void write(ByteWriter& w, double v) { w.f64(v); }
+  static void load(ByteReader& r, double& v) { v = r.f64(); }
   static uint64_t hash(double v) { return std::bit_cast<uint64_t>(v); }
   static bool equal(double a, double b) {
     return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
@@ -102,6 +113,8 @@ struct Codec<std::string> {
   static std::string type() { return "string"; }
   static void print(Printer& p, const std::string& v) { p.out += quote(v); }
   static void read(Reader& r, std::string& v) { v = r.lex.quoted(); }
+  static void write(ByteWriter& w, const std::string& v) { w.text(v); }
+  static void load(ByteReader& r, std::string& v) { v = r.text(); }
   static uint64_t hash(const std::string& v) { return hash_text(v); }
   static bool equal(const std::string& a, const std::string& b) { return a == b; }
 };
@@ -125,6 +138,12 @@ struct Codec<E> {
         return;
       }
     r.lex.error("expected one of " + type());
+  }
+  static void write(ByteWriter& w, E v) { w.varint(static_cast<uint64_t>(v)); }
+  static void load(ByteReader& r, E& v) {
+    const uint64_t i = r.varint();
+    if (i >= enum_names(v).size()) r.error("enum", "{} is not the number of any of {}", i, type());
+    v = static_cast<E>(i);
   }
   static uint64_t hash(E v) { return static_cast<uint64_t>(v); }
   static bool equal(E a, E b) { return a == b; }
@@ -151,6 +170,21 @@ struct Codec<std::vector<T>> {
       v.push_back(std::move(item));
     } while (r.lex.accept(","));
     r.lex.expect("]");
+  }
+  static void write(ByteWriter& w, const std::vector<T>& v) {
+    w.varint(v.size());
+    for (const T& item : v) Codec<T>::write(w, item);
+  }
+  static void load(ByteReader& r, std::vector<T>& v) {
+    v.clear();
+    const uint64_t n = r.varint();
+    if (n > r.left())
+      r.error("truncated", "{} items are announced, {} bytes are left", n, r.left());
+    for (uint64_t i = 0; i < n; ++i) {
+      T item{};
+      Codec<T>::load(r, item);
+      v.push_back(std::move(item));
+    }
   }
   static uint64_t hash(const std::vector<T>& v) {
     uint64_t h = v.size();
@@ -180,6 +214,16 @@ struct Codec<std::optional<T>> {
     v.emplace();
     Codec<T>::read(r, *v);
   }
+  static void write(ByteWriter& w, const std::optional<T>& v) {
+    w.u8(v.has_value());
+    if (v) Codec<T>::write(w, *v);
+  }
+  static void load(ByteReader& r, std::optional<T>& v) {
+    bool given = false;
+    Codec<bool>::load(r, given);
+    v.reset();
+    if (given) Codec<T>::load(r, v.emplace());
+  }
   static uint64_t hash(const std::optional<T>& v) { return v ? mix(1, Codec<T>::hash(*v)) : 0; }
   static bool equal(const std::optional<T>& a, const std::optional<T>& b) {
     return a.has_value() == b.has_value() && (!a || Codec<T>::equal(*a, *b));
@@ -192,6 +236,8 @@ struct FieldInfo {
   std::string (*type)();
   void (*print)(Printer&, const void* attrs);
   void (*read)(Reader&, void* attrs);
+  void (*write)(ByteWriter&, const void* attrs);
+  void (*load)(ByteReader&, void* attrs);
   uint64_t (*hash)(const void* attrs);
   bool (*equal)(const void* a, const void* b);
   const std::type_info* member_type;
@@ -222,6 +268,10 @@ FieldInfo field_info() {
         Codec<T>::print(p, static_cast<const A*>(a)->*(get().member));
       },
       [](Reader& r, void* a) { Codec<T>::read(r, static_cast<A*>(a)->*(get().member)); },
+      [](ByteWriter& w, const void* a) {
+        Codec<T>::write(w, static_cast<const A*>(a)->*(get().member));
+      },
+      [](ByteReader& r, void* a) { Codec<T>::load(r, static_cast<A*>(a)->*(get().member)); },
       [](const void* a) { return Codec<T>::hash(static_cast<const A*>(a)->*(get().member)); },
       [](const void* a, const void* b) {
         return Codec<T>::equal(static_cast<const A*>(a)->*(get().member),

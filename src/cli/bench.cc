@@ -5,7 +5,7 @@
 #include "rlx/cli/cli.h"
 #include "rlx/cli/interrupt.h"
 #include "rlx/ir/builder.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 #ifdef RLX_CPU
 #include "rlx/backend/cpu/kernels/machine_limits.h"
 #endif

@@ -1,5 +1,5 @@
 // rlx ops: the op table, as text, JSON or the op reference.
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 #include <nlohmann/json.hpp>
 
@@ -54,7 +54,10 @@ void print_json(const Matrix& matrix) {
     ordered_json list = ordered_json::array(), reasons = ordered_json::object();
     for (const Attribute& a : attributes(*e.op))
       list.push_back({{"name", a.name}, {"type", a.type}, {"default", a.default_text}});
-    ordered_json row{{"name", e.op->name}, {"family", e.family}, {"attributes", list}};
+    ordered_json row{{"name", e.op->name},
+                     {"family", e.family},
+                     {"reference", reference_names(*e.op)},
+                     {"attributes", list}};
     for (const Support& s : matrix.row(*e.op)) {
       row[std::string(s.column)] = name(s.answer);
       if (!s.how.empty()) reasons[std::string(s.column)] = s.how;

@@ -7,7 +7,7 @@
 
 #include "rlx/codegen/region_access.h"
 #include "rlx/codegen/scalar_emitter.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx::codegen {
 

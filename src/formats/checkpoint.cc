@@ -1,7 +1,7 @@
 #include "rlx/formats/checkpoint.h"
 
 #include "rlx/base/hash.h"
-#include "rlx/formats/bytes.h"
+#include "rlx/ir/tensor_bytes.h"
 
 namespace rlx {
 
@@ -65,34 +65,7 @@ size_t record_bytes(const std::string& name, const Tensor& t) {
   return 4 + name.size() + 1 + to_string(t.dtype()).size() + 1 + 8 * t.sizes().size() + t.bytes();
 }
 
-// The length of the valid UTF-8 character at the front, or 0.
-size_t utf8_length(std::string_view s) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
-  const unsigned char c = byte(0);
-  if (c < 0x80) return c != 0 ? 1 : 0;
-  const size_t n = c >= 0xc2 && c < 0xe0   ? 2
-                   : c >= 0xe0 && c < 0xf0 ? 3
-                   : c >= 0xf0 && c < 0xf5 ? 4
-                                           : 0;
-  if (n == 0 || s.size() < n) return 0;
-  for (size_t i = 1; i < n; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  if ((c == 0xe0 && byte(1) < 0xa0) || (c == 0xed && byte(1) > 0x9f))
-    return 0;  // overlong; surrogates
-  if ((c == 0xf0 && byte(1) < 0x90) || (c == 0xf4 && byte(1) > 0x8f))
-    return 0;  // overlong; past the end
-  return n;
-}
-
-bool is_name(std::string_view s) {
-  if (s.empty()) return false;
-  while (!s.empty()) {
-    const size_t n = utf8_length(s);
-    if (n == 0) return false;
-    s.remove_prefix(n);
-  }
-  return true;
-}
+bool is_name(std::string_view s) { return !s.empty() && is_utf8(s); }
 
 void read_record(ByteReader& r, NamedTensors& out) {
   const size_t start = r.offset();

@@ -1,7 +1,7 @@
 #include "rlx/formats/graph_file.h"
 
 #include "rlx/formats/checkpoint.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx {
 
@@ -15,6 +15,7 @@ std::string key(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 Graph load_graph(const std::filesystem::path& path) {
   const std::string text = read_file(path);
+  if (is_graph_bytes(text)) return from_bytes(text, path.string());
   TextStore store;
   if (std::filesystem::exists(side_file(path)))
     for (auto& [name, tensor] : load_checkpoint(side_file(path))) {
@@ -32,6 +33,7 @@ Graph load_graph(const std::filesystem::path& path) {
 }
 
 void save_graph(const std::filesystem::path& path, const Graph& g) {
+  if (path.extension() == ".rlxb") return write_file(path, to_bytes(g));
   TextStore store;
   const std::string text = print(g, &store);
   NamedTensors constants;

@@ -1,5 +1,7 @@
-// Graphs as text files.
+// Graphs as files: text, or with the ending .rlxb bytes (ir/graph_bytes.h). Loading looks at the
+// contents, not at the name.
 //
+//   save_graph("model.rlxb", g);
 //   save_graph("model.rlx", g);       // and model.rlx.consts, when a constant is larger than 1 KiB
 //   Graph g = load_graph("model.rlx");
 //

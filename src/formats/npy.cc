@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rlx/formats/bytes.h"
+#include "rlx/ir/tensor_bytes.h"
 
 namespace rlx {
 

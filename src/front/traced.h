@@ -17,7 +17,7 @@
 
 #include <variant>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx {
 

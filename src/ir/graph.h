@@ -102,6 +102,8 @@ struct Codec<Body> {
   static std::string type() { return "graph"; }
   static void print(Printer& p, const Body& v);
   static void read(Reader& r, Body& v);
+  static void write(ByteWriter& w, const Body& v);
+  static void load(ByteReader& r, Body& v);
   static uint64_t hash(const Body& v) { return v.graph->hash(); }
   static bool equal(const Body& a, const Body& b) {
     return a.graph == b.graph || *a.graph == *b.graph;

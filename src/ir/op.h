@@ -145,7 +145,7 @@ struct OpDef {
   // uses this node in place of the plain one and passes all its results as VjpArgs::out.
   DecomposeRule with_residuals = nullptr;
   DerivativeRule derivative = nullptr;
-  VmapRule vmap = nullptr;
+  VmapRule vmap = nullptr;  // may return {} likewise
   ScalarRule scalar = nullptr;
   std::string_view not_differentiable = {};  // the reason, when the answer to jvp and vjp is 'no'
   const AttrType* attr_type = &kAttrType<NoAttrs>;  // set by Op<A>

@@ -264,4 +264,37 @@ void Codec<DType>::read(Reader& r, DType& v) {
   v = *parsed;
 }
 
+void Codec<DType>::load(ByteReader& r, DType& v) {
+  const uint8_t i = r.u8();
+  if (i >= std::size(kDTypes)) r.error("dtype", "{} is not the number of a dtype", i);
+  v = static_cast<DType>(i);
+}
+
+// Static sizes as 0 and a number, polynomials as 1 and their text.
+void Codec<Dim>::write(ByteWriter& w, const Dim& v) {
+  w.u8(!v.is_static());
+  if (v.is_static())
+    w.signed_varint(v.value());
+  else
+    w.text(v.to_string());
+}
+
+void Codec<Dim>::load(ByteReader& r, Dim& v) {
+  bool symbolic = false;
+  Codec<bool>::load(r, symbolic);
+  if (!symbolic) {
+    v = Dim(r.signed_varint());
+    return;
+  }
+  const size_t start = r.offset();
+  const std::string_view text = r.text();
+  try {
+    Lexer lex(text);
+    v = Dim::read(lex);
+    if (!lex.done() || v.is_static()) lex.error("expected a sum of products of symbols");
+  } catch (const Error& e) {
+    r.error_at(start, "dim", e.message());
+  }
+}
+
 }  // namespace rlx

@@ -101,6 +101,8 @@ struct Codec<Dim> {
   static std::string type() { return "dim"; }
   static void print(Printer& p, const Dim& v) { p.out += v.to_string(); }
   static void read(Reader& r, Dim& v) { v = Dim::read(r.lex); }
+  static void write(ByteWriter& w, const Dim& v);
+  static void load(ByteReader& r, Dim& v);
   static uint64_t hash(const Dim& v) { return v.hash(); }
   static bool equal(const Dim& a, const Dim& b) { return a == b; }
 };
@@ -115,6 +117,8 @@ struct Codec<DType> {
   static std::string type() { return "dtype"; }
   static void print(Printer& p, DType v) { p.out += to_string(v); }
   static void read(Reader& r, DType& v);
+  static void write(ByteWriter& w, DType v) { w.u8(static_cast<uint8_t>(v)); }
+  static void load(ByteReader& r, DType& v);
   static uint64_t hash(DType v) { return static_cast<uint64_t>(v); }
   static bool equal(DType a, DType b) { return a == b; }
 };

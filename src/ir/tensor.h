@@ -168,6 +168,8 @@ struct Codec<Tensor> {
   static std::string type() { return "tensor"; }
   static void print(Printer& p, const Tensor& v);
   static void read(Reader& r, Tensor& v);
+  static void write(ByteWriter& w, const Tensor& v);
+  static void load(ByteReader& r, Tensor& v);
   static uint64_t hash(const Tensor& v) { return v.hash(); }
   static bool equal(const Tensor& a, const Tensor& b) { return a.same_bits(b); }
 };

@@ -101,10 +101,12 @@ struct Step {
   std::vector<int64_t> in_bytes, out_bytes;  // control flow: sizes of the operands and results
   std::shared_ptr<const StepKernel> kernel;  // nullptr for control flow
   // Control flow: which, and the nested programs. Operands are bound to the inputs of the body.
-  enum class Control : uint8_t { none, scan, cond } control = Control::none;
+  enum class Control : uint8_t { none, scan, cond, loop } control = Control::none;
   std::vector<std::shared_ptr<const Program>> bodies;
   int64_t length = 0, carries = 0, xs = 0;
-  int32_t workspace = -1;  // buffer for the bodies' arenas, then two copies of each carry
+  // Buffer for the bodies' arenas, then two copies of each carry, for loops the predicate. Loops: length
+  // is the limit, -1 for none; bodies are the condition and the body.
+  int32_t workspace = -1;
   bool reverse = false;
 };
 

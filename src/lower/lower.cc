@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
+#include "rlx/ops/loops.h"
 
 namespace rlx {
 
@@ -226,6 +227,13 @@ class Lowering {
       s.xs = a.num_xs;
       s.reverse = a.reverse;
       body(a.body);
+    } else if (n.op == &op::while_loop) {
+      const auto& a = n.get<WhileAttrs>();
+      s.control = Step::Control::loop;
+      s.length = a.max_iterations.value_or(-1);
+      s.carries = a.num_carries;
+      body(a.cond);
+      body(a.body);
     } else {
       s.control = Step::Control::cond;
       body(n.get<CondAttrs>().then_body);
@@ -238,11 +246,12 @@ class Lowering {
     p_.steps.push_back(std::move(s));
   }
 
-  // Memory of the bodies: their arenas (one at a time runs), then two copies of each carry.
+  // Memory of the bodies: their arenas (one at a time runs), a loop's predicate, then two copies of each
+  // carry.
   int32_t workspace(const Step& s) {
     int64_t bytes = 0;
     for (const auto& body : s.bodies) bytes = std::max(bytes, body->arena_bytes);
-    bytes = align_up(bytes, 64);
+    bytes = align_up(bytes, 64) + (s.control == Step::Control::loop ? 64 : 0);
     for (int64_t c = 0; c < s.carries; ++c)
       bytes = add_or_fail(
           bytes, mul_or_fail(2, align_up(s.out_bytes[static_cast<size_t>(c)], 64), "workspace"),

@@ -5,74 +5,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "rlx/ops/control_hooks.h"
+#include "rlx/ops/body_rules.h"
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/rules.h"
 
 namespace rlx {
 namespace {
-
-using Flags = std::vector<bool>;
-
-const BodyTransforms& transforms(const BodyTransforms* bodies, const Node& n) {
-  check(bodies != nullptr, "{}: the rule was run without the transforms of bodies", n.op->name);
-  return *bodies;
-}
-
-bool any(const Flags& flags) { return std::find(flags.begin(), flags.end(), true) != flags.end(); }
-
-Flags valid_flags(Operands values) {
-  Flags out;
-  for (Value v : values) out.push_back(v.valid());
-  return out;
-}
-
-void append_valid(Values& to, Operands from) {
-  for (Value v : from)
-    if (v.valid()) to.push_back(v);
-}
-
-Value or_zeros(Builder& b, Value v, const Type& type) { return v.valid() ? v : full(b, type, 0); }
-
-Shape without_front(const Shape& s) { return Shape(s.begin() + 1, s.end()); }
-Shape with_front(const Dim& front, const Shape& s) {
-  Shape out = s;
-  out.insert(out.begin(), front);
-  return out;
-}
-
-// A body under construction: each of its inputs stands for an operand of the node to be.
-struct BodyMaker {
-  Builder inner;
-  Values operands;  // in the outer graph
-
-  explicit BodyMaker(std::string name) : inner(std::move(name)) {}
-  Value input(Value operand, const Type& type) {
-    operands.push_back(operand);
-    return inner.input(fmt::format("x{}", operands.size() - 1), type);
-  }
-  int64_t size() const { return static_cast<int64_t>(operands.size()); }
-  // What the outputs do not need goes away; the inputs stay.
-  Body finish(Operands outputs) {
-    for (Value v : outputs) inner.output(v);
-    return drop_dead(inner.finish());
-  }
-};
-
-void check_body_inputs(const InferArgs& a, std::string_view body, const Graph& g,
-                       std::span<const Type> given) {
-  const Values inputs = g.inputs();
-  if (inputs.size() != given.size())
-    bad_operands(
-        a, "body-inputs",
-        fmt::format("the {} takes {} inputs but is given {}", body, inputs.size(), given.size()));
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (!(g.type(inputs[i]) == given[i]))
-      bad_operands(a, "body-inputs",
-                   fmt::format("input {} of the {} is {} but is given {}", i, body,
-                               g.type(inputs[i]), given[i]));
-}
 
 // ---- scan
 

@@ -1,13 +1,13 @@
 // All ops, and the table of them.
 #pragma once
 
-#include "rlx/ir/text.h"
 #include "rlx/ops/activations.h"
 #include "rlx/ops/backward.h"
 #include "rlx/ops/complex.h"
 #include "rlx/ops/control.h"
 #include "rlx/ops/conv.h"
 #include "rlx/ops/cumulative.h"
+#include "rlx/ops/custom.h"
 #include "rlx/ops/distributions.h"
 #include "rlx/ops/einsum.h"
 #include "rlx/ops/elementwise.h"
@@ -36,13 +36,4 @@
 #include "rlx/ops/sorting.h"
 #include "rlx/ops/splat.h"
 #include "rlx/ops/statistics.h"
-
-namespace rlx {
-
-// Every op of the language, family by family.
-const OpTable& op_table();
-
-// parse() with that table.
-Graph parse(std::string_view text, const TextStore* store = nullptr);
-
-}  // namespace rlx
+#include "rlx/ops/table.h"

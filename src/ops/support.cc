@@ -4,8 +4,8 @@ namespace rlx {
 
 namespace {
 
-constexpr std::string_view kColumns[] = {"infer", "eval", "decompose", "jvp",
-                                         "vjp",   "vmap", "text",      "cpu"};
+constexpr std::string_view kColumns[] = {"infer", "eval", "decompose", "jvp", "vjp",
+                                         "vmap",  "text", "bytes",     "cpu"};
 
 using Entry = std::pair<Answer, std::string>;
 
@@ -57,6 +57,13 @@ Entry text_column(const OpDef& op) {
   return {Answer::derived, "fields"};
 }
 
+Entry bytes_column(const OpDef& op) {
+  for (const FieldInfo& f : op.attr_type->fields())
+    if (!f.write || !f.load)
+      return {Answer::missing, fmt::format("attribute {} has no bytes", f.name)};
+  return {Answer::derived, "fields"};
+}
+
 Entry cpu_column(const OpDef& op, const std::set<std::string_view>& kernels) {
   if (op.kind == Kind::leaf) return {Answer::native, "a leaf is a buffer"};
   if (kernels.contains(op.name)) return kNative;
@@ -84,12 +91,26 @@ std::vector<Support> support(const OpDef& op, const std::set<std::string_view>& 
       derivative_column(op, op.vjp != nullptr, true),
       vmap_column(op),
       text_column(op),
+      bytes_column(op),
       cpu_column(op, cpu_kernels),
   };
   static_assert(std::size(entries) == std::size(kColumns));
   std::vector<Support> out;
   for (size_t i = 0; i < std::size(kColumns); ++i)
     out.push_back({kColumns[i], entries[i].first, entries[i].second});
+  return out;
+}
+
+std::vector<std::string> reference_names(const OpDef& op) {
+  std::vector<std::string> out;
+  std::string_view rest = op.reference;
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    std::string_view name = rest.substr(0, comma);
+    while (name.starts_with(' ')) name.remove_prefix(1);
+    out.emplace_back(name);
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  }
   return out;
 }
 

@@ -35,4 +35,7 @@ std::span<const std::string_view> support_columns();
 // own.
 std::vector<Support> support(const OpDef& op, const std::set<std::string_view>& cpu_kernels);
 
+// The specification's names for what the op does, one by one.
+std::vector<std::string> reference_names(const OpDef& op);
+
 }  // namespace rlx

@@ -7,8 +7,9 @@ constexpr const OpDef* kLeafOps[] = {&op::input, &op::param, &op::constant};
 constexpr Family kLeaves{"leaves", kLeafOps};
 }  // namespace
 
-const OpTable& op_table() {
-  static const OpTable table = [] {
+namespace {
+OpTable& mutable_table() {
+  static OpTable table = [] {
     OpTable t;
     static constexpr const Family* kFamilies[] = {
         &kLeaves,        &kElementwise,    &kArithmetic, &kMath,     &kActivations,
@@ -17,16 +18,26 @@ const OpTable& op_table() {
         &kMatrix,        &kComplexNumbers, &kFft,        &kNn,       &kNorms,
         &kConv,          &kPool,           &kResize,     &kSequence, &kFused,
         &kLosses,        &kQuantise,       &kExperts,    &kBackward, &kRandom,
-        &kDistributions, &kSplat,          &kControl,    &kLoops,    &kRegions,
+        &kDistributions, &kSplat,          &kControl,    &kLoops,    &kCustom,
+        &kRegions,
     };
     for (const Family* f : kFamilies) t.add(*f);
     return t;
   }();
   return table;
 }
+}  // namespace
+
+const OpTable& op_table() { return mutable_table(); }
+
+void register_op(const OpDef& op, std::string_view family) { mutable_table().add(op, family); }
 
 Graph parse(std::string_view text, const TextStore* store) {
   return parse(text, op_table(), store);
+}
+
+Graph from_bytes(std::string_view bytes, const std::string& what) {
+  return from_bytes(bytes, op_table(), what);
 }
 
 }  // namespace rlx

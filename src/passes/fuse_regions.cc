@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx {
 

@@ -14,7 +14,7 @@
 
 #include <array>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx {
 

@@ -54,10 +54,9 @@ std::vector<Batched> apply_vmap(Builder& b, const Graph& g, const Node& n,
     found = op.vmap(b, args);
   else if (op.kind == Kind::elementwise)
     found = vmap_elementwise(b, args);
-  else if (op.decompose)
-    return through_decomposition(b, g, n, in, size);
-  else
+  else if (!op.decompose)
     no_rule("vmap", n);
+  if (found.empty() && op.decompose) return through_decomposition(b, g, n, in, size);
   check(found.size() == n.out.size(), "{}: the vmap rule gave {} results for {}", op.name,
         found.size(), n.out.size());
   std::vector<Batched> out;

@@ -7,7 +7,7 @@
 #include "../support/random_graph.h"
 #include "fuzz.h"
 #include "rlx/ir/verify.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx::fuzz {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx::testing {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <random>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 #include "rlx/ops/rules.h"
 #include "rlx/passes/passes.h"
 #include "rlx/runtime/runtime.h"

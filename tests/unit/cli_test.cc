@@ -17,7 +17,7 @@
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 #include "rlx/ops/rules.h"
 #include "rlx/transform/transform.h"
 

@@ -7,7 +7,7 @@
 #include "../support/allocations.h"
 #include "../support/gpt_case.h"
 #include "../support/random_graph.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
 #include "rlx/ir/builder.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "rlx/ir/verify.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx {
 namespace {

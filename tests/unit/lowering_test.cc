@@ -4,7 +4,7 @@
 
 #include "rlx/base/philox.h"
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/runtime/runtime.h"
 

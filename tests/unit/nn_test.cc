@@ -7,7 +7,7 @@
 #include <random>
 
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 #include "rlx/ops/rules.h"
 #include "rlx/transform/transform.h"
 

@@ -6,7 +6,7 @@
 
 #include "rlx/base/philox.h"
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 #include "rlx/transform/transform.h"
 
 namespace rlx {

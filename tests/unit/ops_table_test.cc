@@ -158,6 +158,14 @@ TEST(OpsTable, TextRoundTrip) {
   });
 }
 
+TEST(OpsTable, BytesRoundTrip) {
+  for_each_case(kAllDTypes, [](const Case& c) {
+    const std::string bytes = to_bytes(c.graph);
+    EXPECT_EQ(from_bytes(bytes), c.graph) << row(c);
+    EXPECT_EQ(to_bytes(from_bytes(bytes)), bytes) << row(c);
+  });
+}
+
 TEST(OpsTable, DecompositionAgrees) {
   for_each_case(kAllDTypes, [](const Case& c) {
     const Node& n = c.node();

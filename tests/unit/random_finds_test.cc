@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/vmap.h"

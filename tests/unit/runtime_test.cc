@@ -9,7 +9,7 @@
 
 #include "../support/allocations.h"
 #include "rlx/ir/builder.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx {
 namespace {

@@ -12,7 +12,7 @@
 #include "rlx/ir/builder.h"
 #include "rlx/ir/verify.h"
 #include "rlx/lower/lower.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/passes/passes.h"
 

@@ -2,10 +2,14 @@
 #pragma once
 
 #include "rlx/lower/backend.h"
+#include "rlx/lower/host_kernel.h"
 
 namespace rlx::cpu {
 
 // Raises Error(unsupported, "cpu") on a machine without AVX2.
 std::shared_ptr<const Backend> make_cpu_backend();
+
+// A kernel of the user's, before all others of the op.
+void register_kernel(const OpDef& op, HostKernel kernel);
 
 }  // namespace rlx::cpu

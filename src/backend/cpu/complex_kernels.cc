@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx::cpu {
 

@@ -7,7 +7,7 @@
 #include "rlx/backend/cpu/kernels/gather.h"
 #include "rlx/backend/cpu/kernels/matmul.h"
 #include "rlx/base/philox.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx::cpu {
 

@@ -229,6 +229,7 @@ class CpuExecutable final : public Executable {
       const Step& step = f.p.steps[static_cast<size_t>(s)];
       if (step.control == Step::Control::scan) return run_scan(f, static_cast<size_t>(s));
       if (step.control == Step::Control::cond) return run_cond(f, static_cast<size_t>(s));
+      if (step.control == Step::Control::loop) return run_loop(f, static_cast<size_t>(s));
       void** operands = f.operands.data() + f.first_operand[static_cast<size_t>(s)];
       for (const View& v : step.in) *operands++ = address(f, v);
       for (const View& v : step.out) *operands++ = address(f, v);
@@ -310,6 +311,32 @@ class CpuExecutable final : public Executable {
       run_program(body, f.in.data(), f.out.data(), work);
       for (size_t c = 0; c < carries; ++c) f.in[c] = f.out[c];
     }
+  }
+
+  void run_loop(Frame& f, size_t s) {
+    const Step& step = f.p.steps[s];
+    Frame &condition = *f.bodies[s][0], &body = *f.bodies[s][1];
+    const auto carries = static_cast<size_t>(step.carries);
+    std::byte* work = f.base[static_cast<size_t>(step.workspace)];
+    std::byte* predicate =
+        work + align_up(std::max(condition.p.arena_bytes, body.p.arena_bytes), 64);
+    for (size_t i = 0; i < step.in.size(); ++i) f.in[i] = address(f, step.in[i]);
+    for (int64_t i = 0; step.length < 0 || i < step.length; ++i) {
+      void* const result = predicate;
+      run_program(condition, f.in.data(), &result, work);
+      if (*predicate == std::byte{0}) break;
+      std::byte* next = predicate + 64;  // two copies of each carry, used in turn
+      for (size_t c = 0; c < carries; ++c) {
+        const int64_t bytes = align_up(step.out_bytes[c], 64);
+        f.out[c] = next + (i & 1) * bytes;
+        next += 2 * bytes;
+      }
+      run_program(body, f.in.data(), f.out.data(), work);
+      for (size_t c = 0; c < carries; ++c) f.in[c] = f.out[c];
+    }
+    for (size_t c = 0; c < carries; ++c)
+      if (step.out_bytes[c])
+        std::memcpy(address(f, step.out[c]), f.in[c], static_cast<size_t>(step.out_bytes[c]));
   }
 
   void run_cond(Frame& f, size_t s) {

@@ -15,11 +15,12 @@
 
 namespace rlx::cpu {
 
-// All rows, best first for each op, the user's last.
+// All rows, best first for each op; the user's (backend.h) come first.
 const std::vector<KernelRow>& kernel_list();
 
 std::span<const KernelRow> core_kernels();
 std::span<const KernelRow> complex_kernels();
+std::span<const KernelRow> custom_kernels();
 std::span<const KernelRow> array_kernels();
 std::span<const KernelRow> conv_kernels();
 std::span<const KernelRow> lapack_kernels();
@@ -51,7 +52,7 @@ using MakePlan = Plan (*)(const Node& n, std::span<const View> in, std::span<con
 template <MakePlan make>
 constexpr KernelRow dense_kernel(const OpDef* op,
                                  Decision (*accepts)(const Node&, const Graph&) = always) {
-  return {op, op->name, accepts, dense_only,
+  return {op, "", accepts, dense_only,
           [](Isa, const Node& n, std::span<const View> in, std::span<const View> out) {
             return function_kernel(n.op->name, make(n, in, out));
           }};

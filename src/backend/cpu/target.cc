@@ -1,7 +1,7 @@
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/copy.h"
 #include "rlx/codegen/region_kernel.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/core.h"
 
 namespace rlx::cpu {
 
@@ -68,7 +68,9 @@ const KernelRow* CpuTarget::row_for(const Node& n, const Graph& g, std::string* 
     if (row.op != n.op) continue;
     const Decision d = row.accepts(n, g);
     if (d) return &row;
-    if (why) *why += fmt::format("{}{}: {}", why->empty() ? "" : "; ", row.name, d.why());
+    if (why)
+      *why += fmt::format("{}{}: {}", why->empty() ? "" : "; ",
+                          row.name.empty() ? row.op->name : row.name, d.why());
   }
   return nullptr;
 }

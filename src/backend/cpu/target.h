@@ -12,7 +12,7 @@ namespace rlx::cpu {
 
 struct KernelRow {
   const OpDef* op;
-  std::string_view name;
+  std::string_view name;  // empty: the op's
   Decision (*accepts)(const Node& n, const Graph& g);
   // May operand i be this view, which is not dense?
   Decision (*takes_view)(const Node& n, size_t i, const View& v);

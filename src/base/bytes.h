@@ -1,11 +1,10 @@
-// ByteReader: a cursor over bytes from outside. Every length is compared with the bytes left before
-// use.
+// ByteReader and ByteWriter: numbers, texts and blocks in bytes that come from outside or go there.
 //
 //   ByteReader r(bytes, "checkpoint w.ckpt");
 //   uint32_t n = r.u32();  std::string_view name = r.take(n);
 //
-// Raises Error(data, "truncated") where the bytes end too early; r.error(...) raises with the
-// place, "byte 17".
+// Every length is compared with the bytes left before use. Raises Error(data, "truncated") where
+// the bytes end too early; r.error(...) raises with the place, "byte 17". Little-endian.
 #pragma once
 
 #include <bit>
@@ -13,13 +12,17 @@
 #include <string>
 #include <string_view>
 
-#include "rlx/base/checked.h"
-#include "rlx/ir/tensor.h"
+#include "rlx/base/error.h"
 
 namespace rlx {
 
 static_assert(std::endian::native == std::endian::little,
               "files are little-endian and read as they are");
+
+class OpTable;
+
+// Valid UTF-8 without zero characters.
+bool is_utf8(std::string_view s);
 
 class ByteReader {
  public:
@@ -39,6 +42,10 @@ class ByteReader {
   uint16_t u16() { return number<uint16_t>(); }
   uint32_t u32() { return number<uint32_t>(); }
   uint64_t u64() { return number<uint64_t>(); }
+  double f64() { return number<double>(); }
+  uint64_t varint();        // groups of seven bits, least first, in the shortest form
+  int64_t signed_varint();  // 0, -1, 1, -2 .. as 0, 1, 2, 3 ..
+  std::string_view text();  // a varint and that many bytes of UTF-8
 
   template <class... Args>
   [[noreturn]] void error(std::string_view code, fmt::format_string<Args...> format,
@@ -50,6 +57,10 @@ class ByteReader {
     throw Error(ErrorKind::data, std::string(code), fmt::format("{}: {}", what_, message))
         .at(fmt::format("byte {}", offset));
   }
+
+  // For graphs inside graphs: the ops they may use, and how deep the reader is.
+  const OpTable* table = nullptr;
+  int depth = 0;
 
  private:
   template <class T>
@@ -63,11 +74,26 @@ class ByteReader {
   size_t at_ = 0;
 };
 
-// Elements and bytes of a tensor of these sizes, or nullopt: a negative size, more elements than
-// 2^53 or more bytes than 2^48 (counting a zero as one, so that no product on the way overflows).
-std::optional<int64_t> checked_tensor_bytes(DType dtype, const Ints& sizes);
+class ByteWriter {
+ public:
+  std::string out;
 
-// The tensor made of the bytes at the reader's place. A bool that is neither 0 nor 1 raises "bool".
-Tensor read_tensor_data(ByteReader& r, DType dtype, Ints sizes);
+  void raw(const void* data, size_t size) { out.append(static_cast<const char*>(data), size); }
+  void u8(uint8_t v) { raw(&v, sizeof v); }
+  void u32(uint32_t v) { raw(&v, sizeof v); }
+  void u64(uint64_t v) { raw(&v, sizeof v); }
+  void f64(double v) { raw(&v, sizeof v); }
+  void varint(uint64_t v) {
+    for (; v >= 0x80; v >>= 7) u8(static_cast<uint8_t>(v | 0x80));
+    u8(static_cast<uint8_t>(v));
+  }
+  void signed_varint(int64_t v) {
+    varint(static_cast<uint64_t>(v) << 1 ^ static_cast<uint64_t>(v >> 63));
+  }
+  void text(std::string_view s) {
+    varint(s.size());
+    raw(s.data(), s.size());
+  }
+};
 
 }  // namespace rlx

@@ -1,4 +1,4 @@
-#include "rlx/formats/bytes.h"
+#include "rlx/ir/tensor_bytes.h"
 
 namespace rlx {
 
@@ -33,6 +33,22 @@ Tensor read_tensor_data(ByteReader& r, DType dtype, Ints sizes) {
         r.error_at(start + i, "bool",
                    fmt::format("a bool is 0 or 1, not {}", static_cast<unsigned char>(data[i])));
   return Tensor::from_bytes(dtype, std::move(sizes), data.data(), data.size());
+}
+
+void Codec<Tensor>::write(ByteWriter& w, const Tensor& v) {
+  Codec<DType>::write(w, v.dtype());
+  Codec<Ints>::write(w, v.sizes());
+  w.raw(v.raw(), v.bytes());
+}
+
+void Codec<Tensor>::load(ByteReader& r, Tensor& v) {
+  DType dtype{};
+  Ints sizes;
+  Codec<DType>::load(r, dtype);
+  Codec<Ints>::load(r, sizes);
+  if (static_cast<int64_t>(sizes.size()) > kMaxRank)
+    r.error("tensor-size", "a tensor has {} axes; {} are allowed", sizes.size(), kMaxRank);
+  v = read_tensor_data(r, dtype, std::move(sizes));
 }
 
 }  // namespace rlx
