@@ -104,14 +104,6 @@ Tensors evaluate_matmul(const EvalArgs& e) {
   return {multiply<uint64_t>(e)};  // wraps
 }
 
-Values jvp_matmul(Builder& b, const JvpArgs& a) {
-  auto term = [&](Value x, Value y) { return b.clone(a.node, Values{x, y})[0]; };
-  Value sum = kNone;
-  if (a.tangents[0].valid()) sum = term(a.tangents[0], a.in[1]);
-  if (a.tangents[1].valid()) sum = add_maybe(b, sum, term(a.in[0], a.tangents[1]));
-  return {sum};
-}
-
 Value product(Builder& b, Value x, bool transpose_x, Value y, bool transpose_y) {
   return op::matmul(b, x, y, MatmulAttrs{transpose_x, transpose_y});
 }
@@ -265,7 +257,7 @@ constinit const Op<MatmulAttrs> matmul = OpDef{
     .dtypes = kNumbers,
     .infer = infer_matmul,
     .eval = evaluate_matmul,
-    .jvp = jvp_matmul,
+    .jvp = jvp_bilinear,
     .vjp = vjp_matmul,
     .vmap = vmap_elementwise,  // batch dims broadcast, so a shared operand stays as it is
 };

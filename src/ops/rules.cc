@@ -197,4 +197,12 @@ Values jvp_through_itself(Builder& b, const JvpArgs& a) {
   return a.tangents[0].valid() ? b.clone(a.node, a.tangents.first(1)) : Values{kNone};
 }
 
+Values jvp_bilinear(Builder& b, const JvpArgs& a) {
+  Value sum = kNone;
+  if (a.tangents[0].valid()) sum = b.clone(a.node, Values{a.tangents[0], a.in[1]})[0];
+  if (a.tangents[1].valid())
+    sum = add_maybe(b, sum, b.clone(a.node, Values{a.in[0], a.tangents[1]})[0]);
+  return {sum};
+}
+
 }  // namespace rlx
