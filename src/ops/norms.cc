@@ -6,6 +6,7 @@
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/nn.h"
 #include "rlx/ops/nn_rules.h"
+#include "rlx/ops/pool.h"
 #include "rlx/ops/reduce.h"
 
 namespace rlx {
@@ -131,6 +132,30 @@ Values decompose_batch_norm_training(Builder& b, const Node& n, Operands in) {
           reshape_to(b, s.variance, channels)};
 }
 
+// ---- local response norm
+
+Types infer_lrn(const InferArgs& a) {
+  if (a.in[0].rank() < 2) bad_operands(a, "norm-shape", "x must be [N, C, ..]");
+  const int64_t size = a.get<LrnAttrs>().size;
+  if (size < 1) bad_operands(a, "norm-size", fmt::format("size must be positive, not {}", size));
+  return {a.in[0]};
+}
+
+// The squares of the neighbouring channels are summed by a pool over [C, pixels].
+Values decompose_lrn(Builder& b, const Node& n, Operands in) {
+  const auto& [size, alpha, beta, k] = n.get<LrnAttrs>();
+  Expr x = widen(b, in[0]);
+  const Shape shape = x.shape();
+  Dim pixels(1);
+  for (size_t i = 2; i < shape.size(); ++i) pixels = pixels * shape[i];
+  PoolAttrs window{.kind = PoolKind::sum, .kernel = {size, 1}};
+  window.low = {size / 2, 0}, window.high = {(size - 1) / 2, 0};
+  const Value squares = reshape_to(b, x * x, {shape[0], shape[1], pixels});
+  Expr around(b, reshape_to(b, op::pool(b, squares, window), shape));
+  Expr base = around * (alpha / static_cast<double>(size)) + k;
+  return {cast_to(b, x * op::pow(base, base.like(-beta)), n.type().dtype)};
+}
+
 // ---- lengths
 
 // The p-norm over the axes, which are kept as size 1. Where all elements are 0 it is 0 with
@@ -230,6 +255,12 @@ constinit const Op<ChannelNormAttrs> batch_norm_training =
          "all images and pixels; these are the second and the third result (f32 for f16 and bf16).",
          3, infer_batch_norm_training, decompose_batch_norm_training);
 
+constinit const Op<LrnAttrs> local_response_norm =
+    norm("local_response_norm",
+         "x / (k + alpha / size * s)^beta, s the sum of the squares of the channels from c - "
+         "floor(size / 2) to c + floor((size - 1) / 2) of x [N, C, ..] at the same pixel.",
+         1, infer_lrn, decompose_lrn);
+
 constinit const Op<NormaliseAttrs> normalize = [] {
   OpDef d = norm("normalize",
                  "x / max(|x|_p, eps) with the p-norm over the axes; p = inf is the largest "
@@ -252,8 +283,8 @@ constinit const Op<WeightNormAttrs> weight_norm = [] {
 
 namespace {
 constexpr const OpDef* kOps[] = {
-    &op::group_norm,          &op::instance_norm, &op::layer_norm2d, &op::batch_norm,
-    &op::batch_norm_training, &op::normalize,     &op::weight_norm,
+    &op::group_norm,          &op::instance_norm,       &op::layer_norm2d, &op::batch_norm,
+    &op::batch_norm_training, &op::local_response_norm, &op::normalize,    &op::weight_norm,
 };
 }  // namespace
 constinit const Family kNorms{"norms", kOps};

@@ -25,6 +25,14 @@ struct ChannelNormAttrs {
   double eps = 1e-5;
   static constexpr auto fields() { return std::tuple{field("eps", &ChannelNormAttrs::eps)}; }
 };
+struct LrnAttrs {
+  int64_t size = 5;
+  double alpha = 1e-4, beta = 0.75, k = 1;
+  static constexpr auto fields() {
+    return std::tuple{field("size", &LrnAttrs::size), field("alpha", &LrnAttrs::alpha),
+                      field("beta", &LrnAttrs::beta), field("k", &LrnAttrs::k)};
+  }
+};
 struct NormaliseAttrs {  // p >= 1, inf for the largest magnitude
   double p = 2;
   Ints axes{-1};
@@ -45,6 +53,7 @@ extern const Op<ChannelNormAttrs> instance_norm;  // x, gamma, beta: each channe
 extern const Op<ChannelNormAttrs> layer_norm2d;   // x, gamma, beta: across C at every pixel
 extern const Op<ChannelNormAttrs> batch_norm;     // x, gamma, beta, mean, variance
 extern const Op<ChannelNormAttrs> batch_norm_training;  // x, gamma, beta -> out, mean, variance
+extern const Op<LrnAttrs> local_response_norm;
 extern const Op<NormaliseAttrs> normalize;
 extern const Op<WeightNormAttrs> weight_norm;  // v, g: one length per slice of the axis
 }  // namespace op

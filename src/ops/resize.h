@@ -1,9 +1,118 @@
-// Resampling of images.
+// Resampling of images: resize along axes, sampling at given places, unfolding into patches.
+//
+//   Value y = op::resize(b, x, {.mode = ResizeMode::linear, .axes = {2, 3}, .sizes = {64, 64}});
+//   Value z = op::grid_sample(b, x, grid, {.mode = ResizeMode::linear});
+//
+// All are linear in the image and differentiable in the places that they sample at. f16 and bf16 are
+// computed in f32 and rounded once. Raises Error(user): "resize-size" (sizes and scales that are
+// missing, doubled, not positive or of another length than the axes; a symbolic axis),
+// "sample-shape", "sample-mode", "window" (windows.h), "axis-range", "dtype-mixed".
 #pragma once
 
 #include "rlx/ir/op.h"
 
 namespace rlx {
+
+enum class ResizeMode : uint8_t { nearest, linear, cubic };
+inline std::span<const std::string_view> enum_names(ResizeMode) {
+  static constexpr std::string_view names[] = {"nearest", "linear", "cubic"};
+  return names;
+}
+// Where result i of n lies among the m elements, with scale = n / m (or as given):
+enum class Coordinates : uint8_t {
+  half_pixel,            // (i + 1/2) / scale - 1/2
+  half_pixel_symmetric,  // the same, centred when scale * m is not whole
+  pytorch_half_pixel,    // the same, but 0 for n = 1
+  align_corners,         // i * (m - 1) / (n - 1), 0 for n = 1
+  asymmetric,            // i / scale
+};
+inline std::span<const std::string_view> enum_names(Coordinates) {
+  static constexpr std::string_view names[] = {"half_pixel", "half_pixel_symmetric",
+                                               "pytorch_half_pixel", "align_corners", "asymmetric"};
+  return names;
+}
+enum class NearestMode : uint8_t { round_prefer_floor, round_prefer_ceil, floor, ceil };
+inline std::span<const std::string_view> enum_names(NearestMode) {
+  static constexpr std::string_view names[] = {"round_prefer_floor", "round_prefer_ceil", "floor",
+                                               "ceil"};
+  return names;
+}
+// The attributes of ONNX's Resize. Give `sizes` or `scales`, one entry per axis; a scale makes an
+// axis of size m one of floor(m * scale). exclude_outside gives no weight to places outside the
+// image, which are its border else; antialias widens the filter when the image shrinks.
+struct ResizeAttrs {
+  ResizeMode mode = ResizeMode::nearest;
+  Ints axes, sizes;
+  std::vector<double> scales;
+  Coordinates coordinates = Coordinates::half_pixel;
+  NearestMode nearest_mode = NearestMode::round_prefer_floor;
+  double cubic_coeff_a = -0.75;
+  bool exclude_outside = false, antialias = false;
+  static constexpr auto fields() {
+    return std::tuple{field("mode", &ResizeAttrs::mode),
+                      field("axes", &ResizeAttrs::axes),
+                      field("sizes", &ResizeAttrs::sizes),
+                      field("scales", &ResizeAttrs::scales),
+                      field("coordinates", &ResizeAttrs::coordinates),
+                      field("nearest_mode", &ResizeAttrs::nearest_mode),
+                      field("cubic_coeff_a", &ResizeAttrs::cubic_coeff_a),
+                      field("exclude_outside", &ResizeAttrs::exclude_outside),
+                      field("antialias", &ResizeAttrs::antialias)};
+  }
+};
+
+enum class OutsideMode : uint8_t { zeros, border, reflection };
+inline std::span<const std::string_view> enum_names(OutsideMode) {
+  static constexpr std::string_view names[] = {"zeros", "border", "reflection"};
+  return names;
+}
+struct GridSampleAttrs {  // cubic is for two spatial axes
+  ResizeMode mode = ResizeMode::linear;
+  OutsideMode outside = OutsideMode::zeros;
+  bool align_corners = false;
+  static constexpr auto fields() {
+    return std::tuple{field("mode", &GridSampleAttrs::mode),
+                      field("outside", &GridSampleAttrs::outside),
+                      field("align_corners", &GridSampleAttrs::align_corners)};
+  }
+};
+struct AffineGridAttrs {
+  Ints size;  // spatial sizes of the grid, two or three
+  bool align_corners = false;
+  static constexpr auto fields() {
+    return std::tuple{field("size", &AffineGridAttrs::size),
+                      field("align_corners", &AffineGridAttrs::align_corners)};
+  }
+};
+struct PixelShuffleAttrs {
+  int64_t factor = 2;
+  static constexpr auto fields() { return std::tuple{field("factor", &PixelShuffleAttrs::factor)}; }
+};
+struct UnfoldAttrs {
+  Ints kernel, stride, dilation, low, high;
+  static constexpr auto fields() {
+    return std::tuple{field("kernel", &UnfoldAttrs::kernel), field("stride", &UnfoldAttrs::stride),
+                      field("dilation", &UnfoldAttrs::dilation), field("low", &UnfoldAttrs::low),
+                      field("high", &UnfoldAttrs::high)};
+  }
+};
+struct FoldAttrs : UnfoldAttrs {
+  Shape size;  // spatial sizes of the result
+  static constexpr auto fields() {
+    return std::tuple_cat(UnfoldAttrs::fields(), std::tuple{field("size", &FoldAttrs::size)});
+  }
+};
+
+namespace op {
+extern const Op<ResizeAttrs> resize;
+extern const Op<> resize_nearest_2x;               // x [.., H, W] -> [.., 2 H, 2 W]
+extern const Op<GridSampleAttrs> grid_sample;      // x [N, C, s..], grid [N, o.., d] -> [N, C, o..]
+extern const Op<AffineGridAttrs> affine_grid;      // theta [N, d, d + 1] -> [N, size.., d]
+extern const Op<PixelShuffleAttrs> pixel_shuffle;  // [.., C f^2, H, W] -> [.., C, H f, W f]
+extern const Op<PixelShuffleAttrs> pixel_unshuffle;  // back
+extern const Op<UnfoldAttrs> unfold;  // im2col: x [N, C, s..] -> [N, C * kernel, windows]
+extern const Op<FoldAttrs> fold;      // col2im, its transpose
+}  // namespace op
 
 extern const Family kResize;
 

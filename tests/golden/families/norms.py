@@ -173,8 +173,34 @@ def vectors():
             )
 
 
+def response_norms():
+    cases = [((2, 7, 3), 5, 1e-4, 0.75, 1.0), ((1, 4, 2, 3), 2, 0.5, 0.5, 2.0), ((2, 3), 3, 1.0, 1.0, 0.5)]
+    for dtype in FLOATS:
+        for n, (shape, size, alpha, beta, k) in enumerate(cases):
+            identifier = f"local_response_norm/{dtype}/case-{n}"
+            x = random(rng_of(identifier), dtype, shape)
+            z = wide(x)
+            sums = np.zeros_like(z)
+            for c in range(shape[1]):
+                around = z[:, max(0, c - size // 2) : c + (size - 1) // 2 + 1]
+                sums[:, c] = (around * around).sum(1)
+            out = z / (Real(k) + Real(alpha) / size * sums) ** Real(beta)
+            yield sample(
+                identifier,
+                [x],
+                narrow(dtype, out),
+                ulps(dtype, 16),
+                f"{size} channels",
+                size=size,
+                alpha=alpha,
+                beta=beta,
+                k=k,
+            )
+
+
 def samples():
     yield from group_norms()
     yield from channel_norms()
     yield from batch_norms()
     yield from vectors()
+    yield from response_norms()

@@ -1,0 +1,167 @@
+// Convolutions, pools, resizing and norms beyond the sample table: the messages of their errors,
+// symbolic sizes, problems of many tiles on the CPU, and results that do not depend on threads.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "rlx/ops/conv.h"
+#include "rlx/ops/evaluate.h"
+#include "rlx/ops/norms.h"
+#include "rlx/ops/pool.h"
+#include "rlx/ops/resize.h"
+#include "rlx/runtime/runtime.h"
+
+namespace rlx {
+namespace {
+
+constexpr DType f32 = DType::F32;
+
+template <class A>
+Graph graph_of(const Op<A>& op, const Types& types, A attrs = {}) {
+  Builder b("f");
+  Values in;
+  for (const Type& t : types) in.push_back(b.input(std::to_string(in.size()), t));
+  for (Value v : b.emit(op.def, std::move(attrs), in)) b.output(v);
+  return b.finish();
+}
+
+template <class F>
+std::string code_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.code();
+  }
+  return {};
+}
+template <class A>
+std::string build_error(const Op<A>& op, const Types& types, A attrs = {}) {
+  return code_of([&] { graph_of(op, types, attrs); });
+}
+Type f(Shape shape) { return {f32, std::move(shape)}; }
+
+Tensor noise(DType d, const Ints& sizes, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::uniform_real_distribution<double> value(-1, 1);
+  Tensor t(d, sizes);
+  for (int64_t i = 0; i < t.elements(); ++i) t.set_float(i, value(rng));
+  return t;
+}
+
+Tensors run(const Graph& g, const Tensors& in, int threads) {
+  NamedTensors named;
+  for (size_t i = 0; i < in.size(); ++i) named[std::to_string(i)] = in[i];
+  return Session(Device::cpu).compile(g, {.threads = threads, .poison = true}).run(named);
+}
+
+TEST(Vision, ConvErrors) {
+  const Type x = f({1, 4, 6}), w = f({2, 4, 3});
+  EXPECT_EQ(build_error(op::conv, {x, w}), "");
+  EXPECT_EQ(build_error(op::conv, {x, f({2, 3, 3})}), "conv-shape");
+  EXPECT_EQ(build_error(op::conv, {f({4, 6}), f({2, 4})}), "conv-shape");
+  EXPECT_EQ(build_error(op::conv, {x, f({2, 4, 3, 3})}), "conv-shape");
+  EXPECT_EQ(build_error(op::conv, {x, w}, ConvAttrs{.groups = 3}), "conv-groups");
+  EXPECT_EQ(build_error(op::conv, {x, w}, ConvAttrs{.groups = 0}), "conv-groups");
+  EXPECT_EQ(build_error(op::conv, {x, f({3, 2, 3})}, ConvAttrs{.groups = 2}), "conv-groups");
+  EXPECT_EQ(build_error(op::conv, {x, f({2, 4, 7})}), "window");
+  EXPECT_EQ(build_error(op::conv, {x, w}, ConvAttrs{.stride = {0}}), "window");
+  EXPECT_EQ(build_error(op::conv, {x, w}, ConvAttrs{.low = {1, 1}}), "window");
+  EXPECT_EQ(build_error(op::conv, {x, f({2, 4, Dim::symbol("k")})}), "conv-kernel");
+  EXPECT_EQ(build_error(op::conv, {x, {DType::F64, w.shape}}), "dtype-mixed");
+  EXPECT_EQ(
+      build_error(op::conv_backward_input, {f({1, 2, 4}), w}, ConvBackwardInputAttrs{{}, {9}}),
+      "conv-shape");
+  EXPECT_EQ(
+      build_error(op::conv_backward_weight, {x, f({2, 2, 4})}, ConvBackwardWeightAttrs{{}, {3}}),
+      "conv-shape");
+  EXPECT_EQ(
+      build_error(op::conv_transpose, {x, f({4, 2, 3})}, ConvTransposeAttrs{{.low = {9}}, {}}),
+      "conv-shape");
+}
+
+TEST(Vision, PoolAndResizeErrors) {
+  const Type x = f({2, 6});
+  EXPECT_EQ(build_error(op::pool, {x}, PoolAttrs{}), "window");
+  EXPECT_EQ(build_error(op::pool, {x}, PoolAttrs{.kernel = {7}}), "window");
+  EXPECT_EQ(build_error(op::pool, {x}, PoolAttrs{.kernel = {1, 1, 1}}), "pool-shape");
+  EXPECT_EQ(
+      build_error(op::max_pool_with_indices, {x}, PoolAttrs{.kind = PoolKind::mean, .kernel = {2}}),
+      "pool-kind");
+  EXPECT_EQ(build_error(op::max_pool_backward, {x, x}, PoolAttrs{.kernel = {2}}), "pool-shape");
+  EXPECT_EQ(build_error(op::lp_pool, {x}, LpPoolAttrs{.p = 0.5, .kernel = {2}}), "pool-p");
+  EXPECT_EQ(build_error(op::adaptive_avg_pool, {x}, AdaptivePoolAttrs{{0}}), "pool-size");
+  EXPECT_EQ(build_error(op::max_unpool, {x, x}, UnpoolAttrs{{9}}), "pool-shape");
+  EXPECT_EQ(build_error(op::resize, {x}, ResizeAttrs{.axes = {1}}), "resize-size");
+  EXPECT_EQ(build_error(op::resize, {x}, ResizeAttrs{.axes = {1}, .sizes = {0}}), "resize-size");
+  EXPECT_EQ(build_error(op::resize, {x}, ResizeAttrs{.axes = {1, 1}, .sizes = {2, 2}}),
+            "resize-size");
+  EXPECT_EQ(
+      build_error(op::resize, {f({Dim::symbol("n")})}, ResizeAttrs{.axes = {0}, .sizes = {2}}),
+      "resize-size");
+  EXPECT_EQ(build_error(op::grid_sample, {f({1, 2, 3, 3}), f({1, 2, 2, 3})}), "sample-shape");
+  EXPECT_EQ(build_error(op::pixel_shuffle, {f({3, 2, 2})}), "sample-shape");
+}
+
+TEST(Vision, NormErrors) {
+  const Type x = f({2, 4, 3}), c = f({4});
+  EXPECT_EQ(build_error(op::group_norm, {x, c, c}, GroupNormAttrs{.num_groups = 3}), "norm-groups");
+  EXPECT_EQ(build_error(op::group_norm, {x, c, f({3})}), "norm-shape");
+  EXPECT_EQ(build_error(op::instance_norm, {x, c, c}, ChannelNormAttrs{-1.0}), "norm-eps");
+  EXPECT_EQ(build_error(op::normalize, {x}, NormaliseAttrs{.p = 0.5}), "norm-p");
+  EXPECT_EQ(build_error(op::local_response_norm, {x}, LrnAttrs{.size = 0}), "norm-size");
+}
+
+TEST(Vision, UnpoolChecksPositions) {
+  const Graph g = graph_of(op::max_unpool, {f({1, 2}), {DType::I64, {1, 2}}}, UnpoolAttrs{{4}});
+  for (int64_t bad : {4, -2}) {
+    const Tensors in{noise(f32, {1, 2}, 1), Tensor::from<int64_t>({1, 2}, {0, bad})};
+    EXPECT_EQ(code_of([&] { evaluate(g, in); }), "index-range");
+    EXPECT_EQ(code_of([&] { run(g, in, 1); }), "index-range");
+  }
+}
+
+TEST(Vision, SymbolicSizes) {
+  const Dim n = Dim::symbol("n"), h = Dim::symbol("h");
+  const Graph same =
+      graph_of(op::conv, {f({n, 2, h}), f({3, 2, 3})}, ConvAttrs{.low = {1}, .high = {1}});
+  EXPECT_EQ(same.type(same.outputs[0]).shape, (Shape{n, 3, h}));
+  const Graph half = graph_of(op::conv, {f({n, 2, h * 2}), f({3, 2, 3})},
+                              ConvAttrs{.stride = {2}, .low = {1}, .high = {1}});
+  EXPECT_EQ(half.type(half.outputs[0]).shape, (Shape{n, 3, h}));
+  EXPECT_EQ(build_error(op::conv, {f({1, 2, h}), f({3, 2, 3})}, ConvAttrs{.stride = {2}}),
+            "window");
+  const Graph pooled = graph_of(op::pool, {f({n, h * 2})},
+                                PoolAttrs{.kind = PoolKind::mean, .kernel = {2}, .stride = {2}});
+  EXPECT_EQ(pooled.type(pooled.outputs[0]).shape, (Shape{n, h}));
+}
+
+// Problems that are cut into several parts along every axis, with shorter last ones.
+template <class A>
+void check_large(const Op<A>& op, const Ints& first, const Ints& second, const A& attrs) {
+  for (DType d : {f32, DType::BF16}) {
+    const Tensors in{noise(d, first, 1), noise(d, second, 2)};
+    const Graph g = graph_of(op, {in[0].type(), in[1].type()}, attrs);
+    const Tensor want = evaluate(g, in)[0], got = run(g, in, 1)[0];
+    const double bound = d == f32 ? 2e-5 : 0.05;
+    for (int64_t i = 0; i < want.elements(); ++i) {
+      const double w = want.get_float(i);
+      ASSERT_NEAR(got.get_float(i), w, bound * std::max(1.0, std::abs(w)))
+          << op.def.name << " " << i;
+    }
+    EXPECT_TRUE(got.same_bits(run(g, in, 2)[0])) << op.def.name << ": threads change the result";
+  }
+}
+
+TEST(Vision, ManyTiles) {
+  const ConvAttrs c{.stride = {1, 1}, .low = {1, 1}, .high = {1, 1}};
+  check_large(op::conv, {1, 6, 25, 50}, {70, 6, 3, 3}, c);
+  check_large(op::conv, {2, 70, 7, 9}, {67, 70, 1, 1}, ConvAttrs{});
+  check_large(op::conv, {2, 9, 30, 40}, {9, 1, 3, 3}, ConvAttrs{.stride = {2, 2}, .groups = 9});
+  check_large(op::conv_backward_input, {1, 5, 25, 50}, {5, 33, 3, 3},
+              ConvBackwardInputAttrs{c, {25, 50}});
+  check_large(op::conv_backward_weight, {3, 20, 12, 17}, {3, 35, 12, 17},
+              ConvBackwardWeightAttrs{c, {3, 3}});
+}
+
+}  // namespace
+}  // namespace rlx
