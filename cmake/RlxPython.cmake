@@ -2,7 +2,7 @@
 # that PYTHONPATH=<build>/python imports it. Needs a Python with its headers and with the package nanobind.
 #
 #   cmake -DRLX_PYTHON=ON -DPython_EXECUTABLE=<venv>/bin/python ...
-find_package(Python 3.9 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
   OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
 if(failed)

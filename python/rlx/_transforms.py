@@ -68,9 +68,9 @@ def trace(f, leaves, tree, slices=None):
 
 def _arrays(leaves):
     """The leaves as arrays. A Python number takes the floating dtype of the arrays beside it."""
-    if all(isinstance(x, Array) for x in leaves):
+    if all([type(x) is Array for x in leaves]):
         return leaves
-    arrays = [None if isinstance(x, (bool, int, float, complex)) else asarray(x) for x in leaves]
+    arrays = [None if type(x) in (bool, int, float, complex) else asarray(x) for x in leaves]
     floats = [a.dtype for a in arrays if a is not None and a.dtype.is_floating]
     beside = functools.reduce(lambda a, b: a if a is b else _widest(a, b), floats) if floats else "f32"
     return [_number(x, beside) if a is None else a for x, a in zip(leaves, arrays)]

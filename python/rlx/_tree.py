@@ -19,13 +19,15 @@ def _sorted_keys(d):
 
 def _flatten(tree, leaves):
     cls = type(tree)
-    if tree is None:
-        return None
-    if cls is tuple or cls is list or (isinstance(tree, tuple) and hasattr(tree, "_fields")):
+    if cls is tuple or cls is list:
         return (cls, tuple([_flatten(x, leaves) for x in tree]))
     if cls is dict:
-        keys = _sorted_keys(tree)
+        keys = _sorted_keys(tree) if tree else ()
         return (dict, tuple([_flatten(tree[k], leaves) for k in keys]), keys)
+    if tree is None:
+        return None
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return (cls, tuple([_flatten(x, leaves) for x in tree]))
     leaves.append(tree)
     return LEAF
 
@@ -37,7 +39,7 @@ def flatten(tree):
 
 
 def _unflatten(structure, leaves):
-    if structure is LEAF or structure == LEAF:
+    if structure == LEAF:
         return next(leaves)
     if structure is None:
         return None

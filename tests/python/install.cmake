@@ -1,5 +1,6 @@
 # pip install of the project into a fresh environment, and a program that uses it from there.
-# In: source, python, work (a folder for both).
+# In: source, python, prebuilt (a build folder whose libraries are linked).
+set(work ${prebuilt}/python-install)
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed WORKING_DIRECTORY ${work})
   if(failed)
@@ -11,7 +12,8 @@ endfunction()
 file(REMOVE_RECURSE ${work}/venv)
 file(MAKE_DIRECTORY ${work})
 run(${python} -m venv ${work}/venv)
-run(${work}/venv/bin/python -m pip install -q --disable-pip-version-check ${source} -C build-dir=${work}/build)
+run(${work}/venv/bin/python -m pip install -q --disable-pip-version-check ${source}
+  -C build-dir=${work}/build -C cmake.define.RLX_PREBUILT=${prebuilt})
 run(${work}/venv/bin/python -c "
 import pathlib, rlx
 folder = pathlib.Path(rlx.__file__).parent
