@@ -1,9 +1,154 @@
-// Quantised numbers: int8, fake quantisation, products with packed weights.
+// Quantised numbers: int8, fake quantisation for training, packed weights and products with them.
+//
+//   Value q = op::quantize(b, x, {.scales = {0.05}, .zero_points = {3}});                  // i8
+//   Value y = op::fake_quantize(b, x, {.bits = 4, .axis = 0, .ste = SteKind::clipped_identity});
+//   Value packed = op::quantise_blocks(b, w, {parse_scheme("gguf_q4k")});                  // w [N, K]
+//   Value z = op::dequant_matmul(b, x, packed, {parse_scheme("gguf_q4k")});                // [.., N]
+//
+// quant/format.h lists the formats. rhaz(x) is the nearest integer, halves away from zero. A channel is an
+// index along `axis`; without an axis there is one channel. f16 and bf16 are computed in f32; "wide" below is
+// the dtype of the computation: f32, and f64 for f64.
+//
+// Raises Error(user): "quant-bits", "quant-scales", "quant-state", "quant-scheme", "quant-block" (K is not whole
+// blocks), "quant-bytes" (packed operand of the wrong size), "quant-operands" (number, dtype or shape of scales
+// and zero points), "quant-conv", "matmul-inner", "matmul-rank", "dtype", "axis-range".
 #pragma once
 
 #include "rlx/ir/op.h"
+#include "rlx/quant/format.h"
 
 namespace rlx {
+
+struct QuantizeAttrs {  // one scale and zero point per channel
+  std::optional<int64_t> axis;
+  std::vector<double> scales = {1};
+  Ints zero_points = {0};
+  static constexpr auto fields() {
+    return std::tuple{field("axis", &QuantizeAttrs::axis), field("scales", &QuantizeAttrs::scales),
+                      field("zero_points", &QuantizeAttrs::zero_points)};
+  }
+};
+
+// The derivative that stands in for that of rounding, at limit = q_max * scale:
+enum class SteKind : uint8_t {
+  identity,          // 1
+  clipped_identity,  // 1 where |x| <= limit, else 0
+  tanh,              // 1 - tanh(x / scale)^2
+  hard_tanh,         // max(0, 1 - |x| / limit)
+};
+inline std::span<const std::string_view> enum_names(SteKind) {
+  static constexpr std::string_view names[] = {"identity", "clipped_identity", "tanh", "hard_tanh"};
+  return names;
+}
+enum class ScaleMode : uint8_t { per_batch, ema, fixed };
+inline std::span<const std::string_view> enum_names(ScaleMode) {
+  static constexpr std::string_view names[] = {"per_batch", "ema", "fixed"};
+  return names;
+}
+struct FakeQuantizeAttrs {
+  int64_t bits = 8;  // 2 to 8; q_max = 2^(bits - 1) - 1
+  std::optional<int64_t> axis;
+  SteKind ste = SteKind::identity;
+  ScaleMode scale_mode = ScaleMode::per_batch;
+  double decay = 0.9;  // ema
+  static constexpr auto fields() {
+    return std::tuple{
+        field("bits", &FakeQuantizeAttrs::bits), field("axis", &FakeQuantizeAttrs::axis),
+        field("ste", &FakeQuantizeAttrs::ste), field("scale_mode", &FakeQuantizeAttrs::scale_mode),
+        field("decay", &FakeQuantizeAttrs::decay)};
+  }
+};
+struct FakeQuantizeBackwardAttrs {
+  int64_t bits = 8;
+  std::optional<int64_t> axis;
+  SteKind ste = SteKind::identity;
+  static constexpr auto fields() {
+    return std::tuple{field("bits", &FakeQuantizeBackwardAttrs::bits),
+                      field("axis", &FakeQuantizeBackwardAttrs::axis),
+                      field("ste", &FakeQuantizeBackwardAttrs::ste)};
+  }
+};
+struct LsqAttrs {
+  int64_t bits = 8;
+  std::optional<int64_t> axis;
+  bool gradient_scale =
+      false;  // the scale's gradient times 1 / sqrt(elements of a channel * q_max)
+  static constexpr auto fields() {
+    return std::tuple{field("bits", &LsqAttrs::bits), field("axis", &LsqAttrs::axis),
+                      field("gradient_scale", &LsqAttrs::gradient_scale)};
+  }
+};
+struct QuantizeLinearAttrs {
+  int64_t axis = 1;         // of a scale [C]
+  DType dtype = DType::U8;  // of the result when there is no zero point: u8 or i8
+  static constexpr auto fields() {
+    return std::tuple{field("axis", &QuantizeLinearAttrs::axis),
+                      field("dtype", &QuantizeLinearAttrs::dtype)};
+  }
+};
+struct DequantizeLinearAttrs {
+  int64_t axis = 1;
+  static constexpr auto fields() { return std::tuple{field("axis", &DequantizeLinearAttrs::axis)}; }
+};
+struct QMatmulAttrs {
+  int64_t x_zp = 0, w_zp = 0, out_zp = 0;
+  double mult = 1;  // scale of x * scale of w / scale of the result, as f32
+  static constexpr auto fields() {
+    return std::tuple{field("x_zp", &QMatmulAttrs::x_zp), field("w_zp", &QMatmulAttrs::w_zp),
+                      field("out_zp", &QMatmulAttrs::out_zp), field("mult", &QMatmulAttrs::mult)};
+  }
+};
+struct QConvAttrs {
+  Ints stride = {1, 1}, padding = {0, 0}, dilation = {1, 1};
+  int64_t groups = 1, x_zp = 0, w_zp = 0, out_zp = 0;
+  double mult = 1;
+  static constexpr auto fields() {
+    return std::tuple{
+        field("stride", &QConvAttrs::stride),     field("padding", &QConvAttrs::padding),
+        field("dilation", &QConvAttrs::dilation), field("groups", &QConvAttrs::groups),
+        field("x_zp", &QConvAttrs::x_zp),         field("w_zp", &QConvAttrs::w_zp),
+        field("out_zp", &QConvAttrs::out_zp),     field("mult", &QConvAttrs::mult)};
+  }
+};
+struct SchemeAttrs {
+  QuantScheme scheme;
+  static constexpr auto fields() { return std::tuple{field("scheme", &SchemeAttrs::scheme)}; }
+};
+struct BlocksAttrs {
+  QuantScheme scheme;
+  Shape shape;
+  static constexpr auto fields() {
+    return std::tuple{field("scheme", &BlocksAttrs::scheme), field("shape", &BlocksAttrs::shape)};
+  }
+};
+
+namespace op {
+extern const Op<QuantizeAttrs> quantize, dequantize;
+// x [, state [C], wide] -> value [, new state]. per_batch takes no state; fixed reads it as the scale; ema makes
+// a second result, the average of scales that the value used, to be fed back as the next state.
+extern const Op<FakeQuantizeAttrs> fake_quantize;
+extern const Op<FakeQuantizeBackwardAttrs> fake_quantize_backward;  // x, dy [, scale [C]]
+extern const Op<LsqAttrs> fake_quantize_lsq;                        // x, scale [C]
+extern const Op<LsqAttrs> fake_quantize_lsq_backward_x, fake_quantize_lsq_backward_scale;
+// As in ONNX.
+extern const Op<> dynamic_quantize_linear;             // x -> u8, scale [], zero point []
+extern const Op<QuantizeLinearAttrs> quantize_linear;  // x, scale [] or [C] [, zero point]
+extern const Op<DequantizeLinearAttrs> dequantize_linear;
+extern const Op<> matmul_integer;  // a, b [, zero point of a] [, of b] -> i32
+
+extern const Op<QMatmulAttrs> q_matmul;          // x i8 [.., M, K], w i8 [K, N], bias i32 [N] -> i8
+extern const Op<QConvAttrs> q_conv2d;            // x i8 NCHW, w i8 OIHW, bias i32 [O] -> i8 NCHW
+extern const Op<SchemeAttrs> quantise_blocks;    // x [.., K] -> u8 [.., bytes]
+extern const Op<BlocksAttrs> dequantise_blocks;  // u8 -> f32 of the shape [.., K]
+// x [.., M, K] and a weight: ggml schemes one packed operand, u8, rows of [N, K]; the others
+//   int8/g   w i8 [K, N],  scale [ceil(K / g), N]           w * scale
+//   int8a/g  w i8 [K, N],  scale, zero point (same shape)   (w - zp) * scale
+//   int4/g   w u8, nibbles of [K, N], low first, scale, zero point
+//   fp8*     w u8 [K, N],  scale [N]
+//   nvfp4/16 w u8, nibbles, scale u8 (E4M3) [ceil(K / 16), N], global [1]
+// with f32 scales (f64 for f64 x). A fourth operand that the scheme does not use is ignored.
+extern const Op<SchemeAttrs> dequant_matmul;
+}  // namespace op
 
 extern const Family kQuantise;
 
