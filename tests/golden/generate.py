@@ -1,6 +1,6 @@
 """Writes the golden values of the ops: tests/golden/<family>.jsonl, by NumPy, independent of RLX.
 
-    python tests/golden/generate.py [family ...]      # needs numpy, ml_dtypes, mpmath; all families when none is named
+    python tests/golden/generate.py [family ...]      # needs numpy, ml_dtypes, mpmath, gguf; all families when none is named
 
 Tests only read the files. Nothing here depends on the time, the machine's thread count or the order of samples: the values of a
 sample are drawn from its id. Running the script again with the versions named in a file gives the same bytes.
