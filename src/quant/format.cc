@@ -114,6 +114,12 @@ QuantScheme read_scheme(Lexer& lex) {
   lex.error(fmt::format("unknown quantisation scheme {}", name));
 }
 
+void Codec<QuantScheme>::load(ByteReader& r, QuantScheme& v) {
+  const std::string_view text = r.text();
+  v = parse_scheme(text);
+  if (v.to_string() != text) r.error("scheme", "{} is not how {} is written", text, v.to_string());
+}
+
 QuantScheme parse_scheme(std::string_view text) {
   Lexer lex(text);
   const QuantScheme s = read_scheme(lex);

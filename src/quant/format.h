@@ -113,6 +113,8 @@ struct Codec<QuantScheme> {
   static std::string type() { return "scheme"; }
   static void print(Printer& p, const QuantScheme& v) { p.out += v.to_string(); }
   static void read(Reader& r, QuantScheme& v) { v = read_scheme(r.lex); }
+  static void write(ByteWriter& w, const QuantScheme& v) { w.text(v.to_string()); }
+  static void load(ByteReader& r, QuantScheme& v);
   static uint64_t hash(const QuantScheme& v) {
     return mix(static_cast<uint64_t>(v.format), static_cast<uint64_t>(v.group));
   }
