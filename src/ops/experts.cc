@@ -100,15 +100,6 @@ Values decompose_grouped(Builder& b, const Node& n, Operands in) {
   return {reshape_to(b, op::matmul(b, rows, own, attrs), n.out[0].shape)};
 }
 
-// Both ops are linear in their first two operands.
-Values jvp_bilinear(Builder& b, const JvpArgs& a) {
-  Value sum = kNone;
-  if (a.tangents[0].valid()) sum = b.clone(a.node, Values{a.tangents[0], a.in[1], a.in[2]})[0];
-  if (a.tangents[1].valid())
-    sum = add_maybe(b, sum, b.clone(a.node, Values{a.in[0], a.tangents[1], a.in[2]})[0]);
-  return {sum};
-}
-
 Values vjp_grouped(Builder& b, const VjpArgs& a) {
   const bool swapped = a.node.get<GroupedMatmulAttrs>().transpose_weight;
   const Value x = a.in[0], w = a.in[1], ids = a.in[2], g = a.cotangents[0];

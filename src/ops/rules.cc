@@ -199,9 +199,12 @@ Values jvp_through_itself(Builder& b, const JvpArgs& a) {
 
 Values jvp_bilinear(Builder& b, const JvpArgs& a) {
   Value sum = kNone;
-  if (a.tangents[0].valid()) sum = b.clone(a.node, Values{a.tangents[0], a.in[1]})[0];
-  if (a.tangents[1].valid())
-    sum = add_maybe(b, sum, b.clone(a.node, Values{a.in[0], a.tangents[1]})[0]);
+  for (size_t i = 0; i < 2; ++i) {
+    if (!a.tangents[i].valid()) continue;
+    Values in(a.in.begin(), a.in.end());
+    in[i] = a.tangents[i];
+    sum = add_maybe(b, sum, b.clone(a.node, in)[0]);
+  }
   return {sum};
 }
 

@@ -54,7 +54,7 @@ Values vjp_elementwise(Builder& b, const VjpArgs& a);
 Values vmap_elementwise(Builder& b, const VmapArgs& a);
 // Linear ops of one operand: the same op on the tangent.
 Values jvp_through_itself(Builder& b, const JvpArgs& a);
-// Products, linear in each of two operands: the op on (t0, in1) plus the op on (in0, t1).
+// Products, linear in each of the first two operands: the op on (t0, in1, ..) plus on (in0, t1, ..).
 Values jvp_bilinear(Builder& b, const JvpArgs& a);
 
 // ---- inference
