@@ -217,7 +217,51 @@ inline int64_t draw_int(const OperandSpec& o, DType d, std::mt19937_64& rng) {
   return o.kind == "positive" ? v + 1 : info(d).is_signed ? v - 2 : v;
 }
 
+// Kinds that shape whole matrices (the last two dims) out of numbers of modulus below 1.
+inline bool is_matrix_kind(const std::string& kind) {
+  return kind == "spd" || kind == "symmetric" || kind == "spectrum" || kind == "invertible" ||
+         kind == "dominant";
+}
+
+// The matrix of the kind that is built around the noise x [m, n], row-major.
+inline void shape_matrix(const std::string& kind, std::vector<Complex>& x, int64_t m, int64_t n) {
+  auto at = [&](int64_t i, int64_t j) -> Complex& { return x[static_cast<size_t>(i * n + j)]; };
+  for (Complex& z : x) z *= 0.25;
+  for (int64_t i = 0; i < std::min(m, n); ++i) {
+    const auto step = static_cast<double>(i);
+    if (kind == "dominant") at(i, i) += i % 2 ? -2.0 : 1.5;
+    if (kind == "spd") at(i, i) += 2 + 0.5 * step;
+    if (kind == "symmetric") at(i, i) += 1.5 * (i % 2 ? step : -step) + 1;
+    if (kind == "invertible") at(i, (i + 1) % n) += 2 + 0.3 * step;
+    if (kind == "spectrum") at(i, i) += 1.5 * (step + 1);
+  }
+  if (kind == "spectrum" && m > 1 && n > 1) at(0, 1) += 1.2, at(1, 0) -= 1.2;  // a complex pair
+  if (kind == "spd" || kind == "symmetric")
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j <= i; ++j)
+        at(j, i) = std::conj(at(i, j) = i == j ? at(i, i).real() : at(i, j));
+}
+
+inline Tensor make_matrices(const OperandSpec& o, DType d, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  const OperandSpec noise{o.dtype, o.sizes, "unit"};
+  Tensor t(d, o.sizes);
+  const int64_t m = o.sizes[o.sizes.size() - 2], n = o.sizes.back(),
+                size = std::max<int64_t>(m * n, 1);
+  std::vector<Complex> x(static_cast<size_t>(m * n));
+  for (int64_t first = 0; first < t.elements(); first += size) {
+    for (Complex& z : x) {
+      const double re = draw(noise, rng);
+      z = {re, is_complex(d) ? draw(noise, rng) : 0};
+    }
+    shape_matrix(o.kind, x, m, n);
+    for (int64_t i = 0; i < m * n; ++i) t.set_complex(first + i, x[static_cast<size_t>(i)]);
+  }
+  return t;
+}
+
 inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
+  if (is_matrix_kind(o.kind)) return make_matrices(o, d, seed);
   std::mt19937_64 rng(seed);
   Tensor t(d, o.sizes);
   std::vector<double> ladder(static_cast<size_t>(t.elements()));

@@ -48,11 +48,17 @@ struct Buffer {
   int32_t shares = -1;            // arena: lives in the memory of this buffer (in-place reuse)
 };
 
+// What a kernel reports through StepMemory::flag when the values it was given have no result.
+enum class RunFault : uint32_t { none, index_range, singular };
+inline void report(uint32_t* flag, RunFault fault) {
+  __atomic_store_n(flag, static_cast<uint32_t>(fault), __ATOMIC_RELAXED);
+}
+
 // Where a step's kernel finds its memory at run time: pointers to the first element of each view.
 struct StepMemory {
   void* const* operands;  // inputs, then results
   std::byte* scratch;     // of this worker
-  uint32_t* flag;         // set when an index is out of range
+  uint32_t* flag;         // a RunFault; 1 when an index is out of range
 };
 
 // A kernel made for one step: shapes, strides and constants are fixed. Runs blocks [begin, end) of

@@ -259,13 +259,16 @@ class CpuExecutable final : public Executable {
       }
   }
 
+  Error fault(const std::string& name) const {
+    if (static_cast<RunFault>(flag_) == RunFault::singular)
+      return {ErrorKind::user, "singular", fmt::format("a matrix given to {} is singular", name)};
+    return {ErrorKind::user, "index-range",
+            fmt::format("an index that {} reads is out of range", name)};
+  }
+
   void after_step(Frame& f, size_t s) {
     const Step& step = f.p.steps[s];
-    if (flag_)
-      throw Error(ErrorKind::user, "index-range",
-                  fmt::format("an index that {} reads is out of range",
-                              step.kernel ? step.kernel->name() : "the body"))
-          .at(step.label);
+    if (flag_) throw fault(step.kernel ? step.kernel->name() : "the body").at(step.label);
     if (options_->check_nan)
       for (const View& v : step.out)
         if (has_nan(v, address(f, v)))
