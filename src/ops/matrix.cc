@@ -94,7 +94,8 @@ Values decompose_power(Builder& b, const Node& node, Operands in) {
   Value base = n < 0 ? op::inverse(b, in[0]) : in[0], result = kNone;
   for (uint64_t rest = n < 0 ? 0 - static_cast<uint64_t>(n) : static_cast<uint64_t>(n);;) {
     if (rest & 1u) result = result.valid() ? product(b, result, base) : base;
-    if ((rest >>= 1) == 0) return {result};
+    rest >>= 1;
+    if (rest == 0) return {result};
     base = product(b, base, base);
   }
 }

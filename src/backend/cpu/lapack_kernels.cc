@@ -25,7 +25,7 @@ struct Matrices {
 
 // `count` blocks that each work on one matrix; `flops` is about one matrix.
 template <class Run>
-Plan per_matrix(int64_t count, size_t scratch, double flops, Run run) {
+Plan per_matrix(int64_t count, size_t scratch, double flops, const Run& run) {
   Plan p;
   p.blocks = count;
   p.scratch = scratch;

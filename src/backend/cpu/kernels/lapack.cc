@@ -193,6 +193,35 @@ void product(int32_t n, const T* a, const T* b, T* c) {
                      scalar(zero), c, n);
 }
 
+// Up to this size a plain elimination is quicker than the calls of LAPACK.
+constexpr int32_t kSmall = 24;
+
+// Solves in place: x holds the right sides; a is overwritten. False when a pivot is 0.
+template <class T>
+bool eliminate(int64_t n, int64_t columns, T* a, T* x) {
+  for (int64_t p = 0; p < n; ++p) {
+    int64_t best = p;
+    for (int64_t i = p + 1; i < n; ++i)
+      if (std::abs(a[i * n + p]) > std::abs(a[best * n + p])) best = i;
+    if (a[best * n + p] == T(0)) return false;
+    if (best != p) {
+      std::swap_ranges(a + p * n, a + (p + 1) * n, a + best * n);
+      std::swap_ranges(x + p * columns, x + (p + 1) * columns, x + best * columns);
+    }
+    for (int64_t i = p + 1; i < n; ++i) {
+      const T factor = a[i * n + p] / a[p * n + p];
+      for (int64_t j = p + 1; j < n; ++j) a[i * n + j] -= factor * a[p * n + j];
+      for (int64_t j = 0; j < columns; ++j) x[i * columns + j] -= factor * x[p * columns + j];
+    }
+  }
+  for (int64_t i = n; i-- > 0;) {
+    for (int64_t k = i + 1; k < n; ++k)
+      for (int64_t j = 0; j < columns; ++j) x[i * columns + j] -= a[i * n + k] * x[k * columns + j];
+    for (int64_t j = 0; j < columns; ++j) x[i * columns + j] /= a[i * n + i];
+  }
+  return true;
+}
+
 }  // namespace
 
 // ---- solve --------------------------------------------------------------------------------------
@@ -218,6 +247,11 @@ bool SolveJob<T>::operator()(const T* a, const T* b, T* x, std::byte* scratch) c
   T* const lu = cut.take<T>(area(n_, n_));
   int* const pivots = cut.take<int>(n_);
   std::copy_n(a, area(n_, n_), lu);
+  if constexpr (!kComplex<T>)
+    if (n_ <= kSmall) {
+      std::copy_n(b, area(n_, columns_), x);
+      return eliminate(n_, columns_, lu, x);
+    }
   if (routines<T>().getrf(kColumnMajor, n_, n_, lu, n_, pivots) > 0) return false;
   if (columns_ == 0) return true;
   std::copy_n(b, area(n_, columns_), x);
