@@ -6,7 +6,12 @@
 
 #include "../samples.h"
 #include "../support/allocations.h"
+#include "rlx/ops/elementwise.h"
+#include "rlx/ops/factor.h"
+#include "rlx/ops/linalg.h"
+#include "rlx/ops/matrix.h"
 #include "rlx/ops/matrix_rules.h"
+#include "rlx/ops/movement.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
 

@@ -1,7 +1,8 @@
 // Native kernels: dense linear algebra by LAPACK, one block per matrix.
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/lapack.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/factor.h"
+#include "rlx/ops/matrix.h"
 
 namespace rlx::cpu {
 
