@@ -95,7 +95,7 @@ Ints all_but(int64_t axis, int64_t rank) {
 Values decompose_group_norm(Builder& b, const Node& n, Operands in) {
   const auto& [groups, eps] = n.get<GroupNormAttrs>();
   Expr x = widen(b, in[0]);
-  const Shape shape = x.shape();
+  const Shape shape = b.shape(x);
   Dim members = *shape[1].divide(Dim(groups));
   for (size_t i = 2; i < shape.size(); ++i) members = members * shape[i];
   Expr rows(b, reshape_to(b, x, {shape[0], groups, members}));
@@ -145,7 +145,7 @@ Types infer_lrn(const InferArgs& a) {
 Values decompose_lrn(Builder& b, const Node& n, Operands in) {
   const auto& [size, alpha, beta, k] = n.get<LrnAttrs>();
   Expr x = widen(b, in[0]);
-  const Shape shape = x.shape();
+  const Shape shape = b.shape(x);
   Dim pixels(1);
   for (size_t i = 2; i < shape.size(); ++i) pixels = pixels * shape[i];
   PoolAttrs window{.kind = PoolKind::sum, .kernel = {size, 1}};

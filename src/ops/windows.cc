@@ -99,7 +99,8 @@ Value sum_windows(Builder& b, Value windows, const Window& w, const Shape& size)
   PadAttrs crop{Shape(lead + w.axes(), Dim(0)), Shape(lead + w.axes(), Dim(0))};
   Value x = gather_kernels(b, windows, static_cast<int64_t>(lead), w.axes(), true);
   for (size_t i = w.axes(); i-- > 0;) {
-    const Dim count = windows_shape[lead + i], length = window_reach(w, i, count);
+    const Dim& count = windows_shape[lead + i];
+    const Dim length = window_reach(w, i, count);
     x = op::scatter_add(b, x, window_indices(b, w, i, count),
                         {static_cast<int64_t>(lead + 2 * i), length});
     crop.low[lead + i] = -w.low[i];

@@ -138,7 +138,6 @@ void store_halves(DType d, const float* from, int64_t rows, int64_t columns, int
 // Plans of one product with sizes of whole parts and of last ones.
 class Products {
  public:
-  using Make = MatmulProblem (*)(const ConvProblem&, int64_t m, int64_t n);
   template <class F>
   Products(const Parts& m, const Parts& n, Isa isa, F make) {
     for (int64_t i : {int64_t{0}, m.count() - 1})
