@@ -16,6 +16,84 @@ Expr widen(Builder& b, Value v) {
   return {b, cast_to(b, v, d == DType::F16 || d == DType::BF16 ? DType::F32 : d)};
 }
 
+void check_rope(const InferArgs& a, const RopeAttrs& r, const Dim& rows) {
+  const Type &x = a.in[0], &cos = a.in[1], &sin = a.in[2];
+  if (r.head_dim < 1 || r.n_rot < 0 || r.n_rot % 2 || r.n_rot > r.head_dim)
+    bad_operands(
+        a, "rope-heads",
+        fmt::format("n_rot must be even and at most head_dim, but head_dim is {} and n_rot {}",
+                    r.head_dim, r.n_rot));
+  if (x.rank() < 2 || !x.shape.back().divide(Dim(r.head_dim)))
+    bad_operands(a, "rope-shape", fmt::format("x must be [.., S, heads * {}]", r.head_dim));
+  if (cos.dtype != sin.dtype || (cos.dtype != x.dtype && cos.dtype != DType::F32))
+    bad_operands(a, "dtype-mixed", "cos and sin must have the dtype of x or be f32");
+  const auto below = [](const Dim& d, const Dim& least) { return is_negative(d - least); };
+  if (cos.rank() != 2 || !(cos.shape == sin.shape) || below(cos.shape[0], rows) ||
+      below(cos.shape[1], r.n_rot / 2))
+    bad_operands(
+        a, "rope-shape",
+        fmt::format("cos and sin must be [P, C] with P >= {} and C >= {}", rows, r.n_rot / 2));
+}
+
+Expr table_for(Builder& b, Value table, const Dim& positions, int64_t half, DType dtype) {
+  Shape limit = b.shape(table);
+  limit[limit.size() - 2] = positions;
+  limit.back() = half;
+  Shape shape = limit;
+  shape.insert(shape.end() - 1, Dim(1));
+  return {b, cast_to(b, reshape_to(b, op::slice(b, table, {{}, limit, {}}), shape), dtype)};
+}
+
+namespace {
+
+Expr slice_last(Expr x, int64_t from, int64_t to) {
+  Shape start(x.shape().size(), Dim(0)), limit = x.shape();
+  start.back() = from, limit.back() = to;
+  return op::slice(x, {start, limit, {}});
+}
+
+Value concat_last(Builder& b, const Values& parts) {
+  return b.emit(op::concat.def, AxisAttrs{b.type(parts[0]).rank() - 1}, parts)[0];
+}
+
+// One of each pair among the last `n_rot` elements, and the pairs put together again.
+Expr of_pairs(Expr rotated, const RopeAttrs& r, int64_t which) {
+  const int64_t half = r.n_rot / 2;
+  if (!r.interleaved) return slice_last(rotated, which * half, (which + 1) * half);
+  Shape pairs = rotated.shape();
+  pairs.back() = half;
+  const Shape one = pairs;
+  pairs.push_back(2);
+  Builder& b = rotated.builder();
+  Expr split(b, reshape_to(b, rotated, pairs));
+  return {b, reshape_to(b, slice_last(split, which, which + 1), one)};
+}
+Value join_pairs(Expr first, Expr second, const RopeAttrs& r) {
+  Builder& b = first.builder();
+  if (!r.interleaved) return concat_last(b, {first, second});
+  Shape one = first.shape(), whole = first.shape();
+  one.push_back(1);
+  whole.back() = r.n_rot;
+  return reshape_to(b, concat_last(b, {reshape_to(b, first, one), reshape_to(b, second, one)}),
+                    whole);
+}
+
+}  // namespace
+
+Value rotate(Expr x, Expr cos, Expr sin, const RopeAttrs& r) {
+  Builder& b = x.builder();
+  const Shape whole = Shape(x.shape());
+  Shape split = whole;
+  split.back() = *whole.back().divide(Dim(r.head_dim));
+  split.push_back(r.head_dim);
+  Expr heads(b, reshape_to(b, x, split));
+  Expr turned = r.n_rot < r.head_dim ? slice_last(heads, 0, r.n_rot) : heads;
+  Expr first = of_pairs(turned, r, 0), second = of_pairs(turned, r, 1);
+  Value y = join_pairs(first * cos - second * sin, second * cos + first * sin, r);
+  if (r.n_rot < r.head_dim) y = concat_last(b, {y, slice_last(heads, r.n_rot, r.head_dim)});
+  return reshape_to(b, y, whole);
+}
+
 namespace {
 
 using Args = const JvpArgs&;
@@ -260,57 +338,9 @@ void normalise_rope(void* attrs, std::string_view, std::span<const Type>) {
 }
 
 Types infer_rope(const InferArgs& a) {
-  const auto& r = a.get<RopeAttrs>();
-  const Type &x = a.in[0], &cos = a.in[1], &sin = a.in[2];
-  if (r.head_dim < 1 || r.n_rot < 0 || r.n_rot % 2 || r.n_rot > r.head_dim)
-    bad_operands(
-        a, "rope-heads",
-        fmt::format("n_rot must be even and at most head_dim, but head_dim is {} and n_rot {}",
-                    r.head_dim, r.n_rot));
-  if (x.rank() < 2 || !x.shape.back().divide(Dim(r.head_dim)))
-    bad_operands(a, "rope-shape", fmt::format("x must be [.., S, heads * {}]", r.head_dim));
-  if (cos.dtype != sin.dtype || (cos.dtype != x.dtype && cos.dtype != DType::F32))
-    bad_operands(a, "dtype-mixed", "cos and sin must have the dtype of x or be f32");
-  const auto below = [](const Dim& d, const Dim& least) { return is_negative(d - least); };
-  if (cos.rank() != 2 || !(cos.shape == sin.shape) ||
-      below(cos.shape[0], x.shape[x.shape.size() - 2]) || below(cos.shape[1], r.n_rot / 2))
-    bad_operands(a, "rope-shape",
-                 fmt::format("cos and sin must be [P, C] with P >= {} and C >= {}",
-                             x.shape[x.shape.size() - 2], r.n_rot / 2));
-  return {x};
-}
-
-Expr slice_last(Expr x, int64_t from, int64_t to) {
-  Shape start(x.shape().size(), Dim(0)), limit = x.shape();
-  start.back() = from, limit.back() = to;
-  return op::slice(x, {start, limit, {}});
-}
-
-// [.., P, C] -> [.., S, 1, half]: the rows and columns in use, one axis for the heads.
-Expr table_for(Builder& b, Value table, const Dim& positions, int64_t half, DType dtype) {
-  Shape limit = b.shape(table);
-  limit[limit.size() - 2] = positions;
-  limit.back() = half;
-  Shape shape = limit;
-  shape.insert(shape.end() - 1, Dim(1));
-  return {b, cast_to(b, reshape_to(b, op::slice(b, table, {{}, limit, {}}), shape), dtype)};
-}
-
-// x is [.., S, heads * head_dim]; the tables broadcast against [.., S, heads, half].
-Value rotate(Expr x, Expr cos, Expr sin, const RopeAttrs& r) {
-  Builder& b = x.builder();
-  const int64_t half = r.n_rot / 2;
-  const Shape whole = Shape(x.shape());
-  Shape split = whole;
-  split.back() = *whole.back().divide(Dim(r.head_dim));
-  split.push_back(r.head_dim);
-  Expr heads(b, reshape_to(b, x, split));
-  Expr first = slice_last(heads, 0, half), second = slice_last(heads, half, r.n_rot);
-  Values parts{first * cos - second * sin, second * cos + first * sin};
-  if (r.n_rot < r.head_dim) parts.push_back(slice_last(heads, r.n_rot, r.head_dim));
-  const Value joined =
-      b.emit(op::concat.def, AxisAttrs{static_cast<int64_t>(split.size()) - 1}, parts)[0];
-  return reshape_to(b, joined, whole);
+  const Shape& x = a.in[0].shape;
+  check_rope(a, a.get<RopeAttrs>(), x.size() < 2 ? Dim(0) : x[x.size() - 2]);
+  return {a.in[0]};
 }
 
 Values decompose_rope(Builder& b, const Node& n, Operands in) {
@@ -442,10 +472,9 @@ constinit const Op<> softmax_cross_entropy = OpDef{
 constinit const Op<RopeAttrs> rope = OpDef{
     .name = "rope",
     .doc =
-        "Rotates the pairs (i, i + n_rot/2), i < n_rot/2, of every head by the angle whose cosine "
-        "and sine stand in row p "
-        "(the position, second-to-last axis), column i of the tables; columns n_rot and up are "
-        "copied.",
+        "Rotates the pairs (i, i + n_rot/2), i < n_rot/2, or (2 i, 2 i + 1) with interleaved, of "
+        "every head by the angle whose cosine and sine stand in row p (the position, "
+        "second-to-last axis), column i of the tables; columns n_rot and up are copied.",
     .reference = "Rope",
     .kind = Kind::composite,
     .arity = 3,
@@ -472,6 +501,7 @@ constexpr const OpDef* kOps[] = {
     &op::rope,
     &op::attention,
     &op::attention_backward,
+    &op::attention_gradient,
 };
 }  // namespace
 constinit const Family kNn{"nn", kOps};

@@ -31,7 +31,7 @@ double work(const Node& n, const Tensors& in) {
   // A product over batch b: sqrt(bmk * bkn * bmn) >= bmkn.
   if (n.op == &op::matmul || n.op == &op::dot_general) return std::sqrt(product);
   // Every query meets every key.
-  if (n.op == &op::attention || n.op == &op::attention_backward)
+  if (n.op == &op::attention || n.op == &op::attention_backward || n.op == &op::attention_gradient)
     return static_cast<double>(in[0].elements()) * static_cast<double>(in[1].elements());
   return sum;
 }

@@ -43,13 +43,15 @@ import sys
 import families
 from families import core
 
-# Every module of families/ but core is a family and has samples(); a module says FAMILY where its name would not do.
+# Every module of families/ but core is a family and has samples(); a module says FAMILY where its name would not do, and
+# LIBRARIES, the versions of what it uses beside NumPy.
 MODULES = [
     importlib.import_module(f"families.{m.name}")
     for m in pkgutil.iter_modules(families.__path__)
     if m.name != "core"
 ]
 FAMILIES = {getattr(m, "FAMILY", m.__name__.split(".")[-1]): m.samples for m in MODULES}
+LIBRARIES = {m.samples: getattr(m, "LIBRARIES", {}) for m in MODULES}
 
 
 def write(family: str) -> tuple[int, int]:
@@ -64,7 +66,7 @@ def write(family: str) -> tuple[int, int]:
         "format": 1,
         "samples": len(samples),
         "seed": core.SEED,
-        "versions": core.versions(),
+        "versions": core.versions() | LIBRARIES[FAMILIES[family]],
     }
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in [header, *samples])
     path = pathlib.Path(__file__).with_name(f"{family}.jsonl")

@@ -9,6 +9,7 @@
 
 #include "native_util.h"
 #include "rlx/backend/cpu/kernels/attention.h"
+#include "rlx/backend/cpu/kernels/attention_scores.h"
 #include "rlx/backend/cpu/kernels/simd_math.h"
 #include "rlx/base/error.h"
 #include "rlx/base/parallel.h"
@@ -21,7 +22,7 @@ using testing::TypedBuffer;
 
 // The forward and backward of one problem, straight from the formulas.
 struct Reference {
-  std::vector<double> out, lse, dq, dk, dv;
+  std::vector<double> out, lse, dq, dk, dv, dbias;
 };
 
 class Case {
@@ -31,9 +32,24 @@ class Case {
         q(p.dtype, extent(p.q, p.q_len, p.heads)),
         k(p.dtype, extent(p.k, p.kv_len, p.kv_heads)),
         v(p.dtype, extent(p.v, p.kv_len, p.kv_heads)),
-        dout(p.dtype, extent(p.dout, p.q_len, p.heads)) {
+        dout(p.dtype, extent(p.dout, p.q_len, p.heads)),
+        bias(p.dtype, p.has_bias ? p.heads * p.q_len * p.kv_len : 0),
+        sinks(p.dtype, p.has_sinks ? p.heads : 0),
+        mask(static_cast<size_t>(p.has_mask ? p.batch * p.q_len * p.kv_len : 0)) {
     std::mt19937 random(7);
-    for (TypedBuffer* b : {&q, &k, &v, &dout}) b->fill_random(random);
+    for (TypedBuffer* b : {&q, &k, &v, &dout, &bias, &sinks}) b->fill_random(random);
+    // Every seventh query sees no key, the others most of them.
+    for (size_t i = 0; i < mask.size(); ++i)
+      mask[i] = static_cast<int64_t>(i) / p.kv_len % 7 != 3 && random() % 5 != 0;
+    p.mask_at = {p.q_len * p.kv_len, p.kv_len, 0};  // [batch, q_len, kv_len]
+    p.bias_at = {0, p.kv_len, p.q_len * p.kv_len};  // [heads, q_len, kv_len]
+  }
+
+  bool hidden(int64_t b, int64_t i, int64_t j) const {
+    const int64_t a = i + std::max<int64_t>(p.kv_len - p.q_len, 0);
+    if (p.mask != AttentionMask::None && j > a) return true;
+    if (p.mask == AttentionMask::Window && j < a - p.window) return true;
+    return p.has_mask && !mask[static_cast<size_t>((b * p.q_len + i) * p.kv_len + j)];
   }
 
   int64_t extent(const AttentionStrides& s, int64_t len, int64_t heads) const {
@@ -43,7 +59,8 @@ class Case {
   DType lse_dtype() const { return p.dtype == DType::F64 ? DType::F64 : DType::F32; }
 
   AttentionProblem p;
-  TypedBuffer q, k, v, dout;
+  TypedBuffer q, k, v, dout, bias, sinks;
+  std::vector<uint8_t> mask;
 };
 
 size_t at(const AttentionStrides& s, int64_t b, int64_t i, int64_t h) {
@@ -52,8 +69,9 @@ size_t at(const AttentionStrides& s, int64_t b, int64_t i, int64_t h) {
 
 Reference evaluate(const Case& c) {
   const AttentionProblem& p = c.p;
-  const int64_t D = p.head_dim, offset = std::max<int64_t>(p.kv_len - p.q_len, 0);
+  const int64_t D = p.head_dim;
   Reference r;
+  r.dbias.resize(static_cast<size_t>(p.batch * p.heads * p.q_len * p.kv_len));
   r.out.resize(static_cast<size_t>(c.extent(p.out, p.q_len, p.heads)));
   r.dq.resize(static_cast<size_t>(c.extent(p.dq, p.q_len, p.heads)));
   r.dk.resize(static_cast<size_t>(c.extent(p.dk, p.kv_len, p.kv_heads)));
@@ -65,7 +83,7 @@ Reference evaluate(const Case& c) {
       const int64_t g = h / (p.heads / p.kv_heads);
       for (int64_t i = 0; i < p.q_len; ++i) {
         const size_t qi = at(p.q, b, i, h);
-        std::vector<double> s(static_cast<size_t>(p.kv_len)), dp(s.size());
+        std::vector<double> s(static_cast<size_t>(p.kv_len)), dp(s.size()), slope(s.size(), 1);
         for (int64_t j = 0; j < p.kv_len; ++j) {
           double dot = 0, ddot = 0;
           for (int64_t d = 0; d < D; ++d) {
@@ -73,17 +91,26 @@ Reference evaluate(const Case& c) {
             ddot +=
                 c.dout.get(at(p.dout, b, i, h) + d).real() * c.v.get(at(p.v, b, j, g) + d).real();
           }
-          const bool masked = p.mask == AttentionMask::Causal && j > offset + i;
-          s[j] = masked ? -1e9 : dot * p.scale;
+          s[j] = dot * p.scale;
+          if (p.softcap > 0) {
+            const double t = std::tanh(s[j] / p.softcap);
+            s[j] = p.softcap * t;
+            slope[j] = 1 - t * t;
+          }
+          if (p.has_bias) s[j] += c.bias.get((h * p.q_len + i) * p.kv_len + j).real();
+          if (c.hidden(b, i, j)) s[j] = -1e9;
           dp[j] = ddot;
         }
-        const double top = *std::max_element(s.begin(), s.end());
-        double total = 0, delta = 0;
+        const double sink = p.has_sinks ? c.sinks.get(h).real() : -INFINITY;
+        const double top = std::max(*std::max_element(s.begin(), s.end()), sink);
+        double total = std::exp(sink - top), delta = 0;
         for (double& x : s) total += x = std::exp(x - top);
         r.lse[static_cast<size_t>((b * p.heads + h) * p.q_len + i)] = top + std::log(total);
         for (size_t j = 0; j < s.size(); ++j) delta += (s[j] /= total) * dp[j];
         for (int64_t j = 0; j < p.kv_len; ++j) {
-          const double ds = s[j] * (dp[j] - delta) * p.scale;
+          const double dscore = c.hidden(b, i, j) ? 0 : s[j] * (dp[j] - delta);
+          const double ds = dscore * slope[j] * p.scale;
+          r.dbias[static_cast<size_t>(((b * p.heads + h) * p.q_len + i) * p.kv_len + j)] = dscore;
           for (int64_t d = 0; d < D; ++d) {
             r.out[at(p.out, b, i, h) + d] += s[j] * c.v.get(at(p.v, b, j, g) + d).real();
             r.dv[at(p.dv, b, j, g) + d] += s[j] * c.dout.get(at(p.dout, b, i, h) + d).real();
@@ -98,13 +125,14 @@ Reference evaluate(const Case& c) {
 }
 
 struct Results {
-  TypedBuffer out, lse, dq, dk, dv;
+  TypedBuffer out, lse, dq, dk, dv, dbias;
   explicit Results(const Case& c)
       : out(c.p.dtype, c.extent(c.p.out, c.p.q_len, c.p.heads)),
         lse(c.lse_dtype(), c.p.batch * c.p.heads * c.p.q_len),
         dq(c.p.dtype, c.extent(c.p.dq, c.p.q_len, c.p.heads)),
         dk(c.p.dtype, c.extent(c.p.dk, c.p.kv_len, c.p.kv_heads)),
-        dv(c.p.dtype, c.extent(c.p.dv, c.p.kv_len, c.p.kv_heads)) {}
+        dv(c.p.dtype, c.extent(c.p.dv, c.p.kv_len, c.p.kv_heads)),
+        dbias(c.lse_dtype(), c.p.has_bias ? c.p.batch * c.p.heads * c.p.q_len * c.p.kv_len : 0) {}
 };
 
 // Runs all blocks, one call per block in the given order.
@@ -115,18 +143,22 @@ Results run(const Case& c, Isa isa, bool reversed = false) {
   const int64_t forward = attention_forward_blocks(c.p), backward = attention_backward_blocks(c.p);
   for (int64_t i = 0; i < forward; ++i) {
     const int64_t b = reversed ? forward - 1 - i : i;
-    attention_forward(c.p, {c.q.data(), c.k.data(), c.v.data(), r.out.data(), r.lse.data()}, b,
-                      b + 1, scratch.data(), isa);
+    attention_forward(c.p,
+                      {c.q.data(), c.k.data(), c.v.data(), r.out.data(), r.lse.data(),
+                       c.mask.data(), c.bias.data(), c.sinks.data()},
+                      b, b + 1, scratch.data(), isa);
   }
   for (int64_t i = 0; i < backward; ++i) {
     const int64_t b = reversed ? backward - 1 - i : i;
     attention_backward(c.p,
                        {c.q.data(), c.k.data(), c.v.data(), r.out.data(), r.lse.data(),
-                        c.dout.data(), r.dq.data(), r.dk.data(), r.dv.data()},
+                        c.dout.data(), r.dq.data(), r.dk.data(), r.dv.data(), c.mask.data(),
+                        c.bias.data(), c.p.has_bias ? r.dbias.data() : nullptr},
                        b, b + 1, more.data(), isa);
   }
   EXPECT_TRUE(scratch.guard_intact() && more.guard_intact()) << "scratch overrun";
-  for (TypedBuffer* b : {&r.out, &r.lse, &r.dq, &r.dk, &r.dv}) EXPECT_TRUE(b->guard_intact());
+  for (TypedBuffer* b : {&r.out, &r.lse, &r.dq, &r.dk, &r.dv, &r.dbias})
+    EXPECT_TRUE(b->guard_intact());
   return r;
 }
 
@@ -168,12 +200,14 @@ void expect_matches(const Case& c, const Results& r, const Reference& want) {
               delta * std::max(4.0, std::sqrt(rows)));
   expect_near("dv", p, r.dv, want.dv, p.dv, p.kv_len, p.kv_heads,
               forward * std::max(4.0, std::sqrt(rows)));
+  for (int64_t i = 0; i < r.dbias.size(); ++i)
+    ASSERT_NEAR(r.dbias.get(i).real(), want.dbias[static_cast<size_t>(i)], delta * 4) << "dbias";
   for (int64_t i = 0; i < r.lse.size(); ++i) {
     const double x = want.lse[static_cast<size_t>(i)];
     if (std::isinf(x)) {
       EXPECT_EQ(r.lse.get(i).real(), x);
     } else {
-      ASSERT_NEAR(r.lse.get(i).real(), x, forward * 8) << i;
+      ASSERT_NEAR(r.lse.get(i).real(), x, forward * 8 + 2 * eps * std::abs(x)) << i;
     }
   }
 }
@@ -186,6 +220,9 @@ void check_problem(const AttentionProblem& p) {
                  std::to_string(p.heads) + "/" + std::to_string(p.kv_heads) + " Sq" +
                  std::to_string(p.q_len) + " Sk" + std::to_string(p.kv_len) + " D" +
                  std::to_string(p.head_dim) + (p.mask == AttentionMask::Causal ? " causal " : " ") +
+                 (p.mask == AttentionMask::Window ? "window " + std::to_string(p.window) : "") +
+                 (p.softcap > 0 ? " cap" : "") + (p.has_mask ? " mask" : "") +
+                 (p.has_bias ? " bias" : "") + (p.has_sinks ? " sinks " : " ") +
                  std::string(to_string(p.dtype)));
     expect_matches(c, run(c, isa), want);
   }
@@ -316,6 +353,43 @@ TEST(NativeAttention, SameBitsInAnyOrderAndOnAnyThreads) {
       EXPECT_TRUE(a.dk.same_bits(other->dk));
       EXPECT_TRUE(a.dv.same_bits(other->dv));
     }
+  }
+}
+
+// Every combination of the options, of sizes around the tiles.
+TEST(NativeAttention, GeneralScores) {
+  for (int options = 0; options < 16; ++options) {
+    for (AttentionMask mask : {AttentionMask::None, AttentionMask::Causal, AttentionMask::Window}) {
+      for (auto [sq, sk] : {std::pair{5, 5}, {33, 140}, {140, 33}, {150, 300}}) {
+        AttentionProblem p = dense(2, 4, 2, sq, sk, 12, mask);
+        p.window = mask == AttentionMask::Window ? 20 : 0;
+        p.softcap = options & 1 ? 0.8 : 0;
+        p.has_mask = options & 2, p.has_bias = options & 4, p.has_sinks = options & 8;
+        check_problem(p);
+      }
+    }
+  }
+}
+
+TEST(NativeAttention, GeneralScoresOfEveryDtype) {
+  for (DType dtype : {DType::F64, DType::F16, DType::BF16}) {
+    AttentionProblem p = dense(1, 4, 2, 40, 150, 20, AttentionMask::Window, dtype);
+    p.window = 70;
+    p.softcap = 1.5;
+    p.has_mask = p.has_bias = p.has_sinks = true;
+    check_problem(p);
+    p.kv_len = 0;
+    check_problem(p);
+  }
+}
+
+TEST(NativeAttention, TinyScoresKeepTheirBitsUnderACap) {
+  for (double x : {1e-6, 1e-3, 0.3, 1.0, 30.0, 200.0}) {
+    const double want = std::tanh(x);
+    const double raw = x * 2 * 1.4426950408889634074;
+    EXPECT_NEAR((tanh_of_log2<float, 16>(splat<float, 16>(static_cast<float>(raw)))[0]), want,
+                1e-6 * want);
+    EXPECT_NEAR((tanh_of_log2<double, 16>(splat<double, 16>(-raw))[0]), -want, 1e-14 * want);
   }
 }
 

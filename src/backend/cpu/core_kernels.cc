@@ -1,8 +1,5 @@
-// Native kernels: products, attention, gather and scatter, running sums, random bits.
-#include <cmath>
-
+// Native kernels: products, gather and scatter, running sums, random bits.
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/attention.h"
 #include "rlx/backend/cpu/kernels/axis_kernels.h"
 #include "rlx/backend/cpu/kernels/gather.h"
 #include "rlx/backend/cpu/kernels/matmul.h"
@@ -118,106 +115,6 @@ class MatmulKernel final : public StepKernel {
 std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<const View> in,
                                               std::span<const View> out) {
   return std::make_shared<MatmulKernel>(MatmulPlan::make(matmul_problem(n, in, out), isa));
-}
-
-// ---- attention
-// -----------------------------------------------------------------------------------------------------
-
-Decision attention_view(const Node&, size_t i, const View& v) {
-  if (i == 4) return Decision::no("the logsumexp is read dense");
-  return unit(v.strides.back(), v.dims.back()) ? Decision::yes()
-                                               : Decision::no("the head dim must have stride 1");
-}
-
-struct Layout {
-  int64_t batch, seq, heads, dim;
-  AttentionStrides strides;
-};
-Layout attention_layout(const View& v, int64_t heads) {
-  const Ints &d = v.dims, &s = v.strides;
-  if (d.size() == 4) return {d[0], d[2], d[1], d[3], {s[0], s[2], s[1]}};
-  const int64_t dim = d.back() / heads;
-  if (d.size() == 3) return {d[0], d[1], heads, dim, {s[0], s[1], dim}};
-  return {1, d[0], heads, dim, {0, s[0], dim}};
-}
-
-AttentionProblem attention_problem(const Node& n, std::span<const View> in) {
-  const auto& a = n.get<AttentionAttrs>();
-  const int64_t kv = a.num_kv_heads ? a.num_kv_heads : a.num_heads;
-  const Layout q = attention_layout(in[0], a.num_heads), k = attention_layout(in[1], kv),
-               v = attention_layout(in[2], kv);
-  AttentionProblem p;
-  p.dtype = in[0].dtype;
-  p.batch = q.batch, p.heads = a.num_heads, p.kv_heads = kv;
-  p.q_len = q.seq, p.kv_len = k.seq, p.head_dim = q.dim;
-  p.mask = a.mask == MaskKind::causal ? AttentionMask::Causal : AttentionMask::None;
-  p.scale = a.scale ? *a.scale : 1.0 / std::sqrt(static_cast<double>(q.dim));
-  p.q = q.strides, p.k = k.strides, p.v = v.strides;
-  return p;
-}
-
-double attention_flops(const AttentionProblem& p, double products) {
-  const double pairs = static_cast<double>(p.batch * p.heads) * static_cast<double>(p.q_len) *
-                       static_cast<double>(p.kv_len);
-  return products * 2 * pairs * static_cast<double>(p.head_dim) *
-         (p.mask == AttentionMask::Causal ? 0.5 : 1.0);
-}
-
-class AttentionKernel final : public StepKernel {
- public:
-  AttentionKernel(AttentionProblem p, Isa isa) : p_(p), isa_(isa) { attention_check(p_); }
-  std::string name() const override { return "attention (tiled)"; }
-  int64_t blocks() const override { return attention_forward_blocks(p_); }
-  size_t scratch_bytes() const override { return attention_forward_scratch_bytes(p_); }
-  int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
-  double flops() const override { return attention_flops(p_, 2); }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    attention_forward(p_,
-                      {m.operands[0], m.operands[1], m.operands[2], m.operands[3], m.operands[4]},
-                      begin, end, m.scratch, isa_);
-  }
-
- private:
-  AttentionProblem p_;
-  Isa isa_;
-};
-
-std::shared_ptr<const StepKernel> make_attention(Isa isa, const Node& n, std::span<const View> in,
-                                                 std::span<const View> out) {
-  AttentionProblem p = attention_problem(n, in);
-  p.out = attention_layout(out[0], p.heads).strides;
-  return std::make_shared<AttentionKernel>(p, isa);
-}
-
-class AttentionBackwardKernel final : public StepKernel {
- public:
-  AttentionBackwardKernel(AttentionProblem p, Isa isa) : p_(p), isa_(isa) { attention_check(p_); }
-  std::string name() const override { return "attention_backward (tiled)"; }
-  int64_t blocks() const override { return attention_backward_blocks(p_); }
-  size_t scratch_bytes() const override { return attention_backward_scratch_bytes(p_); }
-  int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
-  double flops() const override { return attention_flops(p_, 5); }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    void* const* o = m.operands;
-    attention_backward(p_, {o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7], o[8]}, begin, end,
-                       m.scratch, isa_);
-  }
-
- private:
-  AttentionProblem p_;
-  Isa isa_;
-};
-
-std::shared_ptr<const StepKernel> make_attention_backward(Isa isa, const Node& n,
-                                                          std::span<const View> in,
-                                                          std::span<const View> out) {
-  AttentionProblem p = attention_problem(n, in);
-  p.out = attention_layout(in[3], p.heads).strides;
-  p.dout = attention_layout(in[5], p.heads).strides;
-  p.dq = attention_layout(out[0], p.heads).strides;
-  p.dk = attention_layout(out[1], p.kv_heads).strides;
-  p.dv = attention_layout(out[2], p.kv_heads).strides;
-  return std::make_shared<AttentionBackwardKernel>(p, isa);
 }
 
 // ---- gather and scatter
@@ -379,9 +276,6 @@ std::shared_ptr<const StepKernel> make_random_bits(Isa, const Node&, std::span<c
 
 constexpr KernelRow kRows[] = {
     {&op::matmul, "matmul", always, matmul_view, make_matmul},
-    {&op::attention, "attention", always, attention_view, make_attention},
-    {&op::attention_backward, "attention_backward", always, attention_view,
-     make_attention_backward},
     {&op::gather, "gather", always, dense_only, make_gather},
     {&op::scatter_add, "scatter_add", always, dense_only, make_scatter_add},
     {&op::cumsum, "cumsum", always, dense_only, make_cumsum},

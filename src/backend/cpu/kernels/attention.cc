@@ -11,25 +11,25 @@ namespace rlx::cpu {
 namespace {
 
 template <class S>
-AttentionFns for_isa(Isa isa) {
+AttentionFns for_isa(Isa isa, bool general) {
 #if defined(__x86_64__)
-  if (isa == Isa::Avx512) return attention_fns<S, 64>();
-  if (isa == Isa::Avx2) return attention_fns<S, 32>();
+  if (isa == Isa::Avx512) return attention_fns<S, 64>(general);
+  if (isa == Isa::Avx2) return attention_fns<S, 32>(general);
 #endif
   check(isa == Isa::Baseline, "attention: this machine has no {}", isa_name(isa));
-  return attention_fns<S, 16>();
+  return attention_fns<S, 16>(general);
 }
 
 AttentionFns find_fns(const AttentionProblem& p, Isa isa) {
   switch (p.dtype) {
     case DType::F32:
-      return for_isa<float>(isa);
+      return for_isa<float>(isa, p.general());
     case DType::F64:
-      return for_isa<double>(isa);
+      return for_isa<double>(isa, p.general());
     case DType::F16:
-      return for_isa<f16_t>(isa);
+      return for_isa<f16_t>(isa, p.general());
     case DType::BF16:
-      return for_isa<bf16_t>(isa);
+      return for_isa<bf16_t>(isa, p.general());
     default:
       fail(ErrorKind::user, "attention-problem", "attention: dtype {} is not a float", p.dtype);
   }
@@ -63,6 +63,8 @@ void attention_check(const AttentionProblem& p) {
   user_check(p.kv_heads > 0 && p.heads % p.kv_heads == 0, "attention-problem",
              "attention: {} query heads cannot share {} key/value heads evenly", p.heads,
              p.kv_heads);
+  user_check(p.window >= 0 && p.softcap >= 0, "attention-problem",
+             "attention: window ({}) and softcap ({}) cannot be negative", p.window, p.softcap);
 }
 
 int64_t attention_forward_blocks(const AttentionProblem& p) {

@@ -3,9 +3,9 @@
 
 namespace rlx::cpu {
 
-template AttentionFns attention_fns<float, 32>();
-template AttentionFns attention_fns<double, 32>();
-template AttentionFns attention_fns<f16_t, 32>();
-template AttentionFns attention_fns<bf16_t, 32>();
+template AttentionFns attention_fns<float, 32>(bool);
+template AttentionFns attention_fns<double, 32>(bool);
+template AttentionFns attention_fns<f16_t, 32>(bool);
+template AttentionFns attention_fns<bf16_t, 32>(bool);
 
 }  // namespace rlx::cpu

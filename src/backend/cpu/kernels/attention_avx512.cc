@@ -3,9 +3,9 @@
 
 namespace rlx::cpu {
 
-template AttentionFns attention_fns<float, 64>();
-template AttentionFns attention_fns<double, 64>();
-template AttentionFns attention_fns<f16_t, 64>();
-template AttentionFns attention_fns<bf16_t, 64>();
+template AttentionFns attention_fns<float, 64>(bool);
+template AttentionFns attention_fns<double, 64>(bool);
+template AttentionFns attention_fns<f16_t, 64>(bool);
+template AttentionFns attention_fns<bf16_t, 64>(bool);
 
 }  // namespace rlx::cpu

@@ -3,9 +3,9 @@
 
 namespace rlx::cpu {
 
-template AttentionFns attention_fns<float, 16>();
-template AttentionFns attention_fns<double, 16>();
-template AttentionFns attention_fns<f16_t, 16>();
-template AttentionFns attention_fns<bf16_t, 16>();
+template AttentionFns attention_fns<float, 16>(bool);
+template AttentionFns attention_fns<double, 16>(bool);
+template AttentionFns attention_fns<f16_t, 16>(bool);
+template AttentionFns attention_fns<bf16_t, 16>(bool);
 
 }  // namespace rlx::cpu

@@ -2,10 +2,11 @@
 //
 // Scores are kept in units of log2: q is multiplied by scale * log2(e) when it is copied, so a
 // weight is exp2 of a difference. T is the type of the computation (float or double), S that of the
-// operands.
+// operands. What only general problems need is compiled for them alone (General).
 #pragma once
 
 #include "rlx/backend/cpu/kernels/attention.h"
+#include "rlx/backend/cpu/kernels/attention_scores.h"
 #include "rlx/backend/cpu/kernels/attention_tile.h"
 #include "rlx/backend/cpu/kernels/gemm_micro.h"
 #include "rlx/backend/cpu/kernels/simd_math.h"
@@ -19,6 +20,23 @@ namespace rlx::cpu {
   const int64_t offset = p.kv_len > p.q_len ? p.kv_len - p.q_len : 0;
   const int64_t visible = offset + i + 1 - begin;
   return visible < 0 ? 0 : visible < count ? visible : count;
+}
+
+// How many of the keys [begin, begin + count) lie before the window of query row i.
+[[gnu::always_inline]] inline int64_t keys_before_window(const AttentionProblem& p, int64_t i,
+                                                         int64_t begin, int64_t count) {
+  if (p.mask != AttentionMask::Window) return 0;
+  const int64_t offset = p.kv_len > p.q_len ? p.kv_len - p.q_len : 0;
+  const int64_t before = offset + i - p.window - begin;
+  return before < 0 ? 0 : before < count ? before : count;
+}
+
+// The end of the query rows that see key j.
+[[gnu::always_inline]] inline int64_t end_query(const AttentionProblem& p, int64_t j) {
+  if (p.mask != AttentionMask::Window) return p.q_len;
+  const int64_t offset = p.kv_len > p.q_len ? p.kv_len - p.q_len : 0;
+  const int64_t last = j + p.window - offset;
+  return last < 0 ? 0 : last < p.q_len ? last + 1 : p.q_len;
 }
 
 // The first query row that sees key j.
@@ -53,13 +71,25 @@ void write_row(int64_t d, const Compute<S>* from, Compute<S> scale, S* to) {
   for (; j < d; ++j) to[j] = Element<S>::put(from[j] * scale);
 }
 
-template <class S, int W>
+template <class S, int W, bool General>
 struct AttentionImpl {
   using T = Compute<S>;
   static constexpr int L = kLanes<T, W>;
   static constexpr int P = kPanel<T, W>;
   static constexpr T kLog2e = 1.4426950408889634074, kLn2 = 0.69314718055994530942;
   static constexpr T kInfinity = __builtin_inf();
+  static constexpr T kMasked = -1e9 * 1.4426950408889634074;  // in log2
+  static constexpr T kNoVisibleKey = -5e8;                    // of a row's lse: at most this
+  using Operands = HeadOperands<S>;
+
+  // What q is multiplied by, and what turns dscore^T q into dk.
+  static T q_scale(const AttentionProblem& p) {
+    const T scale = static_cast<T>(p.scale) * kLog2e;
+    return General && p.softcap > 0 ? scale * 2 / static_cast<T>(p.softcap) : scale;
+  }
+  static T dk_scale(const AttentionProblem& p) {
+    return General && p.softcap > 0 ? kLn2 / 2 * static_cast<T>(p.softcap) : kLn2;
+  }
 
   static int64_t round_up(int64_t n) { return (n + P - 1) / P * P; }
 
@@ -133,26 +163,32 @@ struct AttentionImpl {
     const S* const v = static_cast<const S*>(buffers.v) + b * p.v.batch + kv_head * p.v.head;
     const S* const q =
         static_cast<const S*>(buffers.q) + b * p.q.batch + h * p.q.head + first * p.q.seq;
-    copy_rows<S, W>(rows, d, q, p.q.seq, static_cast<T>(p.scale) * kLog2e, f.q, width);
+    copy_rows<S, W>(rows, d, q, p.q.seq, q_scale(p), f.q, width);
+    const T sink = General ? sink_of(p, buffers.sinks, b, h) : -kInfinity;
     for (int64_t i = 0; i < rows; ++i) {
-      f.top[i] = -kInfinity;
-      f.total[i] = 0;
+      f.top[i] = General && !(sink > kMasked) ? kMasked : sink;
+      f.total[i] = General ? exp2<T>(sink - f.top[i]) : T{0};
     }
     for (int64_t i = 0; i < rows * width; ++i) f.sum[i] = 0;
+    Operands o;
+    if constexpr (General) o = head_operands<S>(p, buffers.mask, buffers.bias, b, h);
     const int64_t all = visible_keys(p, first + rows - 1, 0, p.kv_len);
-    for (int64_t j = 0; j < all; j += kForwardKeys) {
+    const int64_t start = General ? keys_before_window(p, first, 0, p.kv_len) : 0;
+    for (int64_t j = start; j < all; j += kForwardKeys) {
       const int64_t keys = all - j < kForwardKeys ? all - j : kForwardKeys;
       pack_panels<S, W>(d, keys, k + j * p.k.seq, 1, p.k.seq, f.kt, d * P);
       copy_rows<S, W>(keys, d, v + j * p.v.seq, p.v.seq, 1, f.v, width);
       const RowBlocks<W> blocks(rows);
       for (int64_t block = 0; block < blocks.count; ++block) {
-        forward_rows(p, f, first, blocks.begin(block), blocks.begin(block + 1), j, keys);
+        forward_rows(p, f, o, first, blocks.begin(block), blocks.begin(block + 1), j, keys);
       }
     }
+    if constexpr (General) average_unseeing_rows(p, f, v, rows);
     S* const out =
         static_cast<S*>(buffers.out) + b * p.out.batch + h * p.out.head + first * p.out.seq;
     for (int64_t i = 0; i < rows; ++i) {
-      write_row<S, W>(d, f.sum + i * width, all == 0 ? T{0} : 1 / f.total[i], out + i * p.out.seq);
+      write_row<S, W>(d, f.sum + i * width, f.total[i] == 0 ? T{0} : 1 / f.total[i],
+                      out + i * p.out.seq);
     }
     if (buffers.lse) {
       T* const lse = static_cast<T*>(buffers.lse) + (b * p.heads + h) * p.q_len + first;
@@ -168,14 +204,52 @@ struct AttentionImpl {
     }
   }
 
+  // The logit of a head's sink in log2; -inf: none.
+  static T sink_of(const AttentionProblem& p, const void* sinks, int64_t b, int64_t h) {
+    if (!p.has_sinks) return -kInfinity;
+    const int64_t at = b * p.sinks_batch + h;
+    return kLog2e * (p.wide_sinks ? static_cast<const T*>(sinks)[at]
+                                  : Element<S>::get(static_cast<const S*>(sinks)[at]));
+  }
+
+  // Rows that saw masked keys alone weigh all keys alike.
+  static void average_unseeing_rows(const AttentionProblem& p, const Forward& f, const S* v,
+                                    int64_t rows) {
+    const int64_t d = p.head_dim, width = round_up(d);
+    for (int64_t i = 0; i < rows; ++i) {
+      const bool unseeing = f.top[i] == kMasked && f.total[i] == f.total[i];  // and no NaN
+      if (!unseeing || p.kv_len == 0) continue;
+      T* const sum = f.sum + i * width;
+      for (int64_t c = 0; c < width; ++c) sum[c] = 0;
+      for (int64_t j = 0; j < p.kv_len; ++j)
+        for (int64_t c = 0; c < d; ++c) sum[c] += Element<S>::get(v[j * p.v.seq + c]);
+      f.total[i] = static_cast<T>(p.kv_len);
+    }
+  }
+
+  // Completes the scores of query i with the first `count` of the keys from j on.
+  static void finish_row(const AttentionProblem& p, const Operands& o, int64_t i, int64_t j,
+                         int64_t count, T* s) {
+    const int64_t before = keys_before_window(p, i, j, count);
+    for (int64_t c = 0; c < count; c += L) {
+      const Vec<T, W> x = finish_scores<S, W>(o, i, j + c, count - c, load<T, W>(s + c)).s;
+      store<T, W>(s + c, first_lanes<T, W>(splat<T, W>(kMasked), before - c, x));
+    }
+  }
+
   // Rows [begin, end) of the chunk against keys [j, j + keys): scores, weights, weights times v.
-  static void forward_rows(const AttentionProblem& p, const Forward& f, int64_t first,
-                           int64_t begin, int64_t end, int64_t j, int64_t keys) {
+  static void forward_rows(const AttentionProblem& p, const Forward& f, const Operands& o,
+                           int64_t first, int64_t begin, int64_t end, int64_t j, int64_t keys) {
     const int64_t width = round_up(p.head_dim);
     const int64_t seen = visible_keys(p, first + end - 1, j, keys);
     if (seen == 0) return;
     const int64_t row = round_up(keys);
     scores_of(end - begin, seen, p.head_dim, f.q + begin * width, width, f.kt, f.scores, row);
+    if constexpr (General) {
+      for (int64_t i = begin; i < end; ++i)
+        finish_row(p, o, first + i, j, visible_keys(p, first + i, j, keys),
+                   f.scores + (i - begin) * row);
+    }
     // One loop per step: the rows of a step do not wait for each other.
     T shrink[kRows<W>];
     for (int64_t i = begin; i < end; ++i) {
@@ -186,9 +260,9 @@ struct AttentionImpl {
     for (int64_t i = begin; i < end; ++i) {
       T* const s = f.scores + (i - begin) * row;
       const T sum = weights(s, visible_keys(p, first + i, j, keys), seen, f.top[i]);
-      f.total[i] = j == 0 ? sum : f.total[i] * exp2<T>(shrink[i - begin]) + sum;
+      f.total[i] = !General && j == 0 ? sum : f.total[i] * exp2<T>(shrink[i - begin]) + sum;
     }
-    for (int64_t i = begin; i < end && j > 0; ++i) {
+    for (int64_t i = begin; i < end && (General || j > 0); ++i) {
       const T factor = exp2<T>(shrink[i - begin]);
       for (int64_t c = 0; c < width; c += L) {
         store<T, W>(f.sum + i * width + c, load<T, W>(f.sum + i * width + c) * factor);
@@ -284,15 +358,25 @@ struct AttentionImpl {
     const S* const v = static_cast<const S*>(buffers.v) + b * p.v.batch + kv_head * p.v.head;
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
       load_head(p, buffers, g, b, h);
+      Operands o;
+      T* dbias = nullptr;  // of this head
+      if constexpr (General) {
+        o = head_operands<S>(p, buffers.mask, buffers.bias, b, h);
+        const int64_t size = p.q_len * p.kv_len;
+        if (buffers.dbias) dbias = static_cast<T*>(buffers.dbias) + (b * p.heads + h) * size;
+        for (int64_t i = 0; dbias && i < size; ++i) dbias[i] = 0;
+        spread_unseeing_rows(p, g);
+      }
       for (int64_t j = 0; j < p.kv_len; j += kBackwardKeys) {
         const int64_t keys = p.kv_len - j < kBackwardKeys ? p.kv_len - j : kBackwardKeys;
         pack_panels<S, W>(d, keys, k + j * p.k.seq, 1, p.k.seq, g.kt, d * P);
         pack_panels<S, W>(d, keys, v + j * p.v.seq, 1, p.v.seq, g.vt, d * P);
         copy_rows<S, W>(keys, d, k + j * p.k.seq, p.k.seq, 1, g.k, g.width);
-        for (int64_t i = first_query(p, j) / kBackwardRows * kBackwardRows; i < p.q_len;
+        const int64_t end = General ? end_query(p, j + keys - 1) : p.q_len;
+        for (int64_t i = first_query(p, j) / kBackwardRows * kBackwardRows; i < end;
              i += kBackwardRows) {
           const int64_t rows = p.q_len - i < kBackwardRows ? p.q_len - i : kBackwardRows;
-          backward_tile(p, g, i, rows, j, keys);
+          backward_tile(p, g, o, dbias, i, rows, j, keys);
         }
       }
       S* const dq = static_cast<S*>(buffers.dq) + b * p.dq.batch + h * p.dq.head;
@@ -303,7 +387,7 @@ struct AttentionImpl {
     S* const dk = static_cast<S*>(buffers.dk) + b * p.dk.batch + kv_head * p.dk.head;
     S* const dv = static_cast<S*>(buffers.dv) + b * p.dv.batch + kv_head * p.dv.head;
     for (int64_t j = 0; j < p.kv_len; ++j) {
-      write_row<S, W>(d, g.dk + j * g.width, kLn2, dk + j * p.dk.seq);  // q carries scale * log2(e)
+      write_row<S, W>(d, g.dk + j * g.width, dk_scale(p), dk + j * p.dk.seq);
       write_row<S, W>(d, g.dv + j * g.width, 1, dv + j * p.dv.seq);
     }
   }
@@ -316,7 +400,7 @@ struct AttentionImpl {
     const S* const out = static_cast<const S*>(buffers.out) + b * p.out.batch + h * p.out.head;
     const S* const dout = static_cast<const S*>(buffers.dout) + b * p.dout.batch + h * p.dout.head;
     const T* const lse = static_cast<const T*>(buffers.lse) + (b * p.heads + h) * p.q_len;
-    copy_rows<S, W>(p.q_len, d, q, p.q.seq, static_cast<T>(p.scale) * kLog2e, g.q, g.width);
+    copy_rows<S, W>(p.q_len, d, q, p.q.seq, q_scale(p), g.q, g.width);
     copy_rows<S, W>(p.q_len, d, dout, p.dout.seq, 1, g.dout, g.width);
     for (int64_t i = 0; i < p.q_len * g.width; ++i) g.dq[i] = 0;
     for (int64_t i = 0; i < p.q_len; ++i) {
@@ -332,12 +416,23 @@ struct AttentionImpl {
     }
   }
 
+  // Rows without visible keys weigh all values alike.
+  static void spread_unseeing_rows(const AttentionProblem& p, const Backward& g) {
+    for (int64_t i = 0; i < p.q_len; ++i) {
+      if (!(g.lse[i] <= kNoVisibleKey * kLog2e)) continue;
+      const T weight = T{1} / static_cast<T>(p.kv_len);
+      for (int64_t j = 0; j < p.kv_len; ++j)
+        for (int64_t c = 0; c < g.width; ++c)
+          g.dv[j * g.width + c] += weight * g.dout[i * g.width + c];
+    }
+  }
+
   // Query rows [i, i + rows) against keys [j, j + keys).
-  static void backward_tile(const AttentionProblem& p, const Backward& g, int64_t i, int64_t rows,
-                            int64_t j, int64_t keys) {
+  static void backward_tile(const AttentionProblem& p, const Backward& g, const Operands& o,
+                            T* dbias, int64_t i, int64_t rows, int64_t j, int64_t keys) {
     const RowBlocks<W> blocks(rows);
     for (int64_t block = 0; block < blocks.count; ++block) {
-      backward_rows(p, g, i, blocks.begin(block), blocks.begin(block + 1), j, keys);
+      backward_rows(p, g, o, dbias, i, blocks.begin(block), blocks.begin(block + 1), j, keys);
     }
     const RowBlocks<W> key_blocks(keys);
     for (int64_t block = 0; block < key_blocks.count; ++block) {
@@ -365,8 +460,9 @@ struct AttentionImpl {
   }
 
   // Rows [begin, end) of the tile that starts at query i: weights, gradients of the scores, and dq.
-  static void backward_rows(const AttentionProblem& p, const Backward& g, int64_t i, int64_t begin,
-                            int64_t end, int64_t j, int64_t keys) {
+  static void backward_rows(const AttentionProblem& p, const Backward& g, const Operands& o,
+                            T* dbias, int64_t i, int64_t begin, int64_t end, int64_t j,
+                            int64_t keys) {
     T* const weight = g.weight + begin * g.key_tile;
     T* const dscore = g.dscore + begin * g.key_tile;
     const int64_t seen = visible_keys(p, i + end - 1, j, keys);
@@ -378,8 +474,13 @@ struct AttentionImpl {
     }
     for (int64_t r = 0; r < end - begin; ++r) {
       const int64_t row = i + begin + r;
-      gradient_row(weight + r * g.key_tile, dscore + r * g.key_tile, visible_keys(p, row, j, keys),
-                   round_up(keys), g.lse[row], g.delta[row]);
+      T *const w = weight + r * g.key_tile, *const ds = dscore + r * g.key_tile;
+      const int64_t count = visible_keys(p, row, j, keys);
+      if constexpr (General)
+        general_gradient_row(w, ds, {p, o, row, j}, count, round_up(keys), g.lse[row], g.delta[row],
+                             dbias ? dbias + row * p.kv_len + j : nullptr);
+      else
+        gradient_row(w, ds, count, round_up(keys), g.lse[row], g.delta[row]);
     }
     if (seen == 0) return;
     gemm_panels<T, W, Into::Add>({.m = end - begin,
@@ -417,12 +518,47 @@ struct AttentionImpl {
       store<T, W>(ds + j, Vec<T, W>{});
     }
   }
+
+  struct Row {
+    const AttentionProblem& p;
+    const Operands& o;
+    int64_t query, first_key;
+  };
+  // The same with the scores completed, into dbias and through the soft cap's slope. Masked keys
+  // have neither weight nor gradient here.
+  static void general_gradient_row(T* w, T* ds, const Row& row, int64_t count, int64_t width, T lse,
+                                   T delta, T* dbias) {
+    const int64_t before = keys_before_window(row.p, row.query, row.first_key, count);
+    const Vec<T, W> zero{};
+    int64_t j = 0;
+    for (; j < count; j += L) {
+      const Score<T, W> score =
+          finish_scores<S, W>(row.o, row.query, row.first_key + j, count - j, load<T, W>(w + j));
+      const auto visible = [&](Vec<T, W> v) __attribute__((always_inline)) {
+        v = first_lanes<T, W>(score.hidden ? zero : v, count - j, zero);
+        return first_lanes<T, W>(zero, before - j, v);
+      };
+      const Vec<T, W> x = visible(exp2<T, W>(score.s - lse));
+      const Vec<T, W> y = visible(x * (load<T, W>(ds + j) - delta));
+      store<T, W>(w + j, x);
+      store<T, W>(ds + j, y * score.slope);
+      for (int64_t lane = 0; dbias && lane < (count - j < L ? count - j : L); ++lane)
+        dbias[j + lane] = y[lane];
+    }
+    for (; j < width; j += L) {
+      store<T, W>(w + j, zero);
+      store<T, W>(ds + j, zero);
+    }
+  }
 };
 
 template <class S, int W>
-AttentionFns attention_fns() {
-  using Impl = AttentionImpl<S, W>;
-  return {&Impl::forward, &Impl::backward, &Impl::forward_scratch, &Impl::backward_scratch};
+AttentionFns attention_fns(bool general) {
+  using Plain = AttentionImpl<S, W, false>;
+  using Any = AttentionImpl<S, W, true>;
+  if (general)
+    return {&Any::forward, &Any::backward, &Any::forward_scratch, &Any::backward_scratch};
+  return {&Plain::forward, &Plain::backward, &Plain::forward_scratch, &Plain::backward_scratch};
 }
 
 }  // namespace rlx::cpu

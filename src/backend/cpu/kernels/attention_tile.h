@@ -24,9 +24,9 @@ struct AttentionFns {
   int64_t (*backward_scratch)(const AttentionProblem&);
 };
 
-// For operands of storage type S and vectors of W bytes. Defined in the file compiled for that
-// width.
+// For operands of storage type S and vectors of W bytes; `general` as AttentionProblem::general.
+// Defined in the file compiled for that width.
 template <class S, int W>
-AttentionFns attention_fns();
+AttentionFns attention_fns(bool general);
 
 }  // namespace rlx::cpu

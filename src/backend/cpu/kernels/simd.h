@@ -70,6 +70,16 @@ template <class S, int W>
   }
 }
 
+// `count` elements as compute values, zeros behind them; reads no further.
+template <class S, int W>
+[[gnu::always_inline]] inline Vec<Compute<S>, W> load_first(const S* p, int64_t count) {
+  using T = Compute<S>;
+  if (count >= kLanes<T, W>) return load_as<S, W>(p);
+  T lanes[kLanes<T, W>] = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = Element<S>::get(p[i]);
+  return load<T, W>(lanes);
+}
+
 // Writes kLanes compute values as storage type S.
 template <class S, int W>
 [[gnu::always_inline]] inline void store_as(S* p, Vec<Compute<S>, W> v) {
@@ -96,6 +106,16 @@ template <class S, int W>
     store<T, W>(lanes, v);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes<T, W>; ++i) p[i] = Element<S>::put(lanes[i]);
+  }
+}
+
+// The first `count` of them (all when there are fewer).
+template <class S, int W>
+[[gnu::always_inline]] inline void store_first(S* p, Vec<Compute<S>, W> v, int64_t count) {
+  if (count >= kLanes<Compute<S>, W>) {
+    store_as<S, W>(p, v);
+  } else {
+    for (int64_t i = 0; i < count; ++i) p[i] = Element<S>::put(v[i]);
   }
 }
 

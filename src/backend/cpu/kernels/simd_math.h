@@ -61,11 +61,13 @@ struct Exp2<double> {
   static constexpr double kHighest = 1024;
 };
 
-// 2^x, within 2 units in the last place for results that are normal numbers; smaller ones lose bits
-// and become 0 below half the smallest normal number. Infinite from half a power below the largest
-// exponent on. NaN gives NaN.
+// 2^x = scale * (1 + fraction), for x clamped to the range of exponents.
 template <class T, int W>
-[[gnu::always_inline]] inline Vec<T, W> exp2(Vec<T, W> x) {
+struct Exp2Parts {
+  Vec<T, W> fraction, scale;
+};
+template <class T, int W>
+[[gnu::always_inline]] inline Exp2Parts<T, W> exp2_parts(Vec<T, W> x) {
   using E = Exp2<T>;
   using Int = Vec<typename E::Bits, W>;
   const Vec<T, W> highest = splat<T, W>(E::kHighest);
@@ -76,8 +78,23 @@ template <class T, int W>
   Vec<T, W> p = splat<T, W>(E::kCoefficients[n - 1]);
 #pragma GCC unroll 16
   for (int i = n - 2; i >= 0; --i) p = p * f + E::kCoefficients[i];
-  p = p * f + T{1};
-  return p * reinterpret_cast<Vec<T, W>>(reinterpret_cast<Int>(shifted) << E::kMantissa);
+  return {p * f, reinterpret_cast<Vec<T, W>>(reinterpret_cast<Int>(shifted) << E::kMantissa)};
+}
+
+// 2^x, within 2 units in the last place for results that are normal numbers; smaller ones lose bits
+// and become 0 below half the smallest normal number. Infinite from half a power below the largest
+// exponent on. NaN gives NaN.
+template <class T, int W>
+[[gnu::always_inline]] inline Vec<T, W> exp2(Vec<T, W> x) {
+  const Exp2Parts<T, W> e = exp2_parts<T, W>(x);
+  return (e.fraction + T{1}) * e.scale;
+}
+
+// 2^x - 1 for |x| <= 64, to a few units in the last place, near 0, too.
+template <class T, int W>
+[[gnu::always_inline]] inline Vec<T, W> exp2_minus_one(Vec<T, W> x) {
+  const Exp2Parts<T, W> e = exp2_parts<T, W>(x);
+  return e.fraction * e.scale + (e.scale - T{1});
 }
 
 template <class T>
