@@ -1,7 +1,10 @@
 #include "rlx/ops/fused.h"
 
+#include "rlx/ops/elementwise.h"
+#include "rlx/ops/linalg.h"
+#include "rlx/ops/movement.h"
 #include "rlx/ops/nn_rules.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/table.h"
 
 namespace rlx {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/sequence.h"
 
 namespace rlx {
 namespace {
