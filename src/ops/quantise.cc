@@ -602,6 +602,14 @@ constexpr const OpDef* kOps[] = {&op::quantize,
                                  &op::dequant_matmul};
 }  // namespace
 
+std::optional<int64_t> quantized_weight_bits(const Graph& g, Value v) {
+  const Node& n = g.node(v);
+  if (v.index != 0) return std::nullopt;
+  if (n.op == &op::fake_quantize) return n.get<FakeQuantizeAttrs>().bits;
+  if (n.op == &op::fake_quantize_lsq) return n.get<LsqAttrs>().bits;
+  return std::nullopt;
+}
+
 constinit const Family kQuantise{"quantisation", kOps};
 
 }  // namespace rlx

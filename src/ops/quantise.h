@@ -150,6 +150,9 @@ extern const Op<BlocksAttrs> dequantise_blocks;  // u8 -> f32 of the shape [.., 
 extern const Op<SchemeAttrs> dequant_matmul;
 }  // namespace op
 
+// The bits of a value that fake_quantize or fake_quantize_lsq makes (result 0); nullopt for any other.
+std::optional<int64_t> quantized_weight_bits(const Graph& g, Value v);
+
 extern const Family kQuantise;
 
 }  // namespace rlx
