@@ -21,7 +21,7 @@ help:
 	@echo "make bench       build and run the benchmarks"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
 	@echo "make format      let clang-format have its way with all sources"
-	@echo "make docs        write the op reference to build/docs"
+	@echo "make docs        write the language and the op reference to build/docs"
 	@echo "make install     install library, headers and tool under PREFIX (now $(PREFIX))"
 	@echo "make clean       remove build/"
 
@@ -111,9 +111,11 @@ check-tsan: build/tsan/configured
 	@cmake --build build/tsan -j$(JOBS) --target thread_tests
 	@ctest --preset tsan -j$(JOBS) --no-tests=error
 
-docs: tool
-	@mkdir -p build/docs
-	build/release/rlx ops --markdown > build/docs/ops.md
+docs: build/release/configured
+	@cmake --build build/release -j$(JOBS) --target ops_reference
+	@mkdir -p build/docs && cp docs/*.md build/docs/
+	build/release/tests/ops_reference > build/docs/ops.md
+	@echo "build/docs/ir.md: what a program means; build/docs/ops.md: the op reference"
 
 install: build
 	@cmake --install build/release --prefix $(PREFIX)

@@ -1,31 +1,15 @@
 // rlx ops: the op table, as text, JSON or the op reference.
-#include "rlx/ops/core.h"
-
 #include <nlohmann/json.hpp>
 
 #include "rlx/cli/cli.h"
-#include "rlx/ops/support.h"
+#include "rlx/ops/core.h"
+#include "rlx/ops/reference_page.h"
 
 namespace rlx::cli {
 
 namespace {
 
 using nlohmann::ordered_json;
-
-struct Attribute {
-  std::string name, type, default_text;
-};
-
-std::vector<Attribute> attributes(const OpDef& op) {
-  std::vector<Attribute> out;
-  const std::shared_ptr<void> defaults = op.attr_type->make();
-  for (const FieldInfo& f : op.attr_type->fields()) {
-    Printer p;
-    f.print(p, defaults.get());
-    out.push_back({std::string(f.name), f.type(), p.out});
-  }
-  return out;
-}
 
 // The answers of every op; without a CPU backend its column says so.
 class Matrix {
@@ -52,7 +36,7 @@ void print_json(const Matrix& matrix) {
   ordered_json ops = ordered_json::array();
   for (const OpTable::Entry& e : op_table().entries()) {
     ordered_json list = ordered_json::array(), reasons = ordered_json::object();
-    for (const Attribute& a : attributes(*e.op))
+    for (const AttributeInfo& a : attributes_of(*e.op))
       list.push_back({{"name", a.name}, {"type", a.type}, {"default", a.default_text}});
     ordered_json row{{"name", e.op->name},
                      {"family", e.family},
@@ -84,40 +68,6 @@ void print_text(const Matrix& matrix) {
   fmt::print("{} ops, {} missing\n", op_table().entries().size(), missing);
 }
 
-// A table's cell: bars would end it.
-std::string cell(std::string_view text) {
-  std::string out;
-  for (char c : text) out += c == '|' ? "\\|" : c == '\n' ? " " : std::string(1, c);
-  return out;
-}
-
-std::string arity_text(const OpDef& op) {
-  if (op.arity == kVariadic) return fmt::format("{} or more", op.min_arity);
-  if (op.min_arity > 0 && op.min_arity < op.arity)
-    return fmt::format("{} to {}", op.min_arity, op.arity);
-  return std::to_string(op.arity);
-}
-
-void print_op(const OpDef& op, const Matrix& matrix) {
-  fmt::print("### {}\n\n{}\n\n", op.name, op.doc);
-  fmt::print("Operands: {}; dtypes of the first: {}; kind: {}.", arity_text(op),
-             op.dtypes.to_string(), enum_names(op.kind)[static_cast<size_t>(op.kind)]);
-  if (!op.reference.empty()) fmt::print(" In the specification: `{}`.", op.reference);
-  fmt::print("\n\n");
-  const auto attrs = attributes(op);
-  if (!attrs.empty()) {
-    fmt::print("| attribute | type | default |\n|---|---|---|\n");
-    for (const Attribute& a : attrs)
-      fmt::print("| `{}` | {} | `{}` |\n", a.name, cell(a.type), cell(a.default_text));
-    fmt::print("\n");
-  }
-  std::vector<std::string> answers;
-  for (const Support& s : matrix.row(op))
-    answers.push_back(
-        fmt::format("{}: {}{}", s.column, name(s.answer), s.how.empty() ? "" : " (" + s.how + ")"));
-  fmt::print("{}.\n\n", fmt::join(answers, "; "));
-}
-
 void print_markdown(const Matrix& matrix) {
   fmt::print(
       "# Op reference\n\nWritten by `rlx ops --markdown` from the op table. An answer is *native* "
@@ -128,7 +78,7 @@ void print_markdown(const Matrix& matrix) {
   std::string_view family;
   for (const OpTable::Entry& e : op_table().entries()) {
     if (e.family != family) fmt::print("## {}\n\n", family = e.family);
-    print_op(*e.op, matrix);
+    fmt::print("{}", reference_page(*e.op, matrix.row(*e.op)));
   }
 }
 

@@ -229,15 +229,20 @@ class GraphReader {
 
 }  // namespace
 
-std::string to_bytes(const Graph& g) {
-  ByteWriter payload, w;
-  GraphWriter(payload, g).write();
+std::string frame_graph_bytes(std::string_view payload) {
+  ByteWriter w;
   w.raw(kMagic.data(), kMagic.size());
   w.u32(kVersion);
-  w.u64(payload.out.size());
-  w.raw(payload.out.data(), payload.out.size());
+  w.u64(payload.size());
+  w.raw(payload.data(), payload.size());
   w.u64(hash_bytes(w.out.data(), w.out.size(), kSeed));
   return std::move(w.out);
+}
+
+std::string to_bytes(const Graph& g) {
+  ByteWriter payload;
+  GraphWriter(payload, g).write();
+  return frame_graph_bytes(payload.out);
 }
 
 bool is_graph_bytes(std::string_view bytes) { return bytes.starts_with(kMagic); }

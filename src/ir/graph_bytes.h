@@ -23,5 +23,7 @@ std::string to_bytes(const Graph& g);
 Graph from_bytes(std::string_view bytes, const OpTable& table, const std::string& what = "graph");
 // Whether bytes begin as such a graph does.
 bool is_graph_bytes(std::string_view bytes);
+// The header and the checksum around a payload, for programs that edit payloads (fuzzers, repair).
+std::string frame_graph_bytes(std::string_view payload);
 
 }  // namespace rlx
