@@ -136,7 +136,7 @@ HeadSizes head_sizes(const InferArgs& a, int64_t heads, int64_t head_dim) {
 
 Types infer_attention_block(const InferArgs& a) {
   const auto& f = a.get<FusedAttentionBlockAttrs>();
-  require_operands(a, 4u + 2u * f.has_bias + 2u * f.has_rope);
+  require_operands(a, size_t{4} + (f.has_bias ? 2 : 0) + (f.has_rope ? 2 : 0));
   const HeadSizes s = head_sizes(a, f.num_heads, f.head_dim);
   const Shape& hidden = a.in[0].shape;
   require(a,
@@ -191,7 +191,7 @@ template <class T>
 struct LayerParts {
   T hidden, qkv_w, qkv_b, out_w, out_b, ln1_g, ln1_b, fc1_w, fc1_b, fc2_w, fc2_b, ln2_g, ln2_b,
       mask;
-  LayerParts(std::span<const T> in, bool has_bias, T none) {
+  LayerParts(std::span<const T> in, bool has_bias, const T& none) {
     size_t at = 0;
     for (auto [part, is_bias] : std::initializer_list<std::pair<T*, bool>>{{&hidden, false},
                                                                            {&qkv_w, false},
