@@ -91,14 +91,14 @@ void encode_pairs(const float* x, uint8_t* b, uint8_t* high, uint8_t* low) {
   }
 }
 
-// Q2_K and Q3_K keep 2-bit codes: element i is at byte 32 * (i / 128) + i % 32, shifted by 2 * (i % 128 / 32).
-int load_pair_of_bits(const uint8_t* codes, int i) {
-  return codes[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
-}
+// Q2_K and Q3_K keep 2-bit codes: element i is at this byte, shifted by this much. Sixteen elements of a sub-block
+// are in consecutive bytes.
+int pair_byte(int i) { return i / 128 * 32 + i % 32; }
+int pair_shift(int i) { return i % 128 / 32 * 2; }
 void store_pairs_of_bits(const uint8_t* values, uint8_t* codes) {
   std::memset(codes, 0, kBlock / 4);
   for (int i = 0; i < kBlock; ++i)
-    codes[i / 128 * 32 + i % 32] |= static_cast<uint8_t>((values[i] & 3) << i % 128 / 32 * 2);
+    codes[pair_byte(i)] |= static_cast<uint8_t>((values[i] & 3) << pair_shift(i));
 }
 
 // ---- Q3_K, Q6_K: value = d * scale * q with signed scales ------------------------------------------------
@@ -167,8 +167,10 @@ void decode_q2_k(const uint8_t* b, float* out) {
   for (int g = 0; g < 16; ++g) {
     const float scale = d * static_cast<float>(b[g] & 15),
                 min = dmin * static_cast<float>(b[g] >> 4);
-    for (int i = 16 * g; i < 16 * g + 16; ++i)
-      out[i] = scale * static_cast<float>(load_pair_of_bits(b + 16, i)) - min;
+    const uint8_t* codes = b + 16 + pair_byte(16 * g);
+    const int shift = pair_shift(16 * g);
+    for (int l = 0; l < 16; ++l)
+      out[16 * g + l] = scale * static_cast<float>(codes[l] >> shift & 3) - min;
   }
 }
 void encode_q2_k(const float* x, uint8_t* b) {
@@ -182,9 +184,11 @@ void decode_q3_k(const uint8_t* b, float* out) {
   const float d = load_half(b + 108);
   for (int g = 0; g < 16; ++g) {
     const float scale = d * static_cast<float>(load_scale(b + 96, g));
-    for (int i = 16 * g; i < 16 * g + 16; ++i) {
-      const int high = b[i % 32] >> i / 32 & 1;  // set means: nothing to subtract
-      out[i] = scale * static_cast<float>(load_pair_of_bits(b + 32, i) - (high ? 0 : 4));
+    const uint8_t *codes = b + 32 + pair_byte(16 * g), *high = b + g % 2 * 16;
+    const int shift = pair_shift(16 * g), bit = g / 2;
+    for (int l = 0; l < 16; ++l) {
+      const int q = (codes[l] >> shift & 3) + 4 * (high[l] >> bit & 1) - 4;
+      out[16 * g + l] = scale * static_cast<float>(q);
     }
   }
 }
@@ -207,10 +211,11 @@ void decode_q6_k(const uint8_t* b, float* out) {
   const float d = load_half(b + 208);
   for (int g = 0; g < 16; ++g) {
     const float scale = d * static_cast<float>(static_cast<int8_t>(b[192 + g]));
-    for (int i = 16 * g; i < 16 * g + 16; ++i) {
-      const SixBits at(i);
-      const int q = (b[at.low] >> at.low_shift & 15) | (b[128 + at.high] >> at.high_shift & 3) << 4;
-      out[i] = scale * static_cast<float>(q - 32);
+    const SixBits at(16 * g);  // and the next fifteen behind it
+    const uint8_t *low = b + at.low, *high = b + 128 + at.high;
+    for (int l = 0; l < 16; ++l) {
+      const int q = (low[l] >> at.low_shift & 15) | (high[l] >> at.high_shift & 3) << 4;
+      out[16 * g + l] = scale * static_cast<float>(q - 32);
     }
   }
 }

@@ -5,7 +5,6 @@
 
 #include "rlx/backend/cpu/kernels/grouped.h"
 #include "rlx/base/checked.h"
-#include "rlx/quant/minifloat.h"
 
 namespace rlx::cpu {
 namespace {
@@ -33,29 +32,42 @@ const CodeTable& table_of(QuantFormat format) {
   return tables[static_cast<size_t>(format)];
 }
 
-// Columns [first, first + columns) of the weight [k, n] as rows of `columns` floats.
-void unpack_codes(const DequantProblem& p, const DequantOperands& in, int64_t first,
-                  int64_t columns, float* out) {
-  const QuantScheme& s = p.scheme;
-  const CodeTable &codes = table_of(s.format), &e4m3 = table_of(QuantFormat::fp8_e4m3);
-  const auto* w = static_cast<const uint8_t*>(in.w);
-  const auto* scale = static_cast<const float*>(in.scale);
-  const auto* zero = static_cast<const float*>(in.zero);
-  const bool nibbles = s.info().block_elements == 2;
+// Columns [first, first + columns) of the weight [k, n] as rows of `columns` floats; value(i, g) is the weight at
+// position i of [k, n] whose scale is at position g.
+template <class Value>
+void unpack(const DequantProblem& p, int64_t first, int64_t columns, float* out, Value value) {
   for (int64_t row = 0; row < p.k; ++row, out += columns) {
     const int64_t at = row * p.n + first;
-    const int64_t group = s.group ? row / s.group * p.n + first : first;
-    for (int64_t j = 0; j < columns; ++j) {
-      const int code = nibbles ? w[(at + j) / 2] >> (at + j) % 2 * 4 & 15 : w[at + j];
-      float v = codes[static_cast<size_t>(code)];
-      if (s.scale_is_fp8()) {
-        v = v * e4m3[static_cast<const uint8_t*>(in.scale)[group + j]] * zero[0];
-      } else {
-        if (s.has_zero_point()) v -= zero[group + j];
-        v *= scale[group + j];
-      }
-      out[j] = v;
-    }
+    const int64_t group = p.scheme.group ? row / p.scheme.group * p.n + first : first;
+    for (int64_t j = 0; j < columns; ++j) out[j] = value(at + j, group + j);
+  }
+}
+
+void unpack_codes(const DequantProblem& p, const DequantOperands& in, int64_t first,
+                  int64_t columns, float* out) {
+  const float* codes = table_of(p.scheme.format).data();
+  const float* e4m3 = table_of(QuantFormat::fp8_e4m3).data();
+  const auto* w = static_cast<const uint8_t*>(in.w);
+  const auto* small_scale = static_cast<const uint8_t*>(in.scale);
+  const auto* scale = static_cast<const float*>(in.scale);
+  const auto* zero = static_cast<const float*>(in.zero);
+  auto number = [=](int64_t i) { return static_cast<float>(static_cast<int8_t>(w[i])); };
+  auto nibble = [=](int64_t i) { return w[i / 2] >> i % 2 * 4 & 15; };
+  auto fill = [&](auto value) { unpack(p, first, columns, out, value); };
+  switch (p.scheme.format) {
+    case QuantFormat::int8_block:
+      return fill([=](int64_t i, int64_t g) { return number(i) * scale[g]; });
+    case QuantFormat::int8_block_asym:
+      return fill([=](int64_t i, int64_t g) { return (number(i) - zero[g]) * scale[g]; });
+    case QuantFormat::int4_block:
+      return fill([=](int64_t i, int64_t g) {
+        return (static_cast<float>(nibble(i)) - zero[g]) * scale[g];
+      });
+    case QuantFormat::nvfp4_block:
+      return fill(
+          [=](int64_t i, int64_t g) { return codes[nibble(i)] * e4m3[small_scale[g]] * zero[0]; });
+    default:  // fp8
+      return fill([=](int64_t i, int64_t g) { return codes[w[i]] * scale[g]; });
   }
 }
 
