@@ -2,7 +2,7 @@
 
 #include <nanobind/stl/string.h>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ops/table.h"
 
 namespace rlx::python {
 

@@ -6,7 +6,8 @@
 
 #include <limits>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ops/elementwise.h"
+#include "rlx/ops/table.h"
 #include "rlx/python/attributes.h"
 #include "rlx/python/program.h"
 #include "rlx/python/scope.h"

@@ -8,7 +8,8 @@
 
 #include "rlx/formats/graph_file.h"
 #include "rlx/ir/text.h"
-#include "rlx/ops/ops.h"
+#include "rlx/ops/movement.h"
+#include "rlx/ops/table.h"
 #include "rlx/python/program.h"
 #include "rlx/transform/transform.h"
 

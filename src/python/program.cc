@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ir/op.h"
 #include "rlx/python/call.h"
 
 namespace rlx::python {
