@@ -28,7 +28,7 @@ from rlx._dtypes import DType, dtype
 from rlx import op
 from rlx._array import Array, array, asarray, from_dlpack, matmul, zeros_like
 from rlx._functions import arange, concatenate, eye, full, key, ones, stack, where, zeros
-from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, load_graph, parse
+from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, from_bytes, load_graph, parse
 from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jit, jvp, stop_gradient, value_and_grad, vjp, vmap
 from rlx._control import cond, scan, while_loop
 from rlx._tree import flatten as tree_flatten, tree_map, unflatten as tree_unflatten

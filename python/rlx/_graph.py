@@ -132,6 +132,13 @@ class Graph:
         """For a batch: {leaf: axis} says which leaves carry it, and where."""
         return Graph._of(self.value.vmap(dict(axes), size, out_axis))
 
+    def to_bytes(self):
+        """The program in the binary form that `rlx.from_bytes` reads: versioned and checksummed."""
+        return self.value.to_bytes()
+
+    def __reduce__(self):
+        return from_bytes, (self.to_bytes(),)
+
     def save(self, path):
         """Writes the text, and constants larger than 1 KiB beside it (path.consts)."""
         self.value.save(path)
@@ -188,6 +195,11 @@ def compile(graph, device=None, *, threads=0, dims=None, fast_math=False, fuse=T
 def parse(text):
     """The graph of a text, as str(graph) prints it."""
     return Graph._of(_core.parse(text))
+
+
+def from_bytes(data):
+    """The graph that Graph.to_bytes wrote."""
+    return Graph._of(_core.from_bytes(data))
 
 
 def load_graph(path):

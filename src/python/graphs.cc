@@ -213,8 +213,15 @@ void bind_graphs(nb::module_& m) {
              g.outputs.resize(count);
              return g;
            })
+      .def("to_bytes",
+           [](const Graph& g) {
+             const std::string bytes = to_bytes(g);
+             return nb::bytes(bytes.data(), bytes.size());
+           })
       .def("save", [](const Graph& g, const std::filesystem::path& p) { save_graph(p, g); });
-  m.def("parse", [](const std::string& text) { return parse(text, op_table()); });
+  m.def("parse", [](const std::string& text) { return parse(text); });
+  m.def("from_bytes",
+        [](const nb::bytes& bytes) { return from_bytes({bytes.c_str(), bytes.size()}); });
   m.def("load_graph", load_graph);
   bind_compiled(m);
 }

@@ -1,5 +1,6 @@
 """Graphs built by hand: text, transforms, compiling, running."""
 
+import pickle
 import threading
 
 import numpy as np
@@ -93,7 +94,9 @@ def test_constants_control_flow_and_files(tmp_path):
     g.outputs = [rlx.cond(y > 0, lambda: y, lambda: -y), g.constant([1.0, 2.0])]
     g.save(tmp_path / "g.rlx")
     h = rlx.load_graph(tmp_path / "g.rlx")
-    assert h == g
+    assert h == g and rlx.from_bytes(g.to_bytes()) == g and pickle.loads(pickle.dumps(g)) == g
+    with pytest.raises(rlx.DataError):
+        rlx.from_bytes(g.to_bytes()[:-1])
     out = rlx.compile(h).run({"x": np.zeros(600, np.float32)})
     assert out[0].item() == np.arange(600).sum() and out[1].tolist() == [1, 2]
 
