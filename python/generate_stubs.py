@@ -42,10 +42,7 @@ def annotation(kind):
 
 def stub(signatures, op):
     doc = signatures.docstring(op).replace("\\", "\\\\").replace("\n", "\n    ")
-    return (
-        f"def {signatures.python_name(op.name)}({signatures.parameters(op, annotation)}) -> Any:\n"
-        f'    """{doc}"""\n'
-    )
+    return f'def {signatures.python_name(op.name)}({signatures.parameters(op, annotation)}) -> Any:\n    """{doc}"""\n'
 
 
 def package_stub(source, signatures, ops):

@@ -78,7 +78,9 @@ def _logical(bools, integers):
         if all(asarray(x).dtype == _BOOL for x in xs):
             return op.FUNCTIONS[bools](*xs)
         if integers not in op.FUNCTIONS:
-            raise UserError("dtype", f"{integers}: takes bools only, got {', '.join(str(asarray(x).dtype) for x in xs)}")
+            raise UserError(
+                "dtype", f"{integers}: takes bools only, got {', '.join(str(asarray(x).dtype) for x in xs)}"
+            )
         return op.FUNCTIONS[integers](*xs)
 
     return call

@@ -4,7 +4,7 @@ from rlx import _core
 
 
 class use_backend:
-    """Chooses the backend of this thread: `rlx.use_backend("reference")`, or for a while: `with rlx.use_backend(..)`."""
+    """Chooses the backend of this thread: `rlx.use_backend("reference")`, or for a while: `with use_backend(..)`."""
 
     def __init__(self, name):
         self._before = _core.get_backend()

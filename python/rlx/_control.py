@@ -103,9 +103,7 @@ def cond(pred, true_fun, false_fun, *operands):
     if yes_tree != no_tree:
         raise UserError("cond-result", f"cond: one body returns {yes_tree}, the other {no_tree}")
     then_body, else_body = yes.finish(yes_leaves), no.finish(no_leaves)
-    results = op.cond(
-        asarray(pred).astype("bool"), *arrays, *captured, then_body=then_body, else_body=else_body
-    )
+    results = op.cond(asarray(pred).astype("bool"), *arrays, *captured, then_body=then_body, else_body=else_body)
     return _results(results, yes_tree)
 
 
@@ -132,6 +130,4 @@ def _next_carries(value, tree, carries):
     leaves, structure = flatten(value)
     if structure != tree:
         raise UserError("carry-type", f"the carry is {tree} and the body returns {structure}")
-    return [
-        asarray(y, c.dtype) if isinstance(y, (bool, int, float)) else asarray(y) for y, c in zip(leaves, carries)
-    ]
+    return [asarray(y, c.dtype) if isinstance(y, (bool, int, float)) else asarray(y) for y, c in zip(leaves, carries)]

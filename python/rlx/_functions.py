@@ -1,4 +1,4 @@
-"""Arrays from nothing and a few functions with NumPy's names. Like all of the package they work on traced arrays too."""
+"""Arrays from nothing and a few functions named as in NumPy. Like all of the package, they take traced arrays."""
 
 import numpy as np
 
@@ -32,7 +32,11 @@ def arange(start, stop=None, step=1, dtype=None):
     whole = all(isinstance(v, int) for v in (start, stop, step))
     values = np.arange(start, stop, step)
     to = as_dtype(dtype or ("i64" if whole else "f32"))
-    return asarray(values.tolist() if values.size else values, to) if to.name == "bf16" else asarray(values.astype(to.dtype))
+    return (
+        asarray(values.tolist() if values.size else values, to)
+        if to.name == "bf16"
+        else asarray(values.astype(to.dtype))
+    )
 
 
 def eye(n, m=None, dtype="f32"):

@@ -1,11 +1,11 @@
 """Graphs built by hand, and compiling them.
 
-    g = rlx.Graph("mlp")
-    x, w = g.input("x", (8, 4)), g.param("w", (4, 2))
-    g.outputs = [g.tanh(x @ w)]
-    f = rlx.compile(g)                       # or rlx.Session("cpu").compile(g)
-    f.set_param("w", w_value)
-    (y,) = f.run({"x": x_value})
+g = rlx.Graph("mlp")
+x, w = g.input("x", (8, 4)), g.param("w", (4, 2))
+g.outputs = [g.tanh(x @ w)]
+f = rlx.compile(g)                       # or rlx.Session("cpu").compile(g)
+f.set_param("w", w_value)
+(y,) = f.run({"x": x_value})
 """
 
 from rlx import _core, op

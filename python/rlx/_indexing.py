@@ -88,7 +88,9 @@ def _range(s, size):
     """start, limit, step (of the slice op; a negative step means: then reversed) and number of places."""
     if not isinstance(size, int):
         if (s.start or 0) != 0 or s.stop is not None or (s.step or 1) != 1:
-            raise UserError("unbound-dim", f"a slice of an axis of symbolic size {size} must be whole; use rlx.op.slice")
+            raise UserError(
+                "unbound-dim", f"a slice of an axis of symbolic size {size} must be whole; use rlx.op.slice"
+            )
         return 0, size, 1, size
     start, stop, step = s.indices(size)
     count = len(range(start, stop, step))
@@ -107,7 +109,9 @@ def _gathered(y, arrays):
     for a, i in arrays:
         i = asarray(i)
         if i.dtype.kind != "integer":
-            raise UserError("index-dtype", f"a traced array takes indices of integers, got {i.dtype}; for a mask use rlx.select")
+            raise UserError(
+                "index-dtype", f"a traced array takes indices of integers, got {i.dtype}; for a mask use rlx.select"
+            )
         size = y.shape[a]
         i = i.astype("i64")
         indices.append(op.select(op.lt(i, 0), op.add(i, size), i))

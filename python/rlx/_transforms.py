@@ -196,7 +196,9 @@ def value_and_grad(f, argnums=0, has_aux=False):
         leaves, tree = _arguments(args, kwargs)
         wrt = _leaf_numbers(args, numbers)
         traced = trace(f, leaves, tree)
-        if has_aux and not (isinstance(traced.out_tree, tuple) and traced.out_tree[0] is tuple and len(traced.out_tree[1]) == 2):
+        if has_aux and not (
+            isinstance(traced.out_tree, tuple) and traced.out_tree[0] is tuple and len(traced.out_tree[1]) == 2
+        ):
             raise UserError("loss-type", f"{_name(f)}: with has_aux it must return a pair (loss, aux)")
         if (traced.out_tree[1][0] if has_aux else traced.out_tree) != "*":
             raise UserError("loss-type", f"{_name(f)}: must return one scalar, or a pair with has_aux=True")
@@ -368,9 +370,7 @@ def _basis(leaves, k):
     """Unit vectors of leaf k, stacked, and zeros for the other leaves."""
     n = leaves[k].size
     eye = np.eye(n).reshape(n, *leaves[k].shape)
-    return [
-        asarray(eye if i == k else np.zeros((n, *x.shape))).astype(x.dtype) for i, x in enumerate(leaves)
-    ]
+    return [asarray(eye if i == k else np.zeros((n, *x.shape))).astype(x.dtype) for i, x in enumerate(leaves)]
 
 
 def jacfwd(f, argnums=0):

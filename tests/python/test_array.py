@@ -10,7 +10,19 @@ import pytest
 import rlx
 
 RNG = np.random.default_rng(7)
-NUMPY_DTYPES = ["float32", "float16", "float64", "int8", "int16", "int32", "int64", "uint8", "uint32", "bool", "complex64"]
+NUMPY_DTYPES = [
+    "float32",
+    "float16",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint32",
+    "bool",
+    "complex64",
+]
 
 
 def values(dtype, shape=(3, 4)):
@@ -52,7 +64,15 @@ def test_any_layout_and_byte_order(dtype):
     a = values(dtype, (4, 6))
     frozen = a.copy()
     frozen.flags.writeable = False
-    for view in (a.T, a[::2, ::-1], a[:, 1:2], np.asfortranarray(a), frozen, a[None, :, :][:, ::3], np.broadcast_to(a[:1], (5, 6))):
+    for view in (
+        a.T,
+        a[::2, ::-1],
+        a[:, 1:2],
+        np.asfortranarray(a),
+        frozen,
+        a[None, :, :][:, ::3],
+        np.broadcast_to(a[:1], (5, 6)),
+    ):
         same(rlx.array(view), np.array(view))
     big = a.astype(a.dtype.newbyteorder(">"))
     same(rlx.array(big), a)
@@ -166,7 +186,13 @@ COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, 
 def test_binary_operators(f, dtype):
     a = np.array([-7, -3, -1, 1, 2, 5, 9, 6], dtype)
     b = np.array([2, -2, 4, -3, 2, 5, -4, 3], dtype)
-    for x, y, p, q in ((rlx.array(a), rlx.array(b), a, b), (rlx.array(a), 2, a, 2), (3, rlx.array(b), 3, b), (rlx.array(a), b, a, b), (a, rlx.array(b), a, b)):
+    for x, y, p, q in (
+        (rlx.array(a), rlx.array(b), a, b),
+        (rlx.array(a), 2, a, 2),
+        (3, rlx.array(b), 3, b),
+        (rlx.array(a), b, a, b),
+        (a, rlx.array(b), a, b),
+    ):
         got, expected = np.asarray(f(x, y)), f(p, q)
         if f is operator.truediv and dtype == "int32":
             expected = expected.astype(np.float32)  # as wide as the operands

@@ -20,7 +20,9 @@ def test_scan():
     close(back, n[::-1].cumsum(0)[::-1])
     count, ys = rlx.scan(lambda c, _: (c + 1, {"even": c % 2 == 0}), 0, length=5)
     assert count.item() == 5 and ys["even"].tolist() == [True, False, True, False, True]
-    carry, none = rlx.scan(lambda c, x: ({"a": c["a"] * 2, "b": c["b"] + x["u"].sum()}, None), {"a": 1.0, "b": 0.0}, {"u": xs})
+    carry, none = rlx.scan(
+        lambda c, x: ({"a": c["a"] * 2, "b": c["b"] + x["u"].sum()}, None), {"a": 1.0, "b": 0.0}, {"u": xs}
+    )
     assert carry["a"].item() == 16 and carry["b"].item() == 66 and none is None
 
 
@@ -60,7 +62,7 @@ def test_scan_errors():
 
 def test_cond():
     x, y = rlx.array([1.0, 2.0]), rlx.array([10.0, 20.0])
-    f = lambda p, x: rlx.cond(p, lambda x: {"r": x + y.sum()}, lambda x: {"r": x * y}, x)["r"]  # noqa: E731
+    f = lambda p, x: rlx.cond(p, lambda x: {"r": x + y.sum()}, lambda x: {"r": x * y}, x)["r"]
     for g in (f, rlx.jit(f)):
         close(g(True, x), [31, 32])
         close(g(rlx.array(False), x), [10, 40])
@@ -84,7 +86,12 @@ def test_only_the_chosen_body_runs():
 def test_nested():
     f = rlx.jit(
         lambda x: rlx.scan(
-            lambda c, v: (rlx.cond(v > 2, lambda: c + v * x, lambda: c - rlx.scan(lambda a, b: (a + b, None), 0.0, x * rlx.ones(3))[0]), None),
+            lambda c, v: (
+                rlx.cond(
+                    v > 2, lambda: c + v * x, lambda: c - rlx.scan(lambda a, b: (a + b, None), 0.0, x * rlx.ones(3))[0]
+                ),
+                None,
+            ),
             rlx.array(0.0),
             rlx.arange(5, dtype="f32"),
         )[0]
@@ -95,11 +102,13 @@ def test_nested():
 @pytest.mark.skipif("while_loop" not in rlx.op.FUNCTIONS, reason="the table has no while_loop")
 def test_while_loop():
     limit = rlx.array(100.0)
-    f = lambda x: rlx.while_loop(lambda c: c["x"] < limit, lambda c: {"x": c["x"] * 2, "n": c["n"] + 1}, {"x": x, "n": 0})  # noqa: E731
+    f = lambda x: rlx.while_loop(
+        lambda c: c["x"] < limit, lambda c: {"x": c["x"] * 2, "n": c["n"] + 1}, {"x": x, "n": 0}
+    )
     for g in (f, rlx.jit(f)):
         out = g(rlx.array(3.0))
         assert out["x"].item() == 192 and out["n"].item() == 6
-    h = lambda x: rlx.while_loop(lambda c: c < limit, lambda c: c * x, x, max_iterations=20)  # noqa: E731
+    h = lambda x: rlx.while_loop(lambda c: c < limit, lambda c: c * x, x, max_iterations=20)
     assert h(rlx.array(3.0)).item() == 243
     assert rlx.jvp(h, (rlx.array(3.0),), (rlx.array(1.0),))[1].item() == 5 * 81
     assert rlx.grad(h)(rlx.array(3.0)).item() == 5 * 81

@@ -71,7 +71,9 @@ def test_transforms():
     value, dw = f.run({"x": X})
     np.testing.assert_allclose(dw, np.repeat(X.sum(0)[:, None], 2, 1), rtol=1e-5)
     np.testing.assert_allclose(value, (X @ W).sum(), rtol=1e-5)
-    assert len(g.grad(["w"]).value.outputs) == 1 and "d_output" in str(g.vjp(["x"])) and "tangent_x" in str(g.jvp(["x"]))
+    assert (
+        len(g.grad(["w"]).value.outputs) == 1 and "d_output" in str(g.vjp(["x"])) and "tangent_x" in str(g.jvp(["x"]))
+    )
     batched = g.vmap({"x": 0}, 5)
     assert batched.inputs[0][2] == (5, 3, 4) and batched.value.outputs[0][1] == (5,)
 

@@ -79,7 +79,14 @@ def test_jit_of_named_tuples():
 
 
 def test_values_are_not_known_while_tracing():
-    for bad in (bool, float, lambda x: x.numpy(), np.asarray, lambda x: x if x > 0 else -x, list(map(lambda f: f, [int]))[0]):
+    for bad in (
+        bool,
+        float,
+        lambda x: x.numpy(),
+        np.asarray,
+        lambda x: x if x > 0 else -x,
+        list(map(lambda f: f, [int]))[0],
+    ):
         with pytest.raises(rlx.Error) as e:
             rlx.jit(lambda x: bad(x) and x)(rlx.array(1.0))
         assert e.value.code == "trace-value"
@@ -109,7 +116,10 @@ def mlp_numpy(params, x):
 
 def mlp_params():
     shapes = [(3, 4), (4, 4)]
-    return {"layers": [(array(*s, dtype="float64"), array(s[1], dtype="float64")) for s in shapes], "out": array(4, dtype="float64")}
+    return {
+        "layers": [(array(*s, dtype="float64"), array(s[1], dtype="float64")) for s in shapes],
+        "out": array(4, dtype="float64"),
+    }
 
 
 def test_grad_of_a_tree_against_differences():
@@ -122,14 +132,16 @@ def test_grad_of_a_tree_against_differences():
         assert d.shape == leaf.shape
         at = (0,) * leaf.ndim
         saved = leaf[at]
-        up, down = (mlp_numpy(rlx.tree_unflatten(tree, leaves), np.asarray(x)) for leaf[at] in (saved + 1e-6, saved - 1e-6))
+        up, down = (
+            mlp_numpy(rlx.tree_unflatten(tree, leaves), np.asarray(x)) for leaf[at] in (saved + 1e-6, saved - 1e-6)
+        )
         leaf[at] = saved
         assert abs((up - down) / 2e-6 - d[at].item()) < 1e-6
 
 
 def test_grad_options():
     x, y = rlx.array(2.0), rlx.array(3.0)
-    f = lambda x, y: x**2 * y  # noqa: E731
+    f = lambda x, y: x**2 * y
     assert rlx.grad(f)(x, y).item() == 12 and rlx.grad(f, 1)(x, y).item() == 4 and rlx.grad(f, -1)(x, y).item() == 4
     assert [g.item() for g in rlx.grad(f, (0, 1))(x, y)] == [12, 4]
     g, aux = rlx.grad(lambda x: (x**2, {"x": x + 1}), has_aux=True)(x)
@@ -153,7 +165,7 @@ def test_grad_options():
 
 
 def test_vjp_and_jvp_agree():
-    f = lambda a, b: {"y": rlx.sin(a) @ b, "z": a.sum()}  # noqa: E731
+    f = lambda a, b: {"y": rlx.sin(a) @ b, "z": a.sum()}
     a, b, da, db = array(3, 4), array(4, 2), array(3, 4), array(4, 2)
     out, tangent = rlx.jvp(f, (a, b), (da, db))
     out2, pull = rlx.vjp(f, a, b)
@@ -188,8 +200,11 @@ def test_higher_orders_and_jacobians():
         close(f(x), [np.cos, lambda v: -np.sin(v), lambda v: -np.cos(v), np.sin][order - 1](np.float32(0.7)))
     v = array(3, dtype="float64")
     n = np.asarray(v)
-    close(rlx.hessian(lambda v: (v**3).sum() + v[0] * v[1])(v), np.diag(6 * n) + np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]))
-    g = lambda v: rlx.stack([v[0] * v[1], rlx.sin(v[2])])  # noqa: E731
+    close(
+        rlx.hessian(lambda v: (v**3).sum() + v[0] * v[1])(v),
+        np.diag(6 * n) + np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]),
+    )
+    g = lambda v: rlx.stack([v[0] * v[1], rlx.sin(v[2])])
     expected = [[n[1], n[0], 0], [0, 0, np.cos(n[2])]]
     close(rlx.jacfwd(g)(v), expected)
     close(rlx.jacrev(g)(v), expected)
@@ -211,7 +226,9 @@ def test_vmap_axes():
     close(rlx.vmap(lambda v, w: v @ w, in_axes=(0, 1))(a, b), np.einsum("ij,ji->i", na, nb))
     close(rlx.vmap(lambda v, w: v * w, in_axes=(None, 1), out_axes=1)(a[0], b), nb * na[0][:, None])
     close(rlx.vmap(lambda v, w: v * w, in_axes=(None, -1), out_axes=-1)(a[0], b), nb * na[0][:, None])
-    out = rlx.vmap(lambda d, s: {"x": d["p"] + s, "c": s}, in_axes=({"p": 0}, None), out_axes={"x": 0, "c": None})({"p": a}, 1.0)
+    out = rlx.vmap(lambda d, s: {"x": d["p"] + s, "c": s}, in_axes=({"p": 0}, None), out_axes={"x": 0, "c": None})(
+        {"p": a}, 1.0
+    )
     close(out["x"], na + 1)
     assert out["c"].item() == 1
     close(rlx.vmap(lambda v: 2.0)(a), np.full(5, 2.0))
@@ -234,7 +251,7 @@ def test_vmap_axes():
 def test_any_nesting():
     w, xs = array(3), array(6, 3)
     nw, nx = np.asarray(w), np.asarray(xs)
-    loss = lambda w, x: rlx.sin((w * x).sum())  # noqa: E731
+    loss = lambda w, x: rlx.sin((w * x).sum())
     expected = np.cos(nx @ nw)[:, None] * nx
     close(rlx.vmap(rlx.grad(loss), (None, 0))(w, xs), expected)
     close(rlx.jit(rlx.vmap(rlx.grad(loss), (None, 0)))(w, xs), expected)
@@ -242,7 +259,7 @@ def test_any_nesting():
     close(rlx.grad(lambda w: rlx.vmap(loss, (None, 0))(w, xs).sum())(w), expected.sum(0), rtol=1e-4)
     total = rlx.jit(lambda w: rlx.vmap(lambda x: loss(w, x))(xs).sum())  # the inner function captures a traced array
     close(rlx.grad(total)(w), expected.sum(0), rtol=1e-4)
-    hvp = lambda w, v: rlx.jvp(rlx.grad(lambda w: loss(w, xs[0])), (w,), (v,))[1]  # noqa: E731
+    hvp = lambda w, v: rlx.jvp(rlx.grad(lambda w: loss(w, xs[0])), (w,), (v,))[1]
     h = -np.sin(nx[0] @ nw) * np.outer(nx[0], nx[0])
     close(rlx.jit(hvp)(w, rlx.ones(3)), h @ np.ones(3), rtol=1e-4)
     close(rlx.vmap(hvp, (None, 0))(w, rlx.eye(3)), h, rtol=1e-4)

@@ -108,7 +108,7 @@ def derivatives(op, f, sample, tolerance, stage):
         return [y for y in as_list(f(*a, **k)) if y.dtype.is_floating]
 
     xs = [rlx.array(x.detach()) for x in leaves]
-    pulled = lambda *xs: rlx.vjp(ours, *xs)[1]([rlx.array(c) for c in cts])  # noqa: E731
+    pulled = lambda *xs: rlx.vjp(ours, *xs)[1]([rlx.array(c) for c in cts])
     if stage == "grad":
         return compare(pulled(*xs), first, tolerance, "grad")
     vs = [torch.randn_like(x) for x in leaves]
@@ -117,7 +117,7 @@ def derivatives(op, f, sample, tolerance, stage):
         return
     second = torch.autograd.grad(total, leaves, allow_unused=True)
     second = [torch.zeros_like(x) if g is None else g for g, x in zip(second, leaves)]
-    slope = lambda *xs: sum((g * rlx.array(v)).sum() for g, v in zip(pulled(*xs), vs))  # noqa: E731
+    slope = lambda *xs: sum((g * rlx.array(v)).sum() for g, v in zip(pulled(*xs), vs))
     compare(rlx.grad(slope, tuple(range(len(xs))))(*xs), second, tolerance, "second")
 
 

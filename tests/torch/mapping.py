@@ -193,7 +193,9 @@ MAPPING = {
     "prod": reduction(_summed(rlx.reduce_prod)),
     "amax": reduction(rlx.reduce_max),
     "amin": reduction(rlx.reduce_min),
-    "argmax": lambda x, dim=None, keepdim=False: x.reshape(-1).argmax(0) if dim is None or x.ndim == 0 else x.argmax(dim, keepdim),
+    "argmax": lambda x, dim=None, keepdim=False: (
+        x.reshape(-1).argmax(0) if dim is None or x.ndim == 0 else x.argmax(dim, keepdim)
+    ),
     "cumsum": _cumsum,
     "softmax": along(rlx.softmax),
     "log_softmax": along(rlx.log_softmax),
