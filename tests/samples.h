@@ -33,6 +33,7 @@ struct Sample {
   std::string attrs;  // "{...}" or empty, with $T
   std::vector<OperandSpec> operands;
   bool differences = true, second = true;
+  DTypeSet dtypes = kAllDTypes;  // that the attributes leave of those the op takes
 
   bool swept() const {
     for (const OperandSpec& o : operands)
@@ -85,6 +86,14 @@ inline OperandSpec read_operand(Lexer& lex) {
   return o;
 }
 
+inline DTypeSet dtypes_named(Lexer& lex) {
+  const std::string_view name = lex.word();
+  if (name == "numbers") return kNumbers;
+  if (name == "reals") return kReals;
+  if (name == "floats") return kFloats;
+  lex.error(fmt::format("unknown dtypes {}", name));
+}
+
 inline Sample read_sample(const std::string& text, const std::string& where) {
   Sample s{.where = where, .text = text};
   const size_t name = text.find_first_of(" \n");
@@ -99,6 +108,10 @@ inline Sample read_sample(const std::string& text, const std::string& where) {
     if (lex.accept("!")) {
       const std::string option(lex.word());
       lex.expect("=");
+      if (option == "dtypes") {
+        s.dtypes = dtypes_named(lex);
+        continue;
+      }
       lex.expect("off");
       if (option == "differences")
         s.differences = false;
@@ -260,6 +273,17 @@ inline Tensor make_matrices(const OperandSpec& o, DType d, uint64_t seed) {
   return t;
 }
 
+// Sorts a real tensor along its last axis.
+inline void sort_lines(Tensor& t) {
+  const int64_t n = t.rank() ? t.sizes().back() : 1;
+  for (int64_t first = 0; first < t.elements(); first += n) {
+    std::vector<double> line;
+    for (int64_t i = first; i < first + n; ++i) line.push_back(t.get_complex(i).real());
+    std::sort(line.begin(), line.end());
+    for (int64_t i = 0; i < n; ++i) t.set_complex(first + i, line[static_cast<size_t>(i)]);
+  }
+}
+
 inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
   if (is_matrix_kind(o.kind)) return make_matrices(o, d, seed);
   std::mt19937_64 rng(seed);
@@ -285,6 +309,7 @@ inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
       t.set_float(i, o.kind == "distinct" ? ladder[static_cast<size_t>(i)] : draw(o, rng));
     }
   }
+  if (o.kind == "ascending") sort_lines(t);
   return t;
 }
 
@@ -316,7 +341,7 @@ inline std::optional<Case> make_case(const Sample& s, DType d) {
     if (s.operands[i].swept()) c.swept.push_back(i);
   }
   const bool leads = !s.operands.empty() && s.operands[0].dtype == "T";
-  if (leads && !op->dtypes.has(d)) return std::nullopt;
+  if (leads && !(op->dtypes.has(d) && s.dtypes.has(d))) return std::nullopt;
   try {
     for (Value v : b.emit(*op, read_attrs(*op, replace_all(s.attrs, "$T", to_string(d))), in))
       b.output(v);

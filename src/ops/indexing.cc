@@ -3,41 +3,35 @@
 #include <cmath>
 
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/index_rules.h"
 #include "rlx/ops/movement.h"
-#include "rlx/ops/rules.h"
 
 namespace rlx {
+
 namespace {
-
 size_t at(int64_t i) { return static_cast<size_t>(i); }
+}  // namespace
 
-constexpr DTypeSet kIndexTypes = kInts | DTypeSet{DType::F32, DType::F64};
-
-void require_indices(const InferArgs& a) {
-  if (!kIndexTypes.has(a.in[1].dtype))
+void require_indices(const InferArgs& a, size_t i) {
+  if (!kIndexTypes.has(a.in[i].dtype))
     bad_operands(a, "index-dtype", fmt::format("indices must be of {}", kIndexTypes.to_string()));
 }
 
-// Tensors around the indexed axis as [outer, axis, inner]; the indices take the place of the axis.
-struct Split {
-  int64_t outer = 1, inner = 1;
-  Split(const Ints& sizes, int64_t axis, int64_t width) {
-    for (int64_t i = 0; i < axis; ++i) outer *= sizes[at(i)];
-    for (size_t i = at(axis + width); i < sizes.size(); ++i) inner *= sizes[i];
-  }
-};
+Split::Split(const Ints& sizes, int64_t axis, int64_t width) {
+  for (int64_t i = 0; i < axis; ++i) outer *= sizes[at(i)];
+  for (size_t i = at(axis + width); i < sizes.size(); ++i) inner *= sizes[i];
+}
 
-// All indices, truncated and checked.
-Ints read_indices(const EvalArgs& e, int64_t size) {
-  const Tensor& t = e.in[1];
+Ints read_indices(const EvalArgs& e, size_t i, int64_t size) {
+  const Tensor& t = e.in[i];
   Ints out(at(t.elements()));
-  for (int64_t i = 0; i < t.elements(); ++i) {
-    const double value = t.get_float(i);  // for the message and NaN; get_int is exact
-    const int64_t index = t.get_int(i);
+  for (int64_t k = 0; k < t.elements(); ++k) {
+    const double value = t.get_float(k);  // for the message and NaN; get_int is exact
+    const int64_t index = t.get_int(k);
     user_check(index >= 0 && index < size && !std::isnan(value), "index-range",
                "{}: index {} at position {} is out of range, allowed is [0, {})", e.node.op->name,
-               value, i, size);
-    out[at(i)] = index;
+               value, k, size);
+    out[at(k)] = index;
   }
   return out;
 }
@@ -48,6 +42,43 @@ Shape replace_axes(const Shape& shape, int64_t axis, int64_t width, const Shape&
   out.insert(out.end(), shape.begin() + axis + width, shape.end());
   return out;
 }
+
+Value position_of(Builder& b, std::span<const Coordinate> coordinates) {
+  Value position = kNone, valid = kNone;
+  for (const Coordinate& c : coordinates) {
+    Expr own(b, cast_to(b, c.index, DType::I64)), size(b, dim_value(b, c.size, DType::I64));
+    position = position.valid() ? Value(Expr(b, position) * size + own) : own;
+    if (c.in_range) continue;
+    Value fits = op::logical_and(op::ge(own, own.like(0)), op::lt(own, size));
+    if (is_float(b.type(c.index).dtype))
+      fits = op::logical_and(b, fits, op::eq(b, c.index, c.index));
+    valid = valid.valid() ? op::logical_and(b, valid, fits) : fits;
+  }
+  if (!valid.valid()) return position;
+  return op::select(b, valid, position, b.constant_like(position, -1));
+}
+
+Coordinate counter(Builder& b, const Dim& size, int64_t axis, int64_t rank) {
+  Shape shape(at(rank), Dim(1));
+  shape[at(axis)] = size;
+  return {op::iota(b, {}, {DType::I64, shape, axis}), size, true};
+}
+
+Value flat_indices(Builder& b, Value indices, const Dim& batch, const Dim& size) {
+  const Coordinate both[] = {counter(b, batch, 0, b.type(indices).rank()), {indices, size}};
+  return position_of(b, both);
+}
+
+Value merge_front(Builder& b, Value x) {
+  Shape shape = b.shape(x);
+  shape[1] = shape[0] * shape[1];
+  shape.erase(shape.begin());
+  return op::reshape(b, x, {shape});
+}
+
+Value flatten_all(Builder& b, Value x) { return reshape_to(b, x, {b.shape(x).elements()}); }
+
+namespace {
 
 // ---- gather -------------------------------------------------------------------------------------
 
@@ -62,7 +93,7 @@ Tensors evaluate_gather(const EvalArgs& e) {
   const int64_t axis = e.get<AxisAttrs>().axis, size = x.sizes()[at(axis)];
   const Split s(x.sizes(), axis, 1);
   const size_t bytes = at(s.inner) * at(size_of(x.dtype()));
-  const Ints indices = read_indices(e, size);
+  const Ints indices = read_indices(e, 1, size);
   std::byte* target = out.mutable_raw();
   for (int64_t o = 0; o < s.outer; ++o)
     for (int64_t index : indices) {
@@ -70,28 +101,6 @@ Tensors evaluate_gather(const EvalArgs& e) {
       target += bytes;
     }
   return {out};
-}
-
-// Indices [B, *] into B tensors of `size` rows each, as indices into the B * size rows of all. An
-// index that is out of range for its own tensor becomes -1, so that it is still caught.
-Value flat_indices(Builder& b, Value indices, const Dim& batch, const Dim& size) {
-  Expr own(b, cast_to(b, indices, DType::I64)), zero = own.like(0);
-  Expr count(b, dim_value(b, size, DType::I64));
-  Shape column(b.shape(indices).size(), Dim(1));
-  column[0] = batch;
-  Expr first(b, op::iota(b, {}, {DType::I64, column, 0}));
-  Value valid = op::logical_and(op::ge(own, zero), op::lt(own, count));
-  if (is_float(b.type(indices).dtype))
-    valid = op::logical_and(b, valid, op::eq(b, indices, indices));
-  return op::select(b, valid, own + first * count, own.like(-1));
-}
-
-// [a, c, *] -> [a * c, *]
-Value merge_front(Builder& b, Value x) {
-  Shape shape = b.shape(x);
-  shape[1] = shape[0] * shape[1];
-  shape.erase(shape.begin());
-  return op::reshape(b, x, {shape});
 }
 
 Values vmap_gather(Builder& b, const VmapArgs& a) {
@@ -139,7 +148,7 @@ Tensor scatter_sum(const EvalArgs& e) {
   const Tensor& updates = e.in[0];
   const int64_t axis = e.get<ScatterAttrs>().axis, size = out.sizes()[at(axis)];
   const Split s(out.sizes(), axis, 1);
-  const Ints indices = read_indices(e, size);
+  const Ints indices = read_indices(e, 1, size);
   std::vector<T> sums(at(out.elements()));
   int64_t source = 0;
   for (int64_t o = 0; o < s.outer; ++o)
@@ -187,8 +196,8 @@ void normalise_iota(void* attrs, std::string_view op, std::span<const Type>) {
 
 Types infer_iota(const InferArgs& a) {
   const auto& [dtype, shape, axis] = a.get<IotaAttrs>();
-  user_check(kReals.has(dtype), "dtype", "iota: does not make {}; allowed are {}", dtype,
-             kReals.to_string());
+  user_check(kNumbers.has(dtype), "dtype", "iota: does not make {}; allowed are {}", dtype,
+             kNumbers.to_string());
   user_check(std::none_of(shape.begin(), shape.end(), is_negative), "negative-dim",
              "iota: the shape {} has a negative size", shape);
   return {{dtype, shape}};
@@ -198,7 +207,8 @@ Tensors evaluate_iota(const EvalArgs& e) {
   Tensor out = e.make();
   const int64_t axis = e.get<IotaAttrs>().axis, size = out.sizes()[at(axis)];
   const Split s(out.sizes(), axis, 1);
-  for (int64_t i = 0; i < out.elements(); ++i) out.set_int(i, i / s.inner % size);
+  for (int64_t i = 0; i < out.elements(); ++i)
+    out.set_complex(i, static_cast<double>(i / s.inner % size));
   return {out};
 }
 

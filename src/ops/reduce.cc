@@ -1,4 +1,4 @@
-// Reductions, running sums and argmax.
+// Reductions, running sums, argmax and argmin.
 #include "rlx/ops/reduce.h"
 
 #include <algorithm>
@@ -8,12 +8,13 @@
 
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/movement.h"
-#include "rlx/ops/rules.h"
+#include "rlx/ops/reduce_rules.h"
 
 namespace rlx {
-namespace {
 
+namespace {
 size_t at(int64_t i) { return static_cast<size_t>(i); }
+}  // namespace
 
 // ---- inference and axes -------------------------------------------------------------------------
 
@@ -26,11 +27,6 @@ Shape reduced_shape(const Shape& x, const Ints& axes, bool keepdims) {
   return out;
 }
 
-Types infer_reduce(const InferArgs& a) {
-  const auto& [axes, keepdims] = a.get<ReduceAttrs>();
-  return {{a.in[0].dtype, reduced_shape(a.in[0].shape, axes, keepdims)}};
-}
-
 void require_elements(const InferArgs& a, const Ints& axes) {
   for (int64_t axis : axes)
     if (a.in[0].shape[at(axis)] == Dim(0))
@@ -38,22 +34,19 @@ void require_elements(const InferArgs& a, const Ints& axes) {
                    fmt::format("axis {} has no elements, and there is no result for none", axis));
 }
 
-Types infer_extremum(const InferArgs& a) {
-  require_elements(a, a.get<ReduceAttrs>().axes);
-  return infer_reduce(a);
+int64_t integer_limit(DType d, bool highest) {
+  const int bits = 8 * size_of(d) - info(d).is_signed;
+  const auto most = static_cast<int64_t>((uint64_t{1} << bits) - 1);
+  return highest ? most : info(d).is_signed ? -most - 1 : 0;
 }
 
-Values vmap_reduce(Builder& b, const VmapArgs& a) {
-  ReduceAttrs r = a.node.get<ReduceAttrs>();
-  for (int64_t& axis : r.axes) ++axis;
-  return b.emit(*a.node.op, r, a.in);
-}
+DType accumulator_of(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
 
-template <class A>
-Values vmap_axis(Builder& b, const VmapArgs& a) {
-  A attrs = a.node.get<A>();
-  ++attrs.axis;
-  return b.emit(*a.node.op, attrs, a.in);
+namespace {
+
+Types infer_reduce(const InferArgs& a) {
+  const auto& [axes, keepdims] = a.get<ReduceAttrs>();
+  return {{a.in[0].dtype, reduced_shape(a.in[0].shape, axes, keepdims)}};
 }
 
 // A reduced value in x's shape again.
@@ -66,8 +59,6 @@ Value sum_like(Builder& b, const Node& n, Value x) {
   const auto& [axes, keepdims] = n.get<ReduceAttrs>();
   return sum_axes(b, x, axes, keepdims);
 }
-
-DType accumulator_of(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
 
 // ---- reference values ---------------------------------------------------------------------------
 
@@ -119,7 +110,7 @@ Tensors evaluate_fold(const EvalArgs& e, int64_t init, F combine) {
   return {fold(e, init, combine)};
 }
 
-// The largest for sign 1, the smallest for sign -1; NaN wins.
+// The largest for sign 1, the smallest for sign -1; NaN wins. Of nothing: what loses to all.
 template <int kSign>
 Tensors evaluate_extremum(const EvalArgs& e) {
   auto better = [](auto a, auto b) {
@@ -127,22 +118,7 @@ Tensors evaluate_extremum(const EvalArgs& e) {
   };
   if (is_float(e.in[0].dtype()))
     return {fold(e, -kSign * std::numeric_limits<double>::infinity(), better)};
-  using Limits = std::numeric_limits<int64_t>;
-  return {fold(e, kSign > 0 ? Limits::min() : Limits::max(), better)};
-}
-
-// Calls f(first, step, n) for every line of a tensor along an axis.
-template <class F>
-void for_each_line(const Ints& sizes, int64_t axis, F f) {
-  const int64_t step = row_major_strides(sizes)[at(axis)], n = sizes[at(axis)];
-  Ints others = sizes;
-  others[at(axis)] = 1;
-  const Ints strides = row_major_strides(sizes);
-  for_each_index(others, [&](const Ints& index) {
-    int64_t first = 0;
-    for (size_t i = 0; i < index.size(); ++i) first += index[i] * strides[i];
-    f(first, step, n);
-  });
+  return {fold(e, integer_limit(e.in[0].dtype(), kSign < 0), better)};
 }
 
 template <class T>
@@ -168,21 +144,42 @@ Tensors evaluate_cumsum(const EvalArgs& e) {
   return {running_sum<int64_t>(e)};
 }
 
-template <class T>
-Tensor first_largest(const EvalArgs& e) {
+// The position of the largest element, or for sign -1 of the smallest; NaN wins.
+template <int kSign, class T>
+Tensor position_of_extremum(const EvalArgs& e) {
   Tensor out = e.make();
+  const auto& [axis, keepdims, last] = e.get<ArgmaxAttrs>();
   int64_t line = 0;
-  for_each_line(e.in[0].sizes(), e.get<ArgmaxAttrs>().axis,
-                [&](int64_t first, int64_t step, int64_t n) {
-                  int64_t best = 0;
-                  T largest = detail::fetch<T>(e.in[0], first);
-                  for (int64_t k = 1; k < n && largest == largest; ++k) {
-                    const T v = detail::fetch<T>(e.in[0], first + k * step);
-                    if (v > largest || v != v) best = k, largest = v;
-                  }
-                  out.set_int(line++, best);
-                });
+  for_each_line(e.in[0].sizes(), axis, [&, last = last](int64_t first, int64_t step, int64_t n) {
+    int64_t found = 0;
+    T best = detail::fetch<T>(e.in[0], first);
+    for (int64_t k = 1; k < n; ++k) {
+      const T v = detail::fetch<T>(e.in[0], first + k * step);
+      const bool better = best == best && (v != v || (kSign > 0 ? v > best : v < best));
+      const bool equal = v == best || (v != v && best != best);
+      if (better || (last && equal)) found = k, best = v;
+    }
+    out.set_int(line++, found);
+  });
   return out;
+}
+
+template <int kSign>
+constexpr OpDef position(std::string_view name, std::string_view doc) {
+  OpDef d{.name = name, .doc = doc, .kind = Kind::reduction, .dtypes = kReals | kBools};
+  d.infer = [](const InferArgs& a) -> Types {
+    const auto& attrs = a.get<ArgmaxAttrs>();
+    require_elements(a, {attrs.axis});
+    return {{DType::I64, reduced_shape(a.in[0].shape, {attrs.axis}, attrs.keepdims)}};
+  };
+  d.normalise = normalise_axis_of<ArgmaxAttrs>;
+  d.eval = [](const EvalArgs& e) -> Tensors {
+    return {is_float(e.in[0].dtype()) ? position_of_extremum<kSign, double>(e)
+                                      : position_of_extremum<kSign, int64_t>(e)};
+  };
+  d.vmap = vmap_axis<ArgmaxAttrs>;
+  d.not_differentiable = "the result is a position";
+  return d;
 }
 
 // ---- extrema ------------------------------------------------------------------------------------
@@ -289,7 +286,7 @@ constexpr OpDef reducer(std::string_view name, std::string_view doc, std::string
   d.eval = eval;
   d.jvp = jvp;
   d.vjp = vjp;
-  d.vmap = vmap_reduce;
+  d.vmap = vmap_axes<ReduceAttrs>;
   return d;
 }
 
@@ -311,25 +308,19 @@ constinit const Op<ReduceAttrs> reduce_sum = [] {
   return d;
 }();
 
-constinit const Op<ReduceAttrs> reduce_max = [] {
-  OpDef d = reducer("reduce_max",
-                    "Largest element over the given axes, which must not be empty; NaN if there is "
-                    "one. Equal elements "
-                    "share the gradient.",
-                    "Reduce(Max)", kReals, evaluate_extremum<1>, jvp_extremum, vjp_extremum);
-  d.infer = infer_extremum;
-  return d;
-}();
+constinit const Op<ReduceAttrs> reduce_max =
+    reducer("reduce_max",
+            "Largest element over the given axes; NaN if there is one; the lowest value (-inf) of "
+            "the dtype for none. Equal "
+            "elements share the gradient.",
+            "Reduce(Max)", kReals, evaluate_extremum<1>, jvp_extremum, vjp_extremum);
 
-constinit const Op<ReduceAttrs> reduce_min = [] {
-  OpDef d = reducer("reduce_min",
-                    "Smallest element over the given axes, which must not be empty; NaN if there "
-                    "is one. Equal elements "
-                    "share the gradient.",
-                    "Reduce(Min)", kReals, evaluate_extremum<-1>, jvp_extremum, vjp_extremum);
-  d.infer = infer_extremum;
-  return d;
-}();
+constinit const Op<ReduceAttrs> reduce_min =
+    reducer("reduce_min",
+            "Smallest element over the given axes; NaN if there is one; the highest value (inf) of "
+            "the dtype for none. Equal "
+            "elements share the gradient.",
+            "Reduce(Min)", kReals, evaluate_extremum<-1>, jvp_extremum, vjp_extremum);
 
 constinit const Op<ReduceAttrs> reduce_prod = reducer(
     "reduce_prod",
@@ -350,7 +341,7 @@ constinit const Op<ReduceAttrs> reduce_mean = OpDef{
     .infer = infer_reduce,
     .normalise = normalise_axes_of<ReduceAttrs>,
     .decompose = decompose_mean,
-    .vmap = vmap_reduce,
+    .vmap = vmap_axes<ReduceAttrs>,
 };
 
 constinit const Op<CumsumAttrs> cumsum = OpDef{
@@ -375,33 +366,22 @@ constinit const Op<CumsumAttrs> cumsum = OpDef{
     .vmap = vmap_axis<CumsumAttrs>,
 };
 
-constinit const Op<ArgmaxAttrs> argmax = OpDef{
-    .name = "argmax",
-    .doc =
-        "Position (i64) of the largest element along an axis, which must not be empty; the first "
-        "of equals, NaN counts "
-        "as largest.",
-    .kind = Kind::reduction,
-    .dtypes = kReals | kBools,
-    .infer = [](const InferArgs& a) -> Types {
-      const auto& [axis, keepdims] = a.get<ArgmaxAttrs>();
-      require_elements(a, {axis});
-      return {{DType::I64, reduced_shape(a.in[0].shape, {axis}, keepdims)}};
-    },
-    .normalise = normalise_axis_of<ArgmaxAttrs>,
-    .eval = [](const EvalArgs& e) -> Tensors {
-      return {is_float(e.in[0].dtype()) ? first_largest<double>(e) : first_largest<int64_t>(e)};
-    },
-    .vmap = vmap_axis<ArgmaxAttrs>,
-    .not_differentiable = "the result is a position",
-};
+constinit const Op<ArgmaxAttrs> argmax = position<1>(
+    "argmax",
+    "Position (i64) of the largest element along an axis, which must not be empty; the first of "
+    "equals, or with `select_last` the last; NaN counts as largest.");
+
+constinit const Op<ArgmaxAttrs> argmin = position<-1>(
+    "argmin",
+    "Position (i64) of the smallest element along an axis, which must not be empty; the first of "
+    "equals, or with `select_last` the last; NaN counts as smallest (NumPy's rule).");
 
 }  // namespace op
 
 namespace {
 constexpr const OpDef* kOps[] = {&op::reduce_sum,  &op::reduce_max,  &op::reduce_min,
                                  &op::reduce_prod, &op::reduce_mean, &op::cumsum,
-                                 &op::argmax};
+                                 &op::argmax,      &op::argmin};
 }  // namespace
 constinit const Family kReduce{"reduce", kOps};
 

@@ -1,4 +1,4 @@
-// Reductions, running sums and argmax.
+// Reductions, running sums, argmax and argmin.
 #pragma once
 
 #include "rlx/ir/op.h"
@@ -23,9 +23,10 @@ struct CumsumAttrs {
 };
 struct ArgmaxAttrs {
   int64_t axis = -1;
-  bool keepdims = false;
+  bool keepdims = false, select_last = false;
   static constexpr auto fields() {
-    return std::tuple{field("axis", &ArgmaxAttrs::axis), field("keepdims", &ArgmaxAttrs::keepdims)};
+    return std::tuple{field("axis", &ArgmaxAttrs::axis), field("keepdims", &ArgmaxAttrs::keepdims),
+                      field("select_last", &ArgmaxAttrs::select_last)};
   }
 };
 
@@ -33,7 +34,7 @@ namespace op {
 extern const Op<ReduceAttrs> reduce_sum, reduce_max, reduce_min, reduce_prod;  // primitives
 extern const Op<ReduceAttrs> reduce_mean;  // composite: sum / count
 extern const Op<CumsumAttrs> cumsum;
-extern const Op<ArgmaxAttrs> argmax;  // i64; first of equals; NaN is largest
+extern const Op<ArgmaxAttrs> argmax, argmin;  // i64; first of equals; NaN wins
 }  // namespace op
 
 extern const Family kReduce;

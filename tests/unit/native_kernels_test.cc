@@ -1,4 +1,4 @@
-// Philox, strided copies, gather, scatter_add, cumsum, argmax and the machine's limits.
+// Philox, strided copies, gather, scatter, cumsum, argmax and the machine's limits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -185,13 +185,12 @@ TEST(ScatterAdd, EveryDtypeAgainstALoop) {
   for (const DTypeInfo& d : kDTypes) {
     for (bool zero : {true, false}) {
       for (int64_t inner : {1, 5, 40}) {
-        ScatterAddProblem p{.dtype = d.dtype,
-                            .index_dtype = DType::I32,
-                            .outer = 2,
-                            .axis = 37,
-                            .count = 90,
-                            .inner = inner,
-                            .zero = zero};
+        ScatterProblem p{.dtype = d.dtype,
+                         .index_dtype = DType::I32,
+                         .outer = 2,
+                         .axis = 37,
+                         .count = 90,
+                         .inner = inner};
         p.set_dense();
         TypedBuffer updates(d.dtype, 2 * 90 * inner), index(DType::I32, 90),
             out(d.dtype, 2 * 37 * inner);
@@ -212,9 +211,10 @@ TEST(ScatterAdd, EveryDtypeAgainstALoop) {
           }
         }
         uint32_t flag = 0;
-        Bytes scratch(scatter_add_scratch_bytes(p));
-        for (int64_t b = scatter_add_blocks(p) - 1; b >= 0; --b) {
-          scatter_add(p, updates.data(), index.data(), out.data(), &flag, b, b + 1, scratch.data());
+        Bytes scratch(scatter_scratch_bytes(p));
+        for (int64_t b = scatter_blocks(p) - 1; b >= 0; --b) {
+          scatter(p, zero ? nullptr : out.data(), updates.data(), index.data(), out.data(), &flag,
+                  b, b + 1, scratch.data());
         }
         EXPECT_EQ(flag, 0u);
         EXPECT_TRUE(out.guard_intact() && scratch.guard_intact());
@@ -230,15 +230,15 @@ TEST(ScatterAdd, EveryDtypeAgainstALoop) {
 
 TEST(ScatterAdd, OutOfRangeSetsTheFlag) {
   for (int64_t axis : {0, 3}) {
-    ScatterAddProblem p{.index_dtype = DType::I64, .axis = axis, .count = 2, .inner = 2};
+    ScatterProblem p{.index_dtype = DType::I64, .axis = axis, .count = 2, .inner = 2};
     p.set_dense();
     TypedBuffer updates(DType::F32, 4), index(DType::I64, 2), out(DType::F32, axis * 2);
     for (int64_t i = 0; i < 4; ++i) updates.set(i, 1);
     index.set(0, 0);
     index.set(1, -7);
     uint32_t flag = 0;
-    scatter_add(p, updates.data(), index.data(), out.data(), &flag, 0, scatter_add_blocks(p),
-                nullptr);
+    scatter(p, nullptr, updates.data(), index.data(), out.data(), &flag, 0, scatter_blocks(p),
+            nullptr);
     EXPECT_EQ(flag, 1u);
     EXPECT_TRUE(out.guard_intact());
   }
@@ -253,7 +253,7 @@ TEST(Cumsum, EveryDtypeDirectionAndLayout) {
         p.set_dense();
         p.y_inner = n;  // the result transposed
         p.y_n = 1;
-        const CumsumOptions options{.exclusive = (mode & 1) != 0, .reverse = (mode & 2) != 0};
+        const ScanOptions options{.exclusive = (mode & 1) != 0, .reverse = (mode & 2) != 0};
         TypedBuffer x(d.dtype, static_cast<int64_t>(outer) * n * inner), y(d.dtype, x.size());
         std::mt19937 random(2);
         x.fill_random(random);

@@ -1,8 +1,287 @@
 // Native kernels: sorting, indexing and running reductions.
+#include <cstring>
+
 #include "rlx/backend/cpu/kernel_list.h"
+#include "rlx/backend/cpu/kernels/axis_kernels.h"
+#include "rlx/backend/cpu/kernels/copy.h"
+#include "rlx/backend/cpu/kernels/gather.h"
+#include "rlx/backend/cpu/kernels/index.h"
+#include "rlx/backend/cpu/kernels/sort.h"
+#include "rlx/ops/ops.h"
 
 namespace rlx::cpu {
 
-std::span<const KernelRow> array_kernels() { return {}; }
+namespace {
+
+using Views = std::span<const View>;
+
+size_t bytes_of(const View& v) { return static_cast<size_t>(size_of(v.dtype)); }
+
+int64_t product_of(const Ints& dims, size_t begin, size_t end) {
+  int64_t n = 1;
+  for (size_t d = begin; d < end; ++d) n *= dims[d];
+  return n;
+}
+
+// ---- scatter ------------------------------------------------------------------------------------
+
+Plan plan_scatter(const Node& n, Views in, Views out) {
+  const auto& a = n.get<ScatterIntoAttrs>();
+  const auto axis = static_cast<size_t>(a.axis);
+  static_assert(static_cast<int>(ScatterKind::max) == static_cast<int>(ScatterMode::max));
+  ScatterProblem p;
+  p.kind = static_cast<ScatterKind>(a.mode);
+  p.dtype = out[0].dtype;
+  p.index_dtype = in[1].dtype;
+  p.outer = product_of(out[0].dims, 0, axis);
+  p.axis = out[0].dims[axis];
+  p.inner = product_of(out[0].dims, axis + 1, out[0].dims.size());
+  p.count = in[1].elements();
+  p.set_dense();
+  return {.blocks = scatter_blocks(p),
+          .work = out[0].elements() + in[2].elements(),
+          .scratch = scatter_scratch_bytes(p),
+          .in_place = 0,
+          .run = [p](const StepMemory& m, int64_t begin, int64_t end) {
+            scatter(p, m.operands[0], m.operands[2], m.operands[1], m.operands[3], m.flag, begin,
+                    end, m.scratch);
+          }};
+}
+
+// ---- windows ------------------------------------------------------------------------------------
+
+// Reads where a window begins, each start clamped so that the window fits.
+struct WindowStarts {
+  DType dtype;
+  Ints limits, strides;  // of x
+  WindowStarts(const View& x, const Ints& window, DType index) : dtype(index), strides(x.strides) {
+    for (size_t i = 0; i < window.size(); ++i) limits.push_back(x.dims[i] - window[i] + 1);
+  }
+  int64_t start(const void* starts, size_t axis) const {
+    return Index(starts, dtype, limits[axis], nullptr)(static_cast<int64_t>(axis));
+  }
+  // Of the first element, in x, counted from `axis` on.
+  int64_t offset(const void* starts, size_t axis) const {
+    int64_t sum = 0;
+    for (; axis < limits.size(); ++axis) sum += start(starts, axis) * strides[axis];
+    return sum;
+  }
+};
+
+Plan plan_dynamic_slice(const Node&, Views in, Views out) {
+  const WindowStarts window(in[0], out[0].dims, in[1].dtype);
+  const size_t bytes = bytes_of(in[0]);
+  const CopyPlan copy =
+      CopyPlan::make(bytes, out[0].dims, in[0].strides, row_major_strides(out[0].dims));
+  return {.blocks = copy.blocks(),
+          .work = out[0].elements(),
+          .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
+            const auto* x = static_cast<const std::byte*>(m.operands[0]);
+            copy.run(x + static_cast<size_t>(window.offset(m.operands[1], 0)) * bytes,
+                     m.operands[2], begin, end);
+          }};
+}
+
+// The leading axes that the window takes whole are one; then an axis of rows, of which the window
+// takes some; each block has a few rows of the result.
+Plan plan_dynamic_update_slice(const Node&, Views in, Views out) {
+  const Ints &x = out[0].dims, &window = in[1].dims;
+  if (x.empty() || out[0].elements() == 0)  // all of it, or nothing
+    return {.blocks = out[0].elements(),
+            .run = [bytes = bytes_of(in[0])](const StepMemory& m, int64_t, int64_t) {
+              std::memcpy(m.operands[3], m.operands[1], bytes);
+            }};
+  size_t axis = 0;
+  while (axis + 1 < x.size() && x[axis] == window[axis]) ++axis;
+  const WindowStarts starts(out[0], window, in[2].dtype);
+  const int64_t bytes = static_cast<int64_t>(bytes_of(in[0]));
+  const Ints x_row(x.begin() + static_cast<int64_t>(axis) + 1, x.end()),
+      window_row(window.begin() + static_cast<int64_t>(axis) + 1, window.end());
+  const CopyPlan copy = CopyPlan::make(static_cast<size_t>(bytes), window_row,
+                                       row_major_strides(window_row), row_major_strides(x_row));
+  const int64_t rows = product_of(x, 0, axis + 1), n = x[axis], taken = window[axis];
+  const int64_t row_bytes = product(x_row) * bytes, window_bytes = product(window_row) * bytes;
+  const int64_t per_block = std::max<int64_t>(1, (64 << 10) / row_bytes);
+  return {.blocks = ceil_div(rows, per_block),
+          .work = out[0].elements(),
+          .in_place = 0,
+          .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
+            const auto* from = static_cast<const std::byte*>(m.operands[0]);
+            const auto* update = static_cast<const std::byte*>(m.operands[1]);
+            auto* to = static_cast<std::byte*>(m.operands[3]);
+            const int64_t first = begin * per_block, last = std::min(rows, end * per_block);
+            if (from != to)
+              std::memcpy(to + first * row_bytes, from + first * row_bytes,
+                          static_cast<size_t>((last - first) * row_bytes));
+            const int64_t start = starts.start(m.operands[2], axis),
+                          offset = starts.offset(m.operands[2], axis + 1) * bytes;
+            for (int64_t row = first; row < last; ++row) {
+              const int64_t i = row % n - start;
+              if (i < 0 || i >= taken) continue;
+              copy.run(update + (row / n * taken + i) * window_bytes, to + row * row_bytes + offset,
+                       0, copy.blocks());
+            }
+          }};
+}
+
+// ---- order --------------------------------------------------------------------------------------
+
+SortProblem sort_problem(const View& x, int64_t axis, bool descending, int64_t k) {
+  const auto a = static_cast<size_t>(axis);
+  return {.dtype = x.dtype,
+          .descending = descending,
+          .outer = product_of(x.dims, 0, a),
+          .n = x.dims[a],
+          .inner = product_of(x.dims, a + 1, x.dims.size()),
+          .k = k};
+}
+
+// values and indices: where among the operands they are, or -1.
+Plan sort_plan(const SortProblem& p, int values, int indices) {
+  return {.blocks = sort_blocks(p),
+          .work = 16 * p.outer * p.n * p.inner,
+          .scratch = sort_scratch_bytes(p),
+          .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
+            sort(p, m.operands[0], values < 0 ? nullptr : m.operands[values],
+                 indices < 0 ? nullptr : m.operands[indices], begin, end, m.scratch);
+          }};
+}
+
+Plan plan_argsort(const Node& n, Views in, Views) {
+  const auto& a = n.get<SortAttrs>();
+  const int64_t size = in[0].dims[static_cast<size_t>(a.axis)];
+  return sort_plan(sort_problem(in[0], a.axis, a.descending, size), -1, 1);
+}
+
+Plan plan_sort(const Node& n, Views in, Views) {
+  const auto& a = n.get<SortAttrs>();
+  const int64_t size = in[0].dims[static_cast<size_t>(a.axis)];
+  return sort_plan(sort_problem(in[0], a.axis, a.descending, size), 1, -1);
+}
+
+Plan plan_topk(const Node& n, Views in, Views out) {
+  const auto& a = n.get<TopkAttrs>();
+  SortProblem p = sort_problem(in[0], a.axis, a.largest, a.k);
+  p.index_dtype = out[1].dtype;
+  return sort_plan(p, 1, 2);
+}
+
+Plan plan_searchsorted(const Node& n, Views in, Views out) {
+  SearchProblem p;
+  p.dtype = in[0].dtype;
+  p.right = n.get<SearchAttrs>().right;
+  p.one_line = in[0].dims.size() == 1;
+  p.n = in[0].dims.back();
+  p.m = in[1].dims.empty() ? 1 : in[1].dims.back();
+  p.lines = p.m ? out[0].elements() / p.m : 0;
+  return {.blocks = search_blocks(p),
+          .work = 16 * out[0].elements(),
+          .run = [p](const StepMemory& m, int64_t begin, int64_t end) {
+            search(p, m.operands[0], m.operands[1], static_cast<int64_t*>(m.operands[2]), begin,
+                   end);
+          }};
+}
+
+// ---- along one axis -----------------------------------------------------------------------------
+
+AxisProblem axis_problem(const View& v, int64_t axis) {
+  const auto a = static_cast<size_t>(axis);
+  AxisProblem p;
+  p.dtype = v.dtype;
+  p.outer = product_of(v.dims, 0, a);
+  p.n = v.dims[a];
+  p.inner = product_of(v.dims, a + 1, v.dims.size());
+  p.set_dense();
+  return p;
+}
+
+template <bool minimum>
+Plan plan_argmax(const Node& n, Views in, Views) {
+  const auto& a = n.get<ArgmaxAttrs>();
+  const AxisProblem p = axis_problem(in[0], a.axis);
+  const ArgmaxOptions options{.minimum = minimum, .last = a.select_last};
+  return {.blocks = axis_blocks(p),
+          .work = in[0].elements(),
+          .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
+            argmax(p, options, m.operands[0], m.operands[1], begin, end);
+          }};
+}
+
+using Scan = void (*)(const AxisProblem&, ScanOptions, const void* x, void* y, int64_t begin,
+                      int64_t end);
+
+template <Scan scan>
+Plan plan_scan(const Node& n, Views in, Views) {
+  const auto& a = n.get<CumsumAttrs>();
+  const AxisProblem p = axis_problem(in[0], a.axis);
+  const ScanOptions options{a.exclusive, a.reverse};
+  return {.blocks = axis_blocks(p),
+          .work = in[0].elements(),
+          .in_place = 0,
+          .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
+            scan(p, options, m.operands[0], m.operands[1], begin, end);
+          }};
+}
+
+template <bool minimum>
+Plan plan_extremum(const Node& n, Views in, Views) {
+  const auto& a = n.get<CumsumAttrs>();
+  const AxisProblem p = axis_problem(in[0], a.axis);
+  const ScanOptions options{a.exclusive, a.reverse};
+  return {.blocks = axis_blocks(p),
+          .work = in[0].elements(),
+          .in_place = 0,
+          .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
+            cumulative_extremum(p, options, minimum, m.operands[0], m.operands[1],
+                                static_cast<int64_t*>(m.operands[2]), begin, end);
+          }};
+}
+
+// ---- iota ---------------------------------------------------------------------------------------
+
+// Complex numbers are not generated.
+Decision only_complex(const Node& n, const Graph&) {
+  return is_complex(n.type().dtype) ? Decision::yes() : Decision::no("generated");
+}
+
+Plan plan_iota(const Node& n, Views, Views out) {
+  const auto axis = static_cast<size_t>(n.get<IotaAttrs>().axis);
+  const int64_t size = out[0].dims[axis],
+                inner = product_of(out[0].dims, axis + 1, out[0].dims.size());
+  constexpr int64_t kElements = 4096;  // of a block
+  const int64_t elements = out[0].elements();
+  return {.blocks = ceil_div(elements, kElements),
+          .work = elements,
+          .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
+            auto* to = static_cast<float*>(m.operands[0]);
+            for (int64_t i = begin * kElements; i < std::min(elements, end * kElements); ++i) {
+              to[2 * i] = static_cast<float>(i / inner % size);
+              to[2 * i + 1] = 0;
+            }
+          }};
+}
+
+}  // namespace
+
+std::span<const KernelRow> array_kernels() {
+  static const KernelRow rows[] = {
+      dense_kernel<plan_scatter>(&op::scatter),
+      dense_kernel<plan_dynamic_slice>(&op::dynamic_slice),
+      dense_kernel<plan_dynamic_update_slice>(&op::dynamic_update_slice),
+      dense_kernel<plan_argsort>(&op::argsort),
+      dense_kernel<plan_sort>(&op::sort),
+      dense_kernel<plan_topk>(&op::topk),
+      dense_kernel<plan_searchsorted>(&op::searchsorted),
+      dense_kernel<plan_argmax<false>>(&op::argmax),
+      dense_kernel<plan_argmax<true>>(&op::argmin),
+      dense_kernel<plan_scan<cumsum>>(&op::cumsum),
+      dense_kernel<plan_scan<cumprod>>(&op::cumprod),
+      dense_kernel<plan_scan<cumlogsumexp>>(&op::cumlogsumexp),
+      dense_kernel<plan_extremum<false>>(&op::cummax),
+      dense_kernel<plan_extremum<true>>(&op::cummin),
+      dense_kernel<plan_iota>(&op::iota, only_complex),
+  };
+  return rows;
+}
 
 }  // namespace rlx::cpu

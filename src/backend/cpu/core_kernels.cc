@@ -1,6 +1,5 @@
-// Native kernels: products, gather and scatter, running sums, random bits.
+// Native kernels: products, gather and scatter_add, random bits.
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/axis_kernels.h"
 #include "rlx/backend/cpu/kernels/gather.h"
 #include "rlx/backend/cpu/kernels/matmul.h"
 #include "rlx/base/philox.h"
@@ -156,24 +155,25 @@ std::shared_ptr<const StepKernel> make_gather(Isa, const Node& n, std::span<cons
 
 class ScatterAddKernel final : public StepKernel {
  public:
-  explicit ScatterAddKernel(ScatterAddProblem p) : p_(p) {}
+  explicit ScatterAddKernel(ScatterProblem p) : p_(p) {}
   std::string name() const override { return "scatter_add"; }
-  int64_t blocks() const override { return scatter_add_blocks(p_); }
-  size_t scratch_bytes() const override { return scatter_add_scratch_bytes(p_); }
+  int64_t blocks() const override { return scatter_blocks(p_); }
+  size_t scratch_bytes() const override { return scatter_scratch_bytes(p_); }
   int64_t work() const override { return p_.outer * p_.count * p_.inner; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    scatter_add(p_, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end, m.scratch);
+    scatter(p_, nullptr, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end,
+            m.scratch);
   }
 
  private:
-  ScatterAddProblem p_;
+  ScatterProblem p_;
 };
 
 std::shared_ptr<const StepKernel> make_scatter_add(Isa, const Node& n, std::span<const View> in,
                                                    std::span<const View> out) {
   const auto& a = n.get<ScatterAttrs>();
   const auto axis = static_cast<size_t>(a.axis);
-  ScatterAddProblem p;
+  ScatterProblem p;
   p.dtype = out[0].dtype;
   p.index_dtype = in[1].dtype;
   p.outer = product_of(out[0].dims, 0, axis);
@@ -182,61 +182,6 @@ std::shared_ptr<const StepKernel> make_scatter_add(Isa, const Node& n, std::span
   p.count = in[1].elements();
   p.set_dense();
   return std::make_shared<ScatterAddKernel>(p);
-}
-
-// ---- along one axis
-// ----------------------------------------------------------------------------------------------------
-
-AxisProblem axis_problem(const View& v, int64_t axis) {
-  const auto a = static_cast<size_t>(axis);
-  AxisProblem p;
-  p.dtype = v.dtype;
-  p.outer = product_of(v.dims, 0, a);
-  p.n = v.dims[a];
-  p.inner = product_of(v.dims, a + 1, v.dims.size());
-  p.set_dense();
-  return p;
-}
-
-class CumsumKernel final : public StepKernel {
- public:
-  CumsumKernel(AxisProblem p, CumsumOptions o) : p_(p), o_(o) {}
-  std::string name() const override { return "cumsum"; }
-  int64_t blocks() const override { return axis_blocks(p_); }
-  int64_t work() const override { return p_.outer * p_.n * p_.inner; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    cumsum(p_, o_, m.operands[0], m.operands[1], begin, end);
-  }
-
- private:
-  AxisProblem p_;
-  CumsumOptions o_;
-};
-
-std::shared_ptr<const StepKernel> make_cumsum(Isa, const Node& n, std::span<const View> in,
-                                              std::span<const View>) {
-  const auto& a = n.get<CumsumAttrs>();
-  return std::make_shared<CumsumKernel>(axis_problem(in[0], a.axis),
-                                        CumsumOptions{a.exclusive, a.reverse});
-}
-
-class ArgmaxKernel final : public StepKernel {
- public:
-  explicit ArgmaxKernel(AxisProblem p) : p_(p) {}
-  std::string name() const override { return "argmax"; }
-  int64_t blocks() const override { return axis_blocks(p_); }
-  int64_t work() const override { return p_.outer * p_.n * p_.inner; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    argmax(p_, ArgmaxOptions{}, m.operands[0], m.operands[1], begin, end);
-  }
-
- private:
-  AxisProblem p_;
-};
-
-std::shared_ptr<const StepKernel> make_argmax(Isa, const Node& n, std::span<const View> in,
-                                              std::span<const View>) {
-  return std::make_shared<ArgmaxKernel>(axis_problem(in[0], n.get<ArgmaxAttrs>().axis));
 }
 
 // ---- random bits
@@ -278,8 +223,6 @@ constexpr KernelRow kRows[] = {
     {&op::matmul, "matmul", always, matmul_view, make_matmul},
     {&op::gather, "gather", always, dense_only, make_gather},
     {&op::scatter_add, "scatter_add", always, dense_only, make_scatter_add},
-    {&op::cumsum, "cumsum", always, dense_only, make_cumsum},
-    {&op::argmax, "argmax", always, dense_only, make_argmax},
     {&op::random_bits, "philox", always, dense_only, make_random_bits},
 };
 

@@ -37,6 +37,7 @@ struct Plan {
   int64_t work = 1 << 20;  // rough cost in elements; small steps run on the calling thread
   size_t scratch = 0;      // bytes per worker
   double flops = 0;
+  int in_place = -1;  // the operand in whose memory result 0 may lie
   std::function<void(const StepMemory& memory, int64_t begin, int64_t end)> run;
 };
 std::shared_ptr<const StepKernel> function_kernel(std::string_view name, Plan plan);

@@ -6,7 +6,6 @@ from .core import (
     ALL,
     EXACT,
     NUMBERS,
-    REALS,
     any_bits,
     array,
     narrow,
@@ -203,7 +202,7 @@ def by_index():
 
 
 def iotas():
-    for dtype in REALS:
+    for dtype in NUMBERS:
         for n, (shape, axis) in enumerate(
             [((5,), 0), ((2, 3), 1), ((3, 2, 2), 0), ((2, 0), 0), ((2, 3), -1)]
         ):

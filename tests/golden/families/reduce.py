@@ -9,6 +9,7 @@ from .core import (
     INEXACT,
     INTS,
     NUMBERS,
+    NUMPY,
     REALS,
     Real,
     array,
@@ -53,12 +54,20 @@ def count(shape, axes):
     return int(np.prod([shape[a] for a in axes], dtype=np.int64))
 
 
+def neutral(op, dtype):
+    """What loses to every value of the dtype."""
+    if dtype in FLOATS:
+        return -np.inf if op == "reduce_max" else np.inf
+    info = np.iinfo(NUMPY[dtype])
+    return info.min if op == "reduce_max" else info.max
+
+
 def extremum(op, x, dtype, axes, keepdims):
     if not axes:
         return x
     values = x.astype(np.float64) if dtype in FLOATS else x
     function = np.max if op == "reduce_max" else np.min
-    out = function(values, axis=tuple(axes), keepdims=keepdims)
+    out = function(values, axis=tuple(axes), keepdims=keepdims, initial=neutral(op, dtype))
     return array(dtype, out)
 
 
@@ -164,8 +173,6 @@ def extrema():
     for op in ("reduce_max", "reduce_min"):
         for dtype in REALS:
             for n, (shape, axes, keepdims, note) in enumerate(CASES + EMPTY_CASES):
-                if count(shape, axes) == 0:
-                    continue  # refused: there is no largest or smallest of nothing
                 name = f"{op}/{dtype}/case-{n}"
                 x = random(rng_of(name), dtype, shape, -50, 50)
                 yield sample(
@@ -251,39 +258,61 @@ def cumsums():
                 )
 
 
+def positions(op, x, axis, keepdims, last):
+    """argmax and argmin; NumPy takes the first, so the last is found from the other end."""
+    function = np.argmax if op == "argmax" else np.argmin
+    if not last:
+        return np.asarray(function(x, axis=axis, keepdims=keepdims), np.int64)
+    back = function(np.flip(x, axis), axis=axis, keepdims=keepdims)
+    return np.asarray(x.shape[axis] - 1 - back, np.int64)
+
+
 def argmaxes():
-    for dtype in REALS:
-        for n, (shape, axis, keepdims) in enumerate(
-            [
-                ((4, 5), -1, False),
-                ((4, 5), 0, True),
-                ((2, 3, 4), 1, False),
-                ((40,), 0, False),
-                ((3, 1), 1, False),
-            ]
-        ):
-            name = f"argmax/{dtype}/case-{n}"
-            x = random(rng_of(name), dtype, shape, -3, 3)
-            out = np.asarray(np.argmax(x.astype(Real), axis=axis, keepdims=keepdims), np.int64)
-            yield sample(name, [x], out, EXACT, "the first of equals", axis=axis, keepdims=keepdims)
-    rows = [
-        [1, np.nan, 2, np.nan],
-        [np.inf, np.inf, 0, 1],
-        [-np.inf, -np.inf, -np.inf, -np.inf],
-        [-0.0, 0.0, -1, 0],
-        [2, 7, 7, 1],
-    ]
-    for dtype in FLOATS:
-        x = array(dtype, rows)
-        yield sample(
-            f"argmax/{dtype}/special",
-            [x],
-            np.array([1, 0, 0, 0, 1], np.int64),
-            EXACT,
-            "NaN is the largest; first of equals",
-            axis=1,
-            keepdims=False,
-        )
+    for op in ("argmax", "argmin"):
+        for dtype in REALS:
+            for n, (shape, axis, keepdims, last) in enumerate(
+                [
+                    ((4, 5), -1, False, False),
+                    ((4, 5), 0, True, False),
+                    ((2, 3, 4), 1, False, False),
+                    ((40,), 0, False, False),
+                    ((3, 1), 1, False, False),
+                    ((4, 9), 1, False, True),
+                    ((9, 2), 0, True, True),
+                ]
+            ):
+                name = f"{op}/{dtype}/case-{n}"
+                x = random(rng_of(name), dtype, shape, -3, 3)
+                yield sample(
+                    name,
+                    [x],
+                    positions(op, x.astype(Real), axis, keepdims, last),
+                    EXACT,
+                    "the last of equals" if last else "the first of equals",
+                    axis=axis,
+                    keepdims=keepdims,
+                    select_last=last,
+                )
+        rows = [
+            [1, np.nan, 2, np.nan],
+            [np.inf, np.inf, 0, 1],
+            [-np.inf, -np.inf, -np.inf, -np.inf],
+            [-0.0, 0.0, -1, 0],
+            [2, 7, 7, 1],
+        ]
+        for dtype in FLOATS:
+            x = array(dtype, rows)
+            for last in (False, True):
+                yield sample(
+                    f"{op}/{dtype}/special-{'last' if last else 'first'}",
+                    [x],
+                    positions(op, x.astype(np.float64), 1, False, last),
+                    EXACT,
+                    "NaN wins; first or last of equals",
+                    axis=1,
+                    keepdims=False,
+                    select_last=last,
+                )
 
 
 def samples():

@@ -1,6 +1,8 @@
 #include "rlx/backend/cpu/kernels/axis_kernels.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/checked.h"
@@ -23,34 +25,135 @@ Span span_of(const AxisProblem& p, int64_t block) {
 
 c64_t operator+(c64_t a, c64_t b) { return {a.re + b.re, a.im + b.im}; }
 
-template <class S>
-void cumsum_span(const AxisProblem& p, CumsumOptions options, const S* x, S* y, int64_t count) {
+c64_t operator*(c64_t a, c64_t b) { return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
+
+struct Plus {
+  static constexpr int kNeutral = 0;
+  template <class T>
+  static T apply(T a, T b) {
+    return a + b;
+  }
+};
+struct Times {
+  static constexpr int kNeutral = 1;
+  template <class T>
+  static T apply(T a, T b) {
+    return a * b;
+  }
+};
+
+// The type of computation's value of a small whole number.
+template <class T>
+T number(int v) {
+  if constexpr (std::is_same_v<T, c64_t>)
+    return {static_cast<float>(v), 0};
+  else
+    return static_cast<T>(v);
+}
+
+template <class Op, class S>
+void scan_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, int64_t count) {
   using T = Compute<S>;
-  T sum[kWidth] = {};
+  T so_far[kWidth];
+  std::fill_n(so_far, kWidth, number<T>(Op::kNeutral));
   for (int64_t step = 0; step < p.n; ++step) {
     const int64_t i = options.reverse ? p.n - 1 - step : step;
     for (int64_t c = 0; c < count; ++c) {
       const T value = Element<S>::get(x[i * p.x_n + c * p.x_inner]);
-      const T before = sum[c];
-      sum[c] = before + value;
-      y[i * p.y_n + c * p.y_inner] = Element<S>::put(options.exclusive ? before : sum[c]);
+      const T before = so_far[c];
+      so_far[c] = Op::apply(before, value);
+      y[i * p.y_n + c * p.y_inner] = Element<S>::put(options.exclusive ? before : so_far[c]);
     }
   }
 }
 
-// Values as they are compared: signed integers as themselves, not as the unsigned they are computed
-// in.
+// What loses to every value: an infinity, or the limit of an integer type.
+template <class V>
+V worst(bool minimum) {
+  using Limits = std::numeric_limits<V>;
+  if constexpr (Limits::has_infinity)
+    return minimum ? Limits::infinity() : -Limits::infinity();
+  else
+    return minimum ? Limits::max() : Limits::lowest();
+}
+
 template <class S>
-auto order_value(S x) {
-  if constexpr (std::is_same_v<S, f16_t> || std::is_same_v<S, bf16_t> ||
-                std::is_same_v<S, bool_t>) {
-    return Element<S>::get(x);
-  } else {
-    return x;
+S from_order(decltype(order_value(S{})) v) {
+  if constexpr (std::is_same_v<S, f16_t> || std::is_same_v<S, bf16_t>)
+    return Element<S>::put(v);
+  else
+    return v;
+}
+
+template <bool minimum, class S>
+void extremum_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, int64_t* indices,
+                   int64_t count) {
+  using V = decltype(order_value(S{}));
+  V best[kWidth];
+  int64_t where[kWidth];
+  std::fill_n(best, kWidth, worst<V>(minimum));
+  std::fill_n(where, kWidth, int64_t{-1});
+  for (int64_t step = 0; step < p.n; ++step) {
+    const int64_t i = options.reverse ? p.n - 1 - step : step;
+    for (int64_t c = 0; c < count; ++c) {
+      const int64_t target = i * p.y_n + c * p.y_inner;
+      const V v = order_value(x[i * p.x_n + c * p.x_inner]);
+      if (options.exclusive) y[target] = from_order<S>(best[c]), indices[target] = where[c];
+      if (v != v || (minimum ? v <= best[c] : v >= best[c])) best[c] = v, where[c] = i;
+      if (!options.exclusive) y[target] = from_order<S>(best[c]), indices[target] = where[c];
+    }
   }
 }
 
-template <class S, bool minimum>
+// The sum of exponentials so far is total * exp(largest).
+template <class S>
+void logsumexp_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, int64_t count) {
+  using T = Compute<S>;
+  T largest[kWidth], total[kWidth] = {};
+  std::fill_n(largest, kWidth, worst<T>(false));
+  for (int64_t step = 0; step < p.n; ++step) {
+    const int64_t i = options.reverse ? p.n - 1 - step : step;
+    for (int64_t c = 0; c < count; ++c) {
+      S& target = y[i * p.y_n + c * p.y_inner];
+      const T v = Element<S>::get(x[i * p.x_n + c * p.x_inner]);
+      if (options.exclusive) target = Element<S>::put(largest[c] + std::log(total[c]));
+      if (v == largest[c]) {
+        total[c] += 1;
+      } else if (v < largest[c]) {
+        total[c] += std::exp(v - largest[c]);
+      } else {  // larger, or NaN, which stays
+        total[c] = total[c] * std::exp(largest[c] - v) + 1;
+        largest[c] = v;
+      }
+      if (!options.exclusive) target = Element<S>::put(largest[c] + std::log(total[c]));
+    }
+  }
+}
+
+// Calls f(span, x of the span, y of the span).
+template <class S, class F>
+void for_each_span(const AxisProblem& p, const void* x, void* y, int64_t begin, int64_t end, F f) {
+  for (int64_t block = begin; block < end; ++block) {
+    const Span s = span_of(p, block);
+    f(s, static_cast<const S*>(x) + s.outer * p.x_outer + s.inner * p.x_inner,
+      static_cast<S*>(y) + s.outer * p.y_outer + s.inner * p.y_inner);
+  }
+}
+
+template <class Op>
+void scan(const AxisProblem& p, ScanOptions options, const void* x, void* y, int64_t begin,
+          int64_t end) {
+  check(!is_bool(p.dtype), "a running sum or product of bool");
+  visit_dtype(p.dtype, [&]<class S>() {
+    if constexpr (!std::is_same_v<S, bool_t>) {
+      for_each_span<S>(p, x, y, begin, end, [&](const Span& s, const S* from, S* to) {
+        scan_span<Op>(p, options, from, to, s.count);
+      });
+    }
+  });
+}
+
+template <class S, bool minimum, bool last>
 void argmax_span(const AxisProblem& p, const S* x, int64_t count, int64_t* result) {
   using V = decltype(order_value(S{}));
   V best[kWidth];
@@ -61,10 +164,10 @@ void argmax_span(const AxisProblem& p, const S* x, int64_t count, int64_t* resul
   for (int64_t i = 1; i < p.n; ++i) {
     for (int64_t c = 0; c < count; ++c) {
       const V v = order_value(x[i * p.x_n + c * p.x_inner]);
-      const bool better = minimum ? v < best[c] : v > best[c];
-      const bool first_nan = v != v && best[c] == best[c];
-      if (better || first_nan) {
-        // Nothing compares as better than a NaN, so the first one stays.
+      const bool better =
+          last ? (minimum ? v <= best[c] : v >= best[c]) : (minimum ? v < best[c] : v > best[c]);
+      const bool nan = v != v && (last || best[c] == best[c]);
+      if (better || nan) {  // nothing compares as better than a NaN, so it stays
         best[c] = v;
         result[c] = i;
       }
@@ -91,17 +194,38 @@ void AxisProblem::set_dense() {
 
 int64_t axis_blocks(const AxisProblem& p) { return p.outer * ceil_div(p.inner, kWidth); }
 
-void cumsum(const AxisProblem& p, CumsumOptions options, const void* x, void* y, int64_t begin,
+void cumsum(const AxisProblem& p, ScanOptions options, const void* x, void* y, int64_t begin,
             int64_t end) {
-  check(!is_bool(p.dtype), "cumsum of bool");
+  scan<Plus>(p, options, x, y, begin, end);
+}
+
+void cumprod(const AxisProblem& p, ScanOptions options, const void* x, void* y, int64_t begin,
+             int64_t end) {
+  scan<Times>(p, options, x, y, begin, end);
+}
+
+void cumulative_extremum(const AxisProblem& p, ScanOptions options, bool minimum, const void* x,
+                         void* y, int64_t* indices, int64_t begin, int64_t end) {
+  check(!is_complex(p.dtype) && !is_bool(p.dtype), "a running extremum of {}", p.dtype);
   visit_dtype(p.dtype, [&]<class S>() {
-    if constexpr (!std::is_same_v<S, bool_t>) {
-      for (int64_t block = begin; block < end; ++block) {
-        const Span s = span_of(p, block);
-        cumsum_span<S>(p, options,
-                       static_cast<const S*>(x) + s.outer * p.x_outer + s.inner * p.x_inner,
-                       static_cast<S*>(y) + s.outer * p.y_outer + s.inner * p.y_inner, s.count);
-      }
+    if constexpr (!std::is_same_v<S, bool_t> && !std::is_same_v<S, c64_t>) {
+      for_each_span<S>(p, x, y, begin, end, [&](const Span& s, const S* from, S* to) {
+        int64_t* const at = indices + (to - static_cast<S*>(y));
+        minimum ? extremum_span<true>(p, options, from, to, at, s.count)
+                : extremum_span<false>(p, options, from, to, at, s.count);
+      });
+    }
+  });
+}
+
+void cumlogsumexp(const AxisProblem& p, ScanOptions options, const void* x, void* y, int64_t begin,
+                  int64_t end) {
+  check(is_float(p.dtype), "a running logsumexp of {}", p.dtype);
+  visit_dtype(p.dtype, [&]<class S>() {
+    if constexpr (std::is_floating_point_v<Compute<S>>) {
+      for_each_span<S>(p, x, y, begin, end, [&](const Span& s, const S* from, S* to) {
+        logsumexp_span(p, options, from, to, s.count);
+      });
     }
   });
 }
@@ -118,8 +242,12 @@ void argmax(const AxisProblem& p, ArgmaxOptions options, const void* x, void* ou
     visit_dtype(p.dtype, [&]<class S>() {
       if constexpr (!std::is_same_v<S, c64_t>) {
         const S* const from = static_cast<const S*>(x) + s.outer * p.x_outer + s.inner * p.x_inner;
-        options.minimum ? argmax_span<S, true>(p, from, s.count, result)
-                        : argmax_span<S, false>(p, from, s.count, result);
+        if (options.minimum)
+          options.last ? argmax_span<S, true, true>(p, from, s.count, result)
+                       : argmax_span<S, true, false>(p, from, s.count, result);
+        else
+          options.last ? argmax_span<S, false, true>(p, from, s.count, result)
+                       : argmax_span<S, false, false>(p, from, s.count, result);
       }
     });
     visit_dtype(options.out_dtype, [&]<class O>() {

@@ -1,4 +1,5 @@
-// Loops along one axis that do not vectorise as a reduction: cumsum, argmax, argmin.
+// Loops along one axis that do not vectorise as a reduction: running sums, products, extrema and
+// logsumexp; argmax, argmin.
 //
 // The tensor is seen as [outer, n, inner]; strides in elements.
 //
@@ -8,8 +9,9 @@
 //     cumsum(p, {.exclusive = false, .reverse = false}, x, y, b, e);
 //   });
 //
-// cumsum: every dtype but bool; f16 and bf16 are summed in f32; integers wrap. In place (y == x) is
-// allowed.
+// cumsum, cumprod: every dtype but bool; f16 and bf16 are computed in f32; integers wrap.
+// cumulative_extremum: every real dtype; also the position (of the last among equals, NaN wins), or
+// -1 where there is nothing yet. cumlogsumexp: every float dtype. In place (y == x) is allowed.
 // argmax, argmin: the first position of the largest (smallest) element; NaN counts as the largest
 // (smallest), as in NumPy. Every dtype but c64; the result is [outer, inner] dense in out_dtype
 // (any integer dtype, or f32/f64). n == 0 is the caller's error.
@@ -25,21 +27,29 @@ struct AxisProblem {
   DType dtype = DType::F32;
   int64_t outer = 1, n = 0, inner = 1;
   int64_t x_outer = 0, x_n = 0, x_inner = 1;
-  int64_t y_outer = 0, y_n = 0, y_inner = 1;  // cumsum only
+  int64_t y_outer = 0, y_n = 0, y_inner = 1;  // but argmax
   void set_dense();
 };
 
-struct CumsumOptions {
+struct ScanOptions {
   bool exclusive = false;
-  bool reverse = false;  // suffix sums
+  bool reverse = false;  // from the end
 };
 
 int64_t axis_blocks(const AxisProblem& problem);
-void cumsum(const AxisProblem& problem, CumsumOptions options, const void* x, void* y,
-            int64_t begin, int64_t end);
+void cumsum(const AxisProblem& problem, ScanOptions options, const void* x, void* y, int64_t begin,
+            int64_t end);
+
+void cumprod(const AxisProblem& problem, ScanOptions options, const void* x, void* y, int64_t begin,
+             int64_t end);
+void cumulative_extremum(const AxisProblem& problem, ScanOptions options, bool minimum,
+                         const void* x, void* y, int64_t* indices, int64_t begin, int64_t end);
+void cumlogsumexp(const AxisProblem& problem, ScanOptions options, const void* x, void* y,
+                  int64_t begin, int64_t end);
 
 struct ArgmaxOptions {
   bool minimum = false;
+  bool last = false;  // of equals
   DType out_dtype = DType::I64;
 };
 void argmax(const AxisProblem& problem, ArgmaxOptions options, const void* x, void* out,

@@ -89,4 +89,14 @@ struct Element<int32_t> : IntegerElement<int32_t, uint32_t> {};
 template <>
 struct Element<int64_t> : IntegerElement<int64_t, uint64_t> {};
 
+// A value as it is compared: signed integers as themselves, not as the unsigned they are computed
+// in.
+template <class S>
+[[gnu::always_inline]] inline auto order_value(S x) {
+  if constexpr (__is_same(S, f16_t) || __is_same(S, bf16_t) || __is_same(S, bool_t))
+    return Element<S>::get(x);
+  else
+    return x;
+}
+
 }  // namespace rlx::cpu

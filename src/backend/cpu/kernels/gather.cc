@@ -20,29 +20,37 @@ int64_t gather_rows(const GatherProblem& p) {
 
 // Target rows owned by one scatter block: every block reads all indices, so there are only a few of
 // them, and fewer when an index carries little work.
-int64_t scatter_rows(const ScatterAddProblem& p) {
+int64_t scatter_rows(const ScatterProblem& p) {
   const int64_t parts = p.inner >= 16 ? 16 : 4;
   return std::max<int64_t>(1, ceil_div(p.axis, parts));
 }
 
-// What sums are kept in: the storage itself where it is exact or wide enough, f32 for the halves.
-template <class S>
-struct Adder {
-  static S add(S a, S b) { return Element<S>::put(Element<S>::get(a) + Element<S>::get(b)); }
-};
-template <>
-struct Adder<c64_t> {
-  static c64_t add(c64_t a, c64_t b) { return {a.re + b.re, a.im + b.im}; }
-};
+template <ScatterKind kind, class S>
+S combine(S a, S b) {
+  if constexpr (kind == ScatterKind::set) {
+    return b;
+  } else if constexpr (std::is_same_v<S, c64_t>) {
+    if (kind == ScatterKind::mul) return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    return {a.re + b.re, a.im + b.im};
+  } else if constexpr (kind == ScatterKind::add) {
+    return Element<S>::put(Element<S>::get(a) + Element<S>::get(b));
+  } else if constexpr (kind == ScatterKind::mul) {
+    return Element<S>::put(Element<S>::get(a) * Element<S>::get(b));
+  } else {
+    const auto p = order_value(a), q = order_value(b);
+    const bool keeps = p != p || (kind == ScatterKind::min ? p <= q : q <= p);
+    return keeps ? a : b;
+  }
+}
 
 template <class S>
 constexpr bool kHalf = std::is_same_v<S, f16_t> || std::is_same_v<S, bf16_t>;
 
-// Adds the updates whose index lies in rows [first, first + rows) to `target`, whose row 0 is
-// `first`.
-template <class S, class Target>
-void add_rows(const ScatterAddProblem& p, const S* updates, const void* indices, uint32_t* flag,
-              int64_t first, int64_t rows, Target* target, int64_t target_row) {
+// Combines the updates whose index lies in rows [first, first + rows) with `target`, whose row 0 is
+// `first` and which is in the type of computation for the halves.
+template <ScatterKind kind, class S, class Target>
+void combine_rows(const ScatterProblem& p, const S* updates, const void* indices, uint32_t* flag,
+                  int64_t first, int64_t rows, Target* target, int64_t target_row) {
   const Index index(indices, p.index_dtype, p.axis, flag);
   for (int64_t u = 0; u < p.count; ++u) {
     const int64_t row = index(u) - first;
@@ -51,36 +59,73 @@ void add_rows(const ScatterAddProblem& p, const S* updates, const void* indices,
     Target* const to = target + row * target_row;
     for (int64_t t = 0; t < p.inner; ++t) {
       if constexpr (kHalf<S>) {
-        to[t] += Element<S>::get(from[t]);
+        to[t] = combine<kind>(to[t], Element<S>::get(from[t]));
       } else {
-        to[t] = Adder<S>::add(to[t], from[t]);
+        to[t] = combine<kind>(to[t], from[t]);
       }
     }
   }
 }
 
-template <class S>
-void scatter_block(const ScatterAddProblem& p, const S* updates, const void* indices, S* out,
-                   uint32_t* flag, int64_t first, int64_t rows, void* scratch) {
+template <ScatterKind kind, class S>
+void scatter_block(const ScatterProblem& p, const S* x, const S* updates, const void* indices,
+                   S* out, uint32_t* flag, int64_t first, int64_t rows, void* scratch) {
   if constexpr (kHalf<S>) {
-    float* const sums = static_cast<float*>(scratch);
+    float* const values = static_cast<float*>(scratch);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t t = 0; t < p.inner; ++t) {
-        sums[r * p.inner + t] = p.zero ? 0.f : Element<S>::get(out[(first + r) * p.out_axis + t]);
+        values[r * p.inner + t] = x ? Element<S>::get(x[(first + r) * p.out_axis + t]) : 0.f;
       }
     }
-    add_rows(p, updates, indices, flag, first, rows, sums, p.inner);
+    combine_rows<kind>(p, updates, indices, flag, first, rows, values, p.inner);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t t = 0; t < p.inner; ++t) {
-        out[(first + r) * p.out_axis + t] = Element<S>::put(sums[r * p.inner + t]);
+        out[(first + r) * p.out_axis + t] = Element<S>::put(values[r * p.inner + t]);
       }
     }
   } else {
     S* const target = out + first * p.out_axis;
-    if (p.zero) {
-      for (int64_t r = 0; r < rows; ++r) std::fill_n(target + r * p.out_axis, p.inner, S{});
+    for (int64_t r = 0; r < rows; ++r) {
+      S* const row = target + r * p.out_axis;
+      if (!x) {
+        std::fill_n(row, p.inner, S{});
+      } else if (x != out) {
+        std::copy_n(x + (first + r) * p.out_axis, p.inner, row);
+      }
     }
-    add_rows(p, updates, indices, flag, first, rows, target, p.out_axis);
+    combine_rows<kind>(p, updates, indices, flag, first, rows, target, p.out_axis);
+  }
+}
+
+template <ScatterKind kind, class S>
+void scatter_blocks_of(const ScatterProblem& p, const void* x, const void* updates,
+                       const void* indices, void* out, uint32_t* flag, int64_t begin, int64_t end,
+                       void* scratch) {
+  const int64_t rows = scatter_rows(p), parts = std::max<int64_t>(1, ceil_div(p.axis, rows));
+  for (int64_t block = begin; block < end; ++block) {
+    const int64_t o = block / parts, first = block % parts * rows;
+    scatter_block<kind>(p, x ? static_cast<const S*>(x) + o * p.out_outer : nullptr,
+                        static_cast<const S*>(updates) + o * p.updates_outer, indices,
+                        static_cast<S*>(out) + o * p.out_outer, flag, first,
+                        std::min(rows, p.axis - first), scratch);
+  }
+}
+
+// Calls f with the kind as a constant.
+template <class F>
+void visit_kind(ScatterKind kind, F f) {
+  using enum ScatterKind;
+  switch (kind) {
+    case set:
+      return f(std::integral_constant<ScatterKind, set>());
+    case add:
+      return f(std::integral_constant<ScatterKind, add>());
+    case mul:
+      return f(std::integral_constant<ScatterKind, mul>());
+    case min:
+      return f(std::integral_constant<ScatterKind, min>());
+    case max:
+      return f(std::integral_constant<ScatterKind, max>());
   }
 }
 
@@ -119,32 +164,29 @@ void gather(const GatherProblem& p, const void* table, const void* indices, void
   }
 }
 
-void ScatterAddProblem::set_dense() {
+void ScatterProblem::set_dense() {
   updates_count = out_axis = inner;
   updates_outer = count * inner;
   out_outer = axis * inner;
 }
 
-int64_t scatter_add_blocks(const ScatterAddProblem& p) {
+int64_t scatter_blocks(const ScatterProblem& p) {
   // An empty axis still gets one block, which reports indices as out of range.
   return p.outer * (p.axis == 0 ? 1 : ceil_div(p.axis, scatter_rows(p)));
 }
 
-size_t scatter_add_scratch_bytes(const ScatterAddProblem& p) {
+size_t scatter_scratch_bytes(const ScatterProblem& p) {
   const bool half = p.dtype == DType::F16 || p.dtype == DType::BF16;
   return half ? static_cast<size_t>(scatter_rows(p) * p.inner) * sizeof(float) : 0;
 }
 
-void scatter_add(const ScatterAddProblem& p, const void* updates, const void* indices, void* out,
-                 uint32_t* flag, int64_t begin, int64_t end, void* scratch) {
-  const int64_t rows = scatter_rows(p), parts = std::max<int64_t>(1, ceil_div(p.axis, rows));
-  visit_dtype(p.dtype, [&]<class S>() {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t o = block / parts, first = block % parts * rows;
-      scatter_block<S>(p, static_cast<const S*>(updates) + o * p.updates_outer, indices,
-                       static_cast<S*>(out) + o * p.out_outer, flag, first,
-                       std::min(rows, p.axis - first), scratch);
-    }
+void scatter(const ScatterProblem& p, const void* x, const void* updates, const void* indices,
+             void* out, uint32_t* flag, int64_t begin, int64_t end, void* scratch) {
+  check(!is_complex(p.dtype) || p.kind < ScatterKind::min, "an extremum of c64");
+  visit_kind(p.kind, [&](auto kind) {
+    visit_dtype(p.dtype, [&]<class S>() {
+      scatter_blocks_of<kind(), S>(p, x, updates, indices, out, flag, begin, end, scratch);
+    });
   });
 }
 

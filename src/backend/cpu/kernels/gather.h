@@ -1,7 +1,7 @@
-// gather (NumPy take) and scatter_add along one axis.
+// gather (NumPy take) and scatter along one axis.
 //
-//   gather:       out[o, i, t] = table[o, idx[i], t]
-//   scatter_add:  out[o, idx[u], t] += updates[o, u, t]
+//   gather:   out[o, i, t] = table[o, idx[i], t]
+//   scatter:  out = x; out[o, idx[u], t] = combine(out[o, idx[u], t], updates[o, u, t])
 //
 //   GatherProblem p{.element_bytes = 4, .axis = vocabulary, .count = tokens, .inner = width};
 //   p.set_dense();
@@ -10,10 +10,11 @@
 //   });
 //
 // Indices are dense, of any dtype that Index takes; one outside the axis sets *flag and is clamped
-// (index.h). When the axis is empty, gather writes zeros and scatter_add nothing.
+// (index.h). When the axis is empty, gather writes zeros and scatter nothing.
 //
-// scatter_add is deterministic: each block owns a range of target rows, and updates with the same
-// index are added in the order of u. f16 and bf16 are summed in f32 and rounded once.
+// scatter is deterministic: each block owns a range of target rows, and updates with the same index
+// are combined in the order of u. f16 and bf16 are combined in f32 and rounded once. x may be
+// nullptr (zeros) or out itself.
 #pragma once
 
 #include <cstddef>
@@ -37,21 +38,23 @@ int64_t gather_blocks(const GatherProblem& problem);
 void gather(const GatherProblem& problem, const void* table, const void* indices, void* out,
             uint32_t* flag, int64_t begin, int64_t end);
 
-struct ScatterAddProblem {
-  DType dtype = DType::F32;  // of updates and out; bool is or
+enum class ScatterKind : uint8_t { set, add, mul, min, max };
+
+struct ScatterProblem {
+  ScatterKind kind = ScatterKind::add;
+  DType dtype = DType::F32;  // of x, updates and out; adding bool is or; no min and max of c64
   DType index_dtype = DType::I64;
   int64_t outer = 1, axis = 0, count = 0,
-          inner = 1;  // out [outer, axis, inner], updates [outer, count, inner]
+          inner = 1;  // x and out [outer, axis, inner], updates [outer, count, inner]
   int64_t updates_outer = 0, updates_count = 0;
-  int64_t out_outer = 0, out_axis = 0;
-  bool zero = true;  // out starts from zero; false: adds to what is there
+  int64_t out_outer = 0, out_axis = 0;  // also of x
   void set_dense();
 };
 
-int64_t scatter_add_blocks(const ScatterAddProblem& problem);
+int64_t scatter_blocks(const ScatterProblem& problem);
 // Bytes of scratch per thread (0 unless f16 or bf16).
-size_t scatter_add_scratch_bytes(const ScatterAddProblem& problem);
-void scatter_add(const ScatterAddProblem& problem, const void* updates, const void* indices,
-                 void* out, uint32_t* flag, int64_t begin, int64_t end, void* scratch);
+size_t scatter_scratch_bytes(const ScatterProblem& problem);
+void scatter(const ScatterProblem& problem, const void* x, const void* updates, const void* indices,
+             void* out, uint32_t* flag, int64_t begin, int64_t end, void* scratch);
 
 }  // namespace rlx::cpu
