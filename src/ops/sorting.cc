@@ -173,7 +173,10 @@ Values decompose_quantile(Builder& b, const Node& n, Operands in) {
     return Expr(b, cast_to(b, x, accumulator_of(b.type(x).dtype)));
   };
   Expr result = weight == 1 ? element(rank + 1) : element(rank);
-  if (weight > 0 && weight < 1) result = result + (element(rank + 1) - result) * weight;
+  if (weight == 0.5)  // without a difference of neighbours: one rounding
+    result = result * 0.5 + element(rank + 1) * 0.5;
+  else if (weight > 0 && weight < 1)
+    result = result + (element(rank + 1) - result) * weight;
   const Expr largest = element(last);  // NaN if there is one
   const Expr nan = largest.like(std::numeric_limits<double>::quiet_NaN());
   const Value y = op::select(b, op::is_nan(largest), nan, result);

@@ -287,7 +287,10 @@ class Grower {
 
   // Scalar constants and iota cost nothing: each region that reads one has its own.
   static bool travels(const Node& n) {
-    return n.op == &op::iota || (n.op == &op::constant && n.type().shape.empty());
+    return is_generated_iota(n) || (n.op == &op::constant && n.type().shape.empty());
+  }
+  static bool is_generated_iota(const Node& n) {
+    return n.op == &op::iota && !is_complex(n.type().dtype);
   }
 
   struct Unit {  // a group or a single node
@@ -353,7 +356,7 @@ class Grower {
     };
     if (unit.group < 0) {
       const Node& n = at(unit.nodes[0]);
-      if (n.op == &op::iota) {  // dead unless somebody outside regions reads it
+      if (is_generated_iota(n)) {  // dead unless somebody outside regions reads it
         Builder body("region");
         body.output(body.clone(n, {})[0]);
         map[static_cast<size_t>(unit.nodes[0])] = b.emit(
