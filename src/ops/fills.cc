@@ -220,19 +220,6 @@ constinit const Op<DiagonalAttrs> diagonal = OpDef{
     },
 };
 
-constinit const Op<DiagonalAttrs> trace = OpDef{
-    .name = "trace",
-    .doc = "Sum of the diagonal of two axes.",
-    .dtypes = kNumbers,
-    .linear = true,
-    .infer = infer_diagonal,
-    .normalise = normalise_diagonal,
-    .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
-      const Value d = diagonal_of(b, in[0], n.get<DiagonalAttrs>());
-      return {sum_axes(b, d, {b.type(d).rank() - 1})};
-    },
-};
-
 constinit const Op<DiagAttrs> diag_embed = OpDef{
     .name = "diag_embed",
     .doc = "Square matrices whose given diagonal is the last axis of x, 0 elsewhere.",

@@ -417,9 +417,9 @@ constexpr const OpDef* kOps[] = {
     &op::expand_dims,    &op::flatten,        &op::swap_axes, &op::move_axis,
     &op::tile,           &op::repeat,         &op::roll,      &op::broadcast_in_dim,
     &op::space_to_depth, &op::depth_to_space, &op::meshgrid,  &op::pad_mode,
-    &op::tril,           &op::triu,           &op::diagonal,  &op::trace,
-    &op::diag_embed,     &op::masked_fill,    &op::full,      &op::eye,
-    &op::arange,         &op::linspace,
+    &op::tril,           &op::triu,           &op::diagonal,  &op::diag_embed,
+    &op::masked_fill,    &op::full,           &op::eye,       &op::arange,
+    &op::linspace,
 };
 }  // namespace
 constinit const Family kShaping{"shaping", kOps};

@@ -162,7 +162,7 @@ extern const Op<MeshgridAttrs> meshgrid;
 extern const Op<BlockAttrs> space_to_depth, depth_to_space;  // x [N, C, H, W]
 extern const Op<PadModeAttrs> pad_mode;
 extern const Op<TriangleAttrs> tril, triu;
-extern const Op<DiagonalAttrs> diagonal, trace;
+extern const Op<DiagonalAttrs> diagonal;
 extern const Op<DiagAttrs> diag_embed;
 extern const Op<> masked_fill;  // x, mask, value (rank 0)
 extern const Op<FullAttrs> full;

@@ -6,7 +6,6 @@ from .core import (
     ALL,
     EXACT,
     FLOATS,
-    NUMBERS,
     NUMPY,
     REALS,
     Real,
@@ -17,8 +16,6 @@ from .core import (
     rng_of,
     sample,
     ulps,
-    whole,
-    wide,
 )
 
 
@@ -212,18 +209,6 @@ def several():
             x, mask = any_bits(rng, dtype, shape), rng.random(mask_shape) < 0.5
             value = array(dtype, random(rng, dtype, (), 1, 3))
             yield sample(name, [x, np.asarray(mask), value], np.where(mask, value, x), EXACT, "")
-    for dtype in NUMBERS:
-        for n, (shape, attrs) in enumerate(
-            [
-                ((3, 3), {}),
-                ((2, 3, 4), {"offset": -1, "axis1": 1, "axis2": 2}),
-                ((2, 2), {"offset": 3}),
-            ]
-        ):
-            name = f"trace/{dtype}/case-{n}"
-            x = whole(rng_of(name), dtype, shape)
-            out = np.asarray(np.trace(wide(x), **attrs))
-            yield sample(name, [x], narrow(dtype, out), EXACT, "", **attrs)
 
 
 def sources():
