@@ -216,6 +216,9 @@ inline double draw(const OperandSpec& o, std::mt19937_64& rng) {
   std::uniform_real_distribution<double> unit(0, 1);
   const double u = unit(rng), sign = unit(rng) < 0.5 ? -1 : 1;
   if (o.kind == "positive") return 0.3 + 1.7 * u;
+  if (o.kind == "above_one") return 1.2 + 1.7 * u;
+  if (o.kind == "probability") return 0.05 + 0.9 * u;
+  if (o.kind == "sign") return sign;
   if (o.kind == "unit") return sign * (0.05 + 0.85 * u);
   if (o.kind == "fraction")
     return std::floor(unit(rng) * 5) - 2 + (u < 0.5 ? 0.1 + 0.6 * u : 0.3 + 0.6 * u);

@@ -33,6 +33,7 @@ constexpr OpInfo kOps[] = {
     {Op::Min, "min", Arithmetic, 2, kValues},
     {Op::Max, "max", Arithmetic, 2, kValues},
     {Op::Pow, "pow", Arithmetic, 2, kValueFloats, true},
+    {Op::CopySign, "copysign", Arithmetic, 2, kValueFloats},
     {Op::UMulHi, "umulhi", Arithmetic, 2, {DType::U32}},
     {Op::Fma, "fma", Arithmetic, 3, kValueFloats},
     {Op::Neg, "neg", Arithmetic, 1, kValueNumbers},

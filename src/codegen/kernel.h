@@ -21,7 +21,7 @@
 //   abs(MIN) = MIN.
 // - Floats follow IEEE 754 without contraction; fma only where `fma` stands. Denormals are kept.
 //   rem is fmod. max(a,b) is a where a > b or a is NaN, else b (so NaN propagates); min likewise.
-//   rint rounds to even. Comparisons are ordered, except ne, which is true on NaN.
+//   copysign(a, b) is |a| with the sign of b, also where that is a zero or NaN. rint rounds to even. Comparisons are ordered, except ne, which is true on NaN.
 // - Casts: float to int truncates, saturates, NaN gives 0; int to int wraps; to Bool is x != 0;
 //   Bool to a number is 0 or 1; the rest round to nearest even.
 // - exp log tanh erf sin cos pow have ULP bounds per target (vector_math.h of the emitter); special
@@ -135,7 +135,7 @@ enum class Op : uint8_t {
   Store,       // buffer, address, args[0]
   CheckIndex,  // args[0] clamped to [0, extent.total); when outside, *buffer (U32) becomes bits
   // arithmetic
-  Add, Sub, Mul, Div, Rem, Min, Max, Pow, UMulHi, Fma,
+  Add, Sub, Mul, Div, Rem, Min, Max, Pow, CopySign, UMulHi, Fma,
   Neg, Abs, Sqrt, Exp, Log, Tanh, Erf, Sin, Cos, Floor, Ceil, Trunc, Rint,
   And, Or, Xor, Shl, Shr, Not,
   Eq, Ne, Lt, Le, Gt, Ge, Select,

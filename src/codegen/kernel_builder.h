@@ -114,6 +114,7 @@ class KernelBuilder {
   Value min(Value a, Value b) { return apply(Op::Min, {a, b}); }
   Value max(Value a, Value b) { return apply(Op::Max, {a, b}); }
   Value pow(Value a, Value b) { return apply(Op::Pow, {a, b}); }
+  Value copysign(Value a, Value b) { return apply(Op::CopySign, {a, b}); }
   Value umulhi(Value a, Value b) { return apply(Op::UMulHi, {a, b}); }
   Value fma(Value a, Value b, Value c) { return apply(Op::Fma, {a, b, c}); }
   Value neg(Value a) { return apply(Op::Neg, {a}); }

@@ -68,6 +68,8 @@ T float_op(Op op, T a, T b, T c) {
       return std::fmod(a, b);
     case Op::Pow:
       return static_cast<T>(std::pow(w, static_cast<Wide>(b)));
+    case Op::CopySign:
+      return std::copysign(a, b);
     case Op::Fma:
       return std::fma(a, b, c);
     case Op::Neg:

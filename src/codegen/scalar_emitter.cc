@@ -36,6 +36,7 @@ constexpr Instruction kInstructions[] = {
     {ScalarOp::logical_xor, Op::Xor}, {ScalarOp::bit_xor, Op::Xor},
     {ScalarOp::logical_not, Op::Not}, {ScalarOp::shl, Op::Shl},
     {ScalarOp::shr, Op::Shr},         {ScalarOp::umulhi, Op::UMulHi},
+    {ScalarOp::bit_not, Op::Not},     {ScalarOp::copysign, Op::CopySign},
 };
 
 Op kernel_op(ScalarOp scalar) {

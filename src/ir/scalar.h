@@ -35,6 +35,7 @@ enum class ScalarOp : uint8_t {
   sin,
   cos,
   pow,
+  copysign,
   floor,
   ceil,
   trunc,
@@ -57,6 +58,7 @@ enum class ScalarOp : uint8_t {
   bit_and,
   bit_or,
   bit_xor,
+  bit_not,
 };
 
 class ScalarEmitter;
@@ -82,6 +84,10 @@ inline Scalar scalar_apply(ScalarOp op, DType result, std::initializer_list<Scal
 // A constant of the same dtype as x.
 inline Scalar scalar_like(Scalar x, double v) {
   return {x.emitter, x.emitter->constant(x.dtype, v), x.dtype};
+}
+// The same for integers of more than 53 bits.
+inline Scalar scalar_int_like(Scalar x, int64_t v) {
+  return {x.emitter, x.emitter->constant_int(x.dtype, v), x.dtype};
 }
 
 #define RLX_SCALAR_UNARY(name) \
@@ -110,8 +116,14 @@ RLX_SCALAR_BINARY(operator*, mul, a.dtype)
 RLX_SCALAR_BINARY(operator/, div, a.dtype)
 RLX_SCALAR_BINARY(rem, rem, a.dtype)
 RLX_SCALAR_BINARY(pow, pow, a.dtype)
+RLX_SCALAR_BINARY(copysign, copysign, a.dtype)
 RLX_SCALAR_BINARY(minimum, min, a.dtype)
 RLX_SCALAR_BINARY(maximum, max, a.dtype)
+RLX_SCALAR_BINARY(operator&, bit_and, a.dtype)
+RLX_SCALAR_BINARY(operator|, bit_or, a.dtype)
+RLX_SCALAR_BINARY(operator^, bit_xor, a.dtype)
+RLX_SCALAR_BINARY(operator<<, shl, a.dtype)
+RLX_SCALAR_BINARY(operator>>, shr, a.dtype)
 RLX_SCALAR_BINARY(operator==, eq, DType::Bool)
 RLX_SCALAR_BINARY(operator!=, ne, DType::Bool)
 RLX_SCALAR_BINARY(operator<, lt, DType::Bool)
@@ -127,6 +139,7 @@ inline Scalar operator&&(Scalar a, Scalar b) {
 inline Scalar operator||(Scalar a, Scalar b) {
   return scalar_apply(ScalarOp::logical_or, DType::Bool, {a, b});
 }
+inline Scalar operator~(Scalar x) { return scalar_apply(ScalarOp::bit_not, x.dtype, {x}); }
 inline Scalar operator!(Scalar a) { return scalar_apply(ScalarOp::logical_not, DType::Bool, {a}); }
 inline Scalar logical_xor(Scalar a, Scalar b) {
   return scalar_apply(ScalarOp::logical_xor, DType::Bool, {a, b});

@@ -1,31 +1,10 @@
 // Binary arithmetic, comparison and logic.
 #include <cmath>
 
-#include "rlx/ops/elementwise.h"
-#include "rlx/ops/rules.h"
+#include "rlx/ops/elementwise_rules.h"
 
 namespace rlx {
 namespace {
-
-using Args = const JvpArgs&;
-using In = std::span<const Scalar>;
-
-constexpr OpDef binary(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval,
-                       ScalarRule scalar, DerivativeRule derivative,
-                       std::string_view reference = {}, bool commutative = false) {
-  OpDef d{.name = name,
-          .doc = doc,
-          .reference = reference,
-          .kind = Kind::elementwise,
-          .arity = 2,
-          .dtypes = dtypes};
-  d.commutative = commutative;
-  d.infer = infer_broadcast;
-  d.eval = eval;
-  d.scalar = scalar;
-  d.derivative = derivative;
-  return d;
-}
 
 constexpr OpDef compare(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval,
                         ScalarRule scalar, bool commutative = false) {
@@ -41,9 +20,6 @@ constexpr OpDef logical(std::string_view name, std::string_view doc, EvalRule ev
   d.reference = {};
   return d;
 }
-
-Expr A(Builder& b, Args a) { return {b, a.in[0]}; }
-Expr B(Builder& b, Args a) { return {b, a.in[1]}; }
 
 template <class T, class F>
 T wrapping(T x, T y, F f) {
@@ -83,7 +59,7 @@ constinit const Op<> add = binary(
     pointwise<2,
               [](auto x, auto y) { return wrapping(x, y, [](auto p, auto q) { return p + q; }); }>,
     [](const Node&, In x) { return x[0] + x[1]; }, [](Builder&, Args, int, Value t) { return t; },
-    "Binary(Add)", true);
+    "Binary", true);
 
 constinit const Op<> sub = binary(
     "sub", "a - b; integers wrap.", kNumbers,
@@ -91,7 +67,7 @@ constinit const Op<> sub = binary(
               [](auto x, auto y) { return wrapping(x, y, [](auto p, auto q) { return p - q; }); }>,
     [](const Node&, In x) { return x[0] - x[1]; },
     [](Builder& b, Args, int i, Value t) -> Value { return i == 0 ? t : Value(-Expr(b, t)); },
-    "Binary(Sub)");
+    "Binary");
 
 constinit const Op<> mul = binary(
     "mul", "a * b; integers wrap.", kNumbers,
@@ -99,9 +75,9 @@ constinit const Op<> mul = binary(
               [](auto x, auto y) { return wrapping(x, y, [](auto p, auto q) { return p * q; }); }>,
     [](const Node&, In x) { return x[0] * x[1]; },
     [](Builder& b, Args a, int i, Value t) -> Value {
-      return Expr(b, t) * (i == 0 ? B(b, a) : A(b, a));
+      return Expr(b, t) * (i == 0 ? B(b, a) : X(b, a));
     },
-    "Binary(Mul)", true);
+    "Binary", true);
 
 constinit const Op<> div = binary(
     "div", "a / b; integers truncate toward zero, x / 0 is 0 and the lowest value / -1 wraps.",
@@ -118,7 +94,7 @@ constinit const Op<> div = binary(
       if (i == 0) return Expr(b, t) / B(b, a);
       return -(Expr(b, t) * Expr(b, a.out[0]) / B(b, a));
     },
-    "Binary(Div)");
+    "Binary");
 
 constinit const Op<> rem = binary(
     "rem",
@@ -134,7 +110,7 @@ constinit const Op<> rem = binary(
     [](const Node&, In x) { return rlx::rem(x[0], x[1]); },
     [](Builder& b, Args a, int i, Value t) -> Value {
       if (i == 0) return t;
-      return -(Expr(b, t) * op::trunc(A(b, a) / B(b, a)));
+      return -(Expr(b, t) * op::trunc(X(b, a) / B(b, a)));
     });
 
 constinit const Op<> pow = binary(
@@ -151,7 +127,7 @@ constinit const Op<> pow = binary(
               }>,
     [](const Node&, In x) { return rlx::pow(x[0], x[1]); },
     [](Builder& b, Args a, int i, Value t) -> Value {
-      Expr x = A(b, a), p = B(b, a), e(b, t), zero = x.like(0);
+      Expr x = X(b, a), p = B(b, a), e(b, t), zero = x.like(0);
       if (i == 0) {  // p * x^(p-1), and 0 where p is 0
         Expr slope = p * op::pow(x, p - 1.0);
         return e * Expr(b, op::select(b, op::eq(p, zero), zero, slope));
@@ -162,7 +138,7 @@ constinit const Op<> pow = binary(
       Expr flat = op::logical_and(op::eq(x, zero), op::ge(p, zero));
       return e * Expr(b, op::select(b, flat, zero, slope));
     },
-    "Binary(Pow)");
+    "Binary");
 
 constinit const Op<> maximum = binary(
     "maximum", "The larger of a and b; NaN if either is NaN. Equal operands share the gradient.",
@@ -173,8 +149,7 @@ constinit const Op<> maximum = binary(
                                                 : y < x  ? x
                                                          : y; }>,
     [](const Node&, In x) { return rlx::maximum(x[0], x[1]); },
-    [](Builder& b, Args a, int i, Value t) { return winner(b, a, i, t, op::gt); }, "Binary(Max)",
-    true);
+    [](Builder& b, Args a, int i, Value t) { return winner(b, a, i, t, op::gt); }, "Binary", true);
 
 constinit const Op<> minimum = binary(
     "minimum", "The smaller of a and b; NaN if either is NaN. Equal operands share the gradient.",
@@ -185,8 +160,7 @@ constinit const Op<> minimum = binary(
                                                 : x < y  ? x
                                                          : y; }>,
     [](const Node&, In x) { return rlx::minimum(x[0], x[1]); },
-    [](Builder& b, Args a, int i, Value t) { return winner(b, a, i, t, op::lt); }, "Binary(Min)",
-    true);
+    [](Builder& b, Args a, int i, Value t) { return winner(b, a, i, t, op::lt); }, "Binary", true);
 
 constinit const Op<> eq = compare(
     "eq", "a == b; NaN equals nothing.", kAllDTypes,

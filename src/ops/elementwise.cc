@@ -3,87 +3,15 @@
 
 #include <cmath>
 
-#include "rlx/ops/rules.h"
+#include "rlx/ops/elementwise_rules.h"
+#include "rlx/ops/scalar_math.h"
 
 namespace rlx {
 namespace {
 
-using Args = const JvpArgs&;
-using In = std::span<const Scalar>;
-
-// An entry of the kind y = f(x), same dtype.
-constexpr OpDef unary(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval,
-                      ScalarRule scalar, DerivativeRule derivative,
-                      std::string_view reference = {}) {
-  OpDef d{.name = name,
-          .doc = doc,
-          .reference = reference,
-          .kind = Kind::elementwise,
-          .arity = 1,
-          .dtypes = dtypes};
-  d.infer = infer_same;
-  d.eval = eval;
-  d.scalar = scalar;
-  d.derivative = derivative;
-  return d;
-}
-
-constexpr OpDef step(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval,
-                     ScalarRule scalar) {
-  OpDef d = unary(name, doc, dtypes, eval, scalar, nullptr);
-  d.not_differentiable = "piecewise constant: its derivative is zero almost everywhere";
-  return d;
-}
-
-Types infer_predicate(const InferArgs& a) { return {{DType::Bool, a.in[0].shape}}; }
-
-constexpr OpDef predicate(std::string_view name, std::string_view doc, DTypeSet dtypes,
-                          EvalRule eval, ScalarRule scalar) {
-  OpDef d = unary(name, doc, dtypes, eval, scalar, nullptr);
-  d.infer = infer_predicate;
-  d.not_differentiable = "the result is bool";
-  return d;
-}
-
-// x, y as expressions inside a derivative rule.
-Expr X(Builder& b, Args a) { return {b, a.in[0]}; }
-Expr Y(Builder& b, Args a) { return {b, a.out[0]}; }
-
 int64_t wrap_neg(int64_t x) { return static_cast<int64_t>(0 - static_cast<uint64_t>(x)); }
 int64_t wrap_mul(int64_t x, int64_t y) {
   return static_cast<int64_t>(static_cast<uint64_t>(x) * static_cast<uint64_t>(y));
-}
-
-// tan(3 pi / 8) splits the range; a rational approximation of degree 5/5 does the rest (Cephes'
-// coefficients).
-Scalar atan_scalar(Scalar x0) {
-  constexpr double p[] = {-8.750608600031904122785e-1, -1.615753718733365076637e1,
-                          -7.500855792314704667340e1, -1.228866684490136173410e2,
-                          -6.485021904942025371773e1};
-  constexpr double q[] = {2.485846490142306297962e1, 1.650270098316988542046e2,
-                          4.328810604912902668951e2, 4.853903996359136964868e2,
-                          1.945506571482613964425e2};
-  Scalar a = abs(x0);
-  Scalar big = a > 2.41421356237309504880, middle = a > 0.66;
-  Scalar x = select(big, -1.0 / a, select(middle, (a - 1.0) / (a + 1.0), a));
-  Scalar base = select(big, scalar_like(a, M_PI_2), select(middle, scalar_like(a, M_PI_4), 0.0));
-  Scalar z = x * x, top = scalar_like(x, p[0]), bottom = z + q[0];
-  for (int i = 1; i < 5; ++i) top = top * z + p[i];
-  for (int i = 1; i < 5; ++i) bottom = bottom * z + q[i];
-  Scalar r = base + (x + x * (z * top / bottom));
-  return select(x0 < 0.0, -r, select(x0 == 0.0, x0, r));
-}
-
-Scalar log1p_scalar(Scalar x) {
-  Scalar u = 1.0 + x;
-  Scalar r = log(u) * (x / (u - 1.0));
-  return select(u == 1.0, x, select(u == INFINITY, u, r));
-}
-
-Scalar expm1_scalar(Scalar x) {
-  Scalar u = exp(x), d = u - 1.0;
-  Scalar r = d * (x / log(u));
-  return select(u == 1.0, x, select(d == -1.0, d, select(u == INFINITY, u, r)));
 }
 
 }  // namespace
@@ -100,7 +28,7 @@ constinit const Op<> neg = unary(
                   return -x;
               }>,
     [](const Node&, In x) { return -x[0]; },
-    [](Builder& b, Args, int, Value t) -> Value { return -Expr(b, t); }, "Activation(Neg)");
+    [](Builder& b, Args, int, Value t) -> Value { return -Expr(b, t); }, "Activation");
 
 constinit const Op<> abs = unary(
     "abs", "|x|; the derivative at 0 is 0.", kReals,
@@ -113,7 +41,7 @@ constinit const Op<> abs = unary(
               }>,
     [](const Node&, In x) { return rlx::abs(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sign(X(b, a)); },
-    "Activation(Abs)");
+    "Activation");
 
 constinit const Op<> sign =
     step("sign", "-1, 0 or 1; NaN stays NaN, -0 stays -0.", kReals,
@@ -132,26 +60,24 @@ constinit const Op<> exp = unary(
     "exp", "e to the power x.", kInexact,
     pointwise<1, [](InexactNumber auto x) { return std::exp(x); }>,
     [](const Node&, In x) { return rlx::exp(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * Y(b, a); },
-    "Activation(Exp)");
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * Y(b, a); }, "Activation");
 
 constinit const Op<> log = unary(
     "log", "Natural logarithm; NaN for x < 0, -inf at 0.", kInexact,
     pointwise<1, [](InexactNumber auto x) { return std::log(x); }>,
     [](const Node&, In x) { return rlx::log(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / X(b, a); },
-    "Activation(Log)");
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / X(b, a); }, "Activation");
 
 constinit const Op<> log1p = unary(
     "log1p", "log(1 + x), accurate near 0.", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::log1p(x); }>,
-    [](const Node&, In x) { return log1p_scalar(x[0]); },
+    [](const Node&, In x) { return rlx::log1p(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / (X(b, a) + 1.0); });
 
 constinit const Op<> expm1 = unary(
     "expm1", "exp(x) - 1, accurate near 0.", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::expm1(x); }>,
-    [](const Node&, In x) { return expm1_scalar(x[0]); },
+    [](const Node&, In x) { return rlx::expm1(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (Y(b, a) + 1.0); });
 
 constinit const Op<> sqrt = unary(
@@ -159,14 +85,14 @@ constinit const Op<> sqrt = unary(
     pointwise<1, [](InexactNumber auto x) { return std::sqrt(x); }>,
     [](const Node&, In x) { return rlx::sqrt(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * 0.5 / Y(b, a); },
-    "Activation(Sqrt)");
+    "Activation");
 
 constinit const Op<> rsqrt = unary(
     "rsqrt", "1 / sqrt(x).", kFloats,
     pointwise<1, [](FloatNumber auto x) { return 1.0 / std::sqrt(x); }>,
     [](const Node&, In x) { return 1.0 / rlx::sqrt(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * -0.5 * Y(b, a) / X(b, a); },
-    "Activation(Rsqrt)");
+    "Activation");
 
 constinit const Op<> square = unary(
     "square", "x * x.", kNumbers,
@@ -191,14 +117,14 @@ constinit const Op<> sin = unary(
     pointwise<1, [](InexactNumber auto x) { return std::sin(x); }>,
     [](const Node&, In x) { return rlx::sin(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::cos(X(b, a)); },
-    "Activation(Sin)");
+    "Activation");
 
 constinit const Op<> cos = unary(
     "cos", "Cosine of x in radians.", kInexact,
     pointwise<1, [](InexactNumber auto x) { return std::cos(x); }>,
     [](const Node&, In x) { return rlx::cos(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return -(Expr(b, t) * op::sin(X(b, a))); },
-    "Activation(Cos)");
+    "Activation");
 
 constinit const Op<> tan = unary(
     "tan", "Tangent of x in radians.", kFloats,
@@ -207,16 +133,16 @@ constinit const Op<> tan = unary(
     [](Builder& b, Args a, int, Value t) -> Value {
       return Expr(b, t) * (Y(b, a) * Y(b, a) + 1.0);
     },
-    "Activation(Tan)");
+    "Activation");
 
 constinit const Op<> atan = unary(
     "atan", "Inverse tangent, in (-pi/2, pi/2).", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::atan(x); }>,
-    [](const Node&, In x) { return atan_scalar(x[0]); },
+    [](const Node&, In x) { return rlx::atan(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value {
       return Expr(b, t) / (X(b, a) * X(b, a) + 1.0);
     },
-    "Activation(Atan)");
+    "Activation");
 
 constinit const Op<> tanh = unary(
     "tanh", "Hyperbolic tangent.", kInexact,
@@ -225,7 +151,7 @@ constinit const Op<> tanh = unary(
     [](Builder& b, Args a, int, Value t) -> Value {
       return Expr(b, t) * (1.0 - Y(b, a) * Y(b, a));
     },
-    "Activation(Tanh)");
+    "Activation");
 
 constinit const Op<> sigmoid = unary(
     "sigmoid", "1 / (1 + exp(-x)).", kFloats,
@@ -237,7 +163,7 @@ constinit const Op<> sigmoid = unary(
     [](Builder& b, Args a, int, Value t) -> Value {
       return Expr(b, t) * (Y(b, a) * (1.0 - Y(b, a)));
     },
-    "Activation(Sigmoid)");
+    "Activation");
 
 constinit const Op<> relu = unary(
     "relu", "max(x, 0); NaN stays NaN; the derivative at 0 is 0.", kReals,
@@ -247,7 +173,7 @@ constinit const Op<> relu = unary(
       Expr e(b, t);
       return op::select(b, op::gt(X(b, a), X(b, a).like(0)), e, e.like(0));
     },
-    "Activation(Relu)");
+    "Activation");
 
 constinit const Op<> erf = unary(
     "erf", "Error function.", kFloats, pointwise<1, [](FloatNumber auto x) { return std::erf(x); }>,
@@ -263,7 +189,7 @@ constinit const Op<> softplus = unary(
                 return x != x ? x : std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
               }>,
     [](const Node&, In x) {
-      return rlx::maximum(x[0], 0.0) + log1p_scalar(rlx::exp(-rlx::abs(x[0])));
+      return rlx::maximum(x[0], 0.0) + rlx::log1p(rlx::exp(-rlx::abs(x[0])));
     },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sigmoid(X(b, a)); });
 
@@ -289,7 +215,7 @@ constinit const Op<> round = unary(
     "round", "Nearest integer, halves to even. Derivative: straight through (1).", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>,
     [](const Node&, In x) { return rlx::rint(x[0]); },
-    [](Builder&, Args, int, Value t) { return t; }, "Activation(Round)");
+    [](Builder&, Args, int, Value t) { return t; }, "Activation");
 
 constinit const Op<> logical_not = predicate("logical_not", "Whether x is false.", kBools,
                                              pointwise<1, [](IntNumber auto x) { return x == 0; }>,

@@ -1,7 +1,370 @@
+// Elementary and special functions. Integers and bits are in math_integers.cc.
 #include "rlx/ops/math.h"
 
-namespace rlx {
+#include <cmath>
 
-constinit const Family kMath{"math", {}};
+#include "rlx/ops/elementwise_rules.h"
+#include "rlx/ops/nn_rules.h"
+#include "rlx/ops/scalar_math.h"
+
+namespace rlx {
+namespace {
+
+Expr T(Builder& b, Value t) { return {b, t}; }
+
+// 0 where the slope has a pole that the function does not have.
+Expr zero_where(Expr condition, Expr otherwise) { return where(condition, 0.0, otherwise); }
+
+Types infer_polygamma(const InferArgs& a) {
+  const int64_t n = a.get<PolygammaAttrs>().n;
+  if (n < 0 || n > 20)
+    bad_operands(a, "polygamma-order", fmt::format("n must be in [0, 20], not {}", n));
+  return {a.in[0]};
+}
+
+Tensors eval_polygamma(const EvalArgs& e) {
+  Tensor out = e.make();
+  for (int64_t i = 0; i < out.elements(); ++i)
+    out.set_float(i, math::polygamma(e.get<PolygammaAttrs>().n, e.in[0].get_float(i)));
+  return {out};
+}
+
+Value next_polygamma(Builder& b, Args a, int64_t n, Value t) {
+  return T(b, t) * op::polygamma(X(b, a), {n + 1});
+}
+
+double largest(DType d) {
+  return d == DType::F16    ? 65504.0
+         : d == DType::BF16 ? 0x1.fep127
+         : d == DType::F32  ? static_cast<double>(std::numeric_limits<float>::max())
+                            : std::numeric_limits<double>::max();
+}
+
+}  // namespace
+
+namespace op {
+
+// ---- exponentials and logarithms
+
+constinit const Op<> exp2 = unary(
+    "exp2", "2 to the power x.", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return std::exp2(x); }>,
+    [](const Node&, In x) { return rlx::pow(2.0, x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * (Y(b, a) * M_LN2); });
+
+constinit const Op<> log2 =
+    unary("log2", "Logarithm to base 2; NaN for x < 0, -inf at 0.", kFloats,
+          pointwise<1, [](FloatNumber auto x) { return std::log2(x); }>,
+          in_double<[](Scalar x) { return rlx::log(x) * M_LOG2E; }>,
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) / (X(b, a) * M_LN2); });
+
+constinit const Op<> log10 =
+    unary("log10", "Logarithm to base 10; NaN for x < 0, -inf at 0.", kFloats,
+          pointwise<1, [](FloatNumber auto x) { return std::log10(x); }>,
+          in_double<[](Scalar x) { return rlx::log(x) * M_LOG10E; }>,
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) / (X(b, a) * M_LN10); });
+
+constinit const Op<> logaddexp = binary(
+    "logaddexp", "log(exp(a) + exp(b)), without overflow.", kFloats,
+    pointwise<2, [](FloatNumber auto x, FloatNumber auto y) { return math::logaddexp(x, y); }>,
+    in_double<[](Scalar x, Scalar y) { return math::logaddexp(x, y); }>,
+    [](Builder& b, Args a, int i, Value t) -> Value {  // equal infinities have no difference
+      Expr mine = i == 0 ? X(b, a) : B(b, a), other = i == 0 ? B(b, a) : X(b, a);
+      return T(b, t) * op::sigmoid(zero_where(op::eq(mine, other), mine - other));
+    },
+    {}, true);
+
+constinit const Op<> xlogy = binary(
+    "xlogy", "a * log(b), and 0 where a is 0 and b is not NaN.", kFloats,
+    pointwise<2, [](FloatNumber auto x,
+                    FloatNumber auto y) { return x == 0 && y == y ? 0.0 : x * std::log(y); }>,
+    [](const Node&, In x) {
+      return rlx::select((x[0] == 0.0) && (x[1] == x[1]), 0.0, x[0] * rlx::log(x[1]));
+    },
+    [](Builder& b, Args a, int i, Value t) -> Value {
+      Expr x = X(b, a), y = B(b, a);
+      if (i == 1) return T(b, t) * (x / y);
+      Expr none = op::logical_and(op::eq(x, x.like(0)), op::le(y, y.like(0)));
+      return T(b, t) * zero_where(none, op::log(where(none, 1.0, y)));
+    });
+
+// ---- hyperbolic functions and inverse ones; complex ones have C's branch cuts
+
+constinit const Op<> sinh =
+    unary("sinh", "Hyperbolic sine.", kInexact,
+          pointwise<1, [](InexactNumber auto x) { return std::sinh(x); }>,
+          in_double<[](Scalar x) { return math::sinh(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::cosh(X(b, a)); });
+
+constinit const Op<> cosh =
+    unary("cosh", "Hyperbolic cosine.", kInexact,
+          pointwise<1, [](InexactNumber auto x) { return std::cosh(x); }>,
+          in_double<[](Scalar x) { return math::cosh(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::sinh(X(b, a)); });
+
+constinit const Op<> asinh = unary("asinh", "Inverse hyperbolic sine.", kInexact,
+                                   pointwise<1, [](InexactNumber auto x) { return std::asinh(x); }>,
+                                   in_double<[](Scalar x) { return math::asinh(x); }>,
+                                   [](Builder& b, Args a, int, Value t) -> Value {
+                                     return T(b, t) / op::sqrt(op::square(X(b, a)) + 1.0);
+                                   });
+
+constinit const Op<> acosh =
+    unary("acosh", "Inverse hyperbolic cosine; NaN for real x < 1.", kInexact,
+          pointwise<1, [](InexactNumber auto x) { return std::acosh(x); }>,
+          in_double<[](Scalar x) { return math::acosh(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value {
+            return T(b, t) / (op::sqrt(X(b, a) - 1.0) * op::sqrt(X(b, a) + 1.0));
+          });
+
+constinit const Op<> atanh =
+    unary("atanh", "Inverse hyperbolic tangent; infinite at -1 and 1, NaN for real |x| > 1.",
+          kInexact, pointwise<1, [](InexactNumber auto x) { return std::atanh(x); }>,
+          in_double<[](Scalar x) { return math::atanh(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value {
+            return T(b, t) / (1.0 - op::square(X(b, a)));
+          });
+
+constinit const Op<> asin =
+    unary("asin", "Inverse sine, in [-pi/2, pi/2]; NaN for real |x| > 1.", kInexact,
+          pointwise<1, [](InexactNumber auto x) { return std::asin(x); }>,
+          in_double<[](Scalar x) { return math::asin(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value {
+            return T(b, t) / op::sqrt(1.0 - op::square(X(b, a)));
+          });
+
+constinit const Op<> acos =
+    unary("acos", "Inverse cosine, in [0, pi]; NaN for real |x| > 1.", kInexact,
+          pointwise<1, [](InexactNumber auto x) { return std::acos(x); }>,
+          in_double<[](Scalar x) { return math::acos(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value {
+            return -(T(b, t) / op::sqrt(1.0 - op::square(X(b, a))));
+          });
+
+constinit const Op<> atan2 = binary(
+    "atan2", "The angle of the point (b, a) in [-pi, pi]; zeros and infinities as in C.", kFloats,
+    pointwise<2, [](FloatNumber auto y, FloatNumber auto x) { return std::atan2(y, x); }>,
+    in_double<[](Scalar y, Scalar x) { return math::atan2(y, x); }>,
+    [](Builder& b, Args a, int i, Value t) -> Value {
+      Expr y = X(b, a), x = B(b, a), squared = x * x + y * y;
+      return T(b, t) * ((i == 0 ? x : -y) / squared);
+    });
+
+// ---- special functions
+
+constinit const Op<> erfc = unary("erfc", "1 - erf(x), accurate where that is small.", kFloats,
+                                  pointwise<1, [](FloatNumber auto x) { return std::erfc(x); }>,
+                                  in_double<[](Scalar x) { return math::erfc(x); }>,
+                                  [](Builder& b, Args a, int, Value t) -> Value {
+                                    return T(b, t) * (op::exp(-op::square(X(b, a))) * -M_2_SQRTPI);
+                                  });
+
+constinit const Op<> erfinv =
+    unary("erfinv", "The inverse of erf; infinite at -1 and 1, NaN for |x| > 1.", kFloats,
+          pointwise<1, [](FloatNumber auto x) { return math::erfinv(x); }>,
+          in_double<[](Scalar x) { return math::erfinv(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value {
+            return T(b, t) * (op::exp(op::square(Y(b, a))) / M_2_SQRTPI);
+          });
+
+constinit const Op<> lgamma =
+    unary("lgamma", "log |Gamma(x)|; inf at 0, -1, -2, .. .", kFloats,
+          pointwise<1, [](FloatNumber auto x) { return math::lgamma(x); }>,
+          in_double<[](Scalar x) { return math::lgamma(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::digamma(X(b, a)); });
+
+constinit const Op<> digamma =
+    unary("digamma", "The derivative of lgamma; -inf at 0, inf at -0, NaN at -1, -2, .. .", kFloats,
+          pointwise<1, [](FloatNumber auto x) { return math::polygamma(0, x); }>,
+          in_double<[](Scalar x) { return math::polygamma(0, x); }>,
+          [](Builder& b, Args a, int, Value t) { return next_polygamma(b, a, 0, t); });
+
+constinit const Op<PolygammaAttrs> polygamma = [] {
+  OpDef d = unary(
+      "polygamma",
+      "The n-th derivative of digamma, n in [0, 20]. At -1, -2, .. inf for odd n and NaN for even "
+      "n.",
+      kFloats, eval_polygamma,
+      [](const Node& n, In x) {
+        const Scalar wide = rlx::cast(x[0], DType::F64);
+        return rlx::cast(math::polygamma(n.get<PolygammaAttrs>().n, wide), x[0].dtype);
+      },
+      [](Builder& b, Args a, int, Value t) {
+        return next_polygamma(b, a, a.node.get<PolygammaAttrs>().n, t);
+      });
+  d.infer = infer_polygamma;
+  return d;
+}();
+
+constinit const Op<> sinc =
+    unary("sinc", "sin(pi x) / (pi x), and 1 at 0.", kFloats,
+          pointwise<1, [](FloatNumber auto x) { return math::sinc(x); }>,
+          in_double<[](Scalar x) { return math::sinc(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value {
+            Expr x = X(b, a), none = op::eq(x, x.like(0)), safe = where(none, 1.0, x);
+            return T(b, t) * zero_where(none, (op::cos(safe * M_PI) - op::sinc(safe)) / safe);
+          });
+
+// ---- roots, parts and signs
+
+constinit const Op<> cbrt = unary("cbrt", "The real cube root.", kFloats,
+                                  pointwise<1, [](FloatNumber auto x) { return std::cbrt(x); }>,
+                                  in_double<[](Scalar x) { return math::cbrt(x); }>,
+                                  [](Builder& b, Args a, int, Value t) -> Value {
+                                    return T(b, t) / (op::square(Y(b, a)) * 3.0);
+                                  });
+
+constinit const Op<> hypot = binary(
+    "hypot", "sqrt(a^2 + b^2), without overflow; the derivative at (0, 0) is 0.", kFloats,
+    pointwise<2, [](FloatNumber auto x, FloatNumber auto y) { return std::hypot(x, y); }>,
+    in_double<[](Scalar x, Scalar y) { return math::hypot(x, y); }>,
+    [](Builder& b, Args a, int i, Value t) -> Value {
+      Expr y = Y(b, a), none = op::eq(y, y.like(0)), mine = i == 0 ? X(b, a) : B(b, a);
+      return T(b, t) * (mine / where(none, 1.0, y));
+    },
+    {}, true);
+
+constinit const Op<> frac = unary(
+    "frac", "x - trunc(x), with the sign of x; NaN for an infinity.", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return x - std::trunc(x); }>,
+    [](const Node&, In x) { return x[0] - rlx::trunc(x[0]); },
+    [](Builder&, Args, int, Value t) { return t; });
+
+constinit const Op<> deg2rad = unary(
+    "deg2rad", "x * pi / 180.", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return x * (M_PI / 180); }>,
+    [](const Node&, In x) { return x[0] * (M_PI / 180); },
+    [](Builder& b, Args, int, Value t) -> Value { return T(b, t) * (M_PI / 180); });
+
+constinit const Op<> rad2deg = unary(
+    "rad2deg", "x * 180 / pi.", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return x * (180 / M_PI); }>,
+    [](const Node&, In x) { return x[0] * (180 / M_PI); },
+    [](Builder& b, Args, int, Value t) -> Value { return T(b, t) * (180 / M_PI); });
+
+constinit const Op<> round_away =
+    step("round_away", "Nearest integer, halves away from zero.", kFloats,
+         pointwise<1, [](FloatNumber auto x) { return std::round(x); }>, [](const Node&, In x) {
+           Scalar whole = rlx::trunc(x[0]), more = rlx::copysign(scalar_like(x[0], 1.0), x[0]);
+           return rlx::select(rlx::abs(x[0] - whole) >= 0.5, whole + more, whole);
+         });
+
+constinit const Op<> copysign = binary(
+    "copysign", "|a| with the sign of b, also where b is a zero.", kFloats,
+    pointwise<2, [](FloatNumber auto x, FloatNumber auto y) { return std::copysign(x, y); }>,
+    [](const Node&, In x) { return rlx::copysign(x[0], x[1]); },
+    [](Builder& b, Args a, int i, Value t) -> Value {
+      if (i == 1) return kNone;
+      Expr one = X(b, a).like(1);
+      return T(b, t) * (op::sign(X(b, a)) * op::copysign(one, B(b, a)));
+    });
+
+constinit const Op<> heaviside = binary(
+    "heaviside", "0 for a < 0, 1 for a > 0, b where a is 0; NaN for NaN.", kReals,
+    pointwise<2,
+              [](RealNumber auto x, RealNumber auto y) {
+                using N = decltype(x);
+                return x != x ? x : x < 0 ? N(0) : 0 < x ? N(1) : y;
+              }>,
+    [](const Node&, In x) {
+      Scalar sides = rlx::select(x[0] < 0.0, 0.0, rlx::select(x[0] > 0.0, 1.0, x[1]));
+      return rlx::select(x[0] != x[0], x[0], sides);
+    },
+    [](Builder& b, Args a, int i, Value t) -> Value {
+      if (i == 0) return kNone;
+      return where(Expr(op::eq(X(b, a), X(b, a).like(0))), T(b, t), 0.0);
+    });
+
+constinit const Op<NanToNumAttrs> nan_to_num = OpDef{
+    .name = "nan_to_num",
+    .doc =
+        "x with NaN and the infinities replaced; by default NaN by 0 and infinities by the largest "
+        "and lowest finite number.",
+    .arity = 1,
+    .dtypes = kFloats,
+    .infer = infer_same,
+    .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
+      const auto& [nan, posinf, neginf] = n.get<NanToNumAttrs>();
+      Expr x(b, in[0]);
+      const double limit = largest(x.dtype());
+      Expr low = where(op::is_neg_inf(x), neginf.value_or(-limit), x);
+      Expr both = where(op::is_pos_inf(x), posinf.value_or(limit), low);
+      return {where(op::is_nan(x), nan, both)};
+    },
+    .vmap = vmap_elementwise,
+};
+
+constinit const Op<> is_pos_inf =
+    predicate("is_pos_inf", "Whether x is +inf.", kFloats,
+              pointwise<1, [](FloatNumber auto x) { return x == INFINITY; }>,
+              [](const Node&, In x) { return x[0] == INFINITY; });
+constinit const Op<> is_neg_inf =
+    predicate("is_neg_inf", "Whether x is -inf.", kFloats,
+              pointwise<1, [](FloatNumber auto x) { return x == -INFINITY; }>,
+              [](const Node&, In x) { return x[0] == -INFINITY; });
+
+constinit const Op<> lerp = OpDef{
+    .name = "lerp",
+    .doc = "a + weight * (b - a), computed from the nearer end so that weight 1 gives b.",
+    .arity = 3,
+    .dtypes = kFloats,
+    .infer = infer_broadcast,
+    .decompose = by_formula<[](const Node&, Exprs x) {
+      Expr way = x[1] - x[0];
+      return where(op::lt(op::abs(x[2]), x[2].like(0.5)), x[0] + x[2] * way,
+                   x[1] - way * (1.0 - x[2]));
+    }>,
+    .vmap = vmap_elementwise,
+};
+
+}  // namespace op
+
+namespace {
+constexpr const OpDef* kOps[] = {
+    &op::exp2,
+    &op::log2,
+    &op::log10,
+    &op::logaddexp,
+    &op::xlogy,
+    &op::sinh,
+    &op::cosh,
+    &op::asinh,
+    &op::acosh,
+    &op::atanh,
+    &op::asin,
+    &op::acos,
+    &op::atan2,
+    &op::erfc,
+    &op::erfinv,
+    &op::lgamma,
+    &op::digamma,
+    &op::polygamma,
+    &op::sinc,
+    &op::cbrt,
+    &op::hypot,
+    &op::frac,
+    &op::deg2rad,
+    &op::rad2deg,
+    &op::round_away,
+    &op::copysign,
+    &op::heaviside,
+    &op::nan_to_num,
+    &op::is_pos_inf,
+    &op::is_neg_inf,
+    &op::lerp,
+    &op::floor_div,
+    &op::mod,
+    &op::bitwise_and,
+    &op::bitwise_or,
+    &op::bitwise_xor,
+    &op::bitwise_not,
+    &op::shift_left,
+    &op::shift_right,
+    &op::shift_right_logical,
+    &op::population_count,
+    &op::count_leading_zeros,
+};
+}  // namespace
+constinit const Family kMath{"math", kOps};
 
 }  // namespace rlx

@@ -16,6 +16,12 @@ Expr widen(Builder& b, Value v) {
   return {b, cast_to(b, v, d == DType::F16 || d == DType::BF16 ? DType::F32 : d)};
 }
 
+Expr line_up(Expr v, int64_t rank, int64_t axis) {
+  Shape shape(static_cast<size_t>(rank - axis), Dim(1));
+  shape[0] = v.shape()[0];
+  return {v.builder(), reshape_to(v.builder(), v, shape)};
+}
+
 void check_rope(const InferArgs& a, const RopeAttrs& r, const Dim& rows) {
   const Type &x = a.in[0], &cos = a.in[1], &sin = a.in[2];
   if (r.head_dim < 1 || r.n_rot < 0 || r.n_rot % 2 || r.n_rot > r.head_dim)
@@ -97,8 +103,6 @@ Value rotate(Expr x, Expr cos, Expr sin, const RopeAttrs& r) {
 namespace {
 
 using Args = const JvpArgs&;
-
-Value narrow(Expr wide, DType dtype) { return cast_to(wide.builder(), wide, dtype); }
 
 // The same node on batched operands with the axis moved by one.
 template <class A>
@@ -199,13 +203,6 @@ Normalised normalised(Expr x, const NormAttrs& n, bool centred) {
   if (centred) x = x - mean_along(x, n.axis);
   Expr factor = op::rsqrt(mean_along(x * x, n.axis) + n.eps);
   return {factor, x * factor};
-}
-
-// [D] -> [D, 1, ..], so that it lines up with the axis of x.
-Expr line_up(Expr v, int64_t rank, int64_t axis) {
-  Shape shape(static_cast<size_t>(rank - axis), Dim(1));
-  shape[0] = v.shape()[0];
-  return {v.builder(), reshape_to(v.builder(), v, shape)};
 }
 
 template <bool centred>
@@ -388,7 +385,7 @@ constinit const Op<> gelu = activation(
       Expr slope = normal_cdf(x) + x * (op::exp(x * x * -0.5) * kInvSqrt2Pi);
       return narrow(widen(b, t) * slope, a.node.type().dtype);
     },
-    "Activation(Gelu)");
+    "Activation");
 
 constinit const Op<> gelu_tanh = activation(
     "gelu_tanh", "GELU by tanh: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).",
@@ -402,7 +399,7 @@ constinit const Op<> gelu_tanh = activation(
       Expr slope = (th + 1.0) * 0.5 + x * (1.0 - th * th) * inner;
       return narrow(widen(b, t) * slope, a.node.type().dtype);
     },
-    "Activation(GeluApprox)");
+    "Activation");
 
 constinit const Op<> silu = activation(
     "silu", "x * sigmoid(x).",
@@ -414,7 +411,7 @@ constinit const Op<> silu = activation(
       Expr x = widen(b, a.in[0]), s = op::sigmoid(x);
       return narrow(widen(b, t) * (s * (x * (1.0 - s) + 1.0)), a.node.type().dtype);
     },
-    "Activation(Silu)");
+    "Activation");
 
 constinit const Op<SoftmaxAttrs> softmax = along_axis(
     "softmax",

@@ -1,6 +1,7 @@
 // What the families of neural networks share.
 #pragma once
 
+#include "rlx/ops/elementwise.h"
 #include "rlx/ops/nn.h"
 #include "rlx/ops/rules.h"
 
@@ -8,6 +9,28 @@ namespace rlx {
 
 // v for computing with: f16 and bf16 become f32.
 Expr widen(Builder& b, Value v);
+// The way back: one rounding at the end.
+inline Value narrow(Expr wide, DType dtype) { return cast_to(wide.builder(), wide, dtype); }
+
+// A decomposition by one formula over widened operands: F is a captureless lambda
+// (const Node&, std::span<const Expr> x) -> Expr.
+//
+//   .decompose = by_formula<[](const Node&, Exprs x) { return x[0] * op::sigmoid(x[0]); }>
+using Exprs = std::span<const Expr>;
+template <auto F>
+Values by_formula(Builder& b, const Node& n, Operands in) {
+  std::vector<Expr> x;
+  for (Value v : in) x.push_back(widen(b, v));
+  return {narrow(F(n, Exprs(x)), n.type().dtype)};
+}
+
+// [D] -> [D, 1, ..], so that it lines up with an axis of a tensor of that rank.
+Expr line_up(Expr v, int64_t rank, int64_t axis);
+
+// a where the condition holds, else b. Plain numbers take the other's dtype.
+inline Expr where(Expr condition, Expr a, Expr b) { return op::select(condition, a, b); }
+inline Expr where(Expr condition, double a, Expr b) { return where(condition, b.like(a), b); }
+inline Expr where(Expr condition, Expr a, double b) { return where(condition, a, a.like(b)); }
 
 // Rotary positions. table_for makes of cos or sin [.., P, C] the rows and columns in use, with an
 // axis for the heads: [.., positions, 1, half]; rotate turns x [.., S, heads * head_dim] by such

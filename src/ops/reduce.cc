@@ -299,7 +299,7 @@ constinit const Op<ReduceAttrs> reduce_sum = [] {
       "reduce_sum",
       "Sum of x over the given axes; 0 for none. f16 and bf16 are summed in f32 or wider, integers "
       "wrap.",
-      "Reduce(Sum)", kNumbers, [](const EvalArgs& e) { return evaluate_fold(e, 0, Sum()); },
+      "Reduce", kNumbers, [](const EvalArgs& e) { return evaluate_fold(e, 0, Sum()); },
       jvp_through_itself,
       [](Builder& b, const VjpArgs& a) {
         return single(expand_like(b, a.node, a.cotangents[0], a.in[0]));
@@ -313,14 +313,14 @@ constinit const Op<ReduceAttrs> reduce_max =
             "Largest element over the given axes; NaN if there is one; the lowest value (-inf) of "
             "the dtype for none. Equal "
             "elements share the gradient.",
-            "Reduce(Max)", kReals, evaluate_extremum<1>, jvp_extremum, vjp_extremum);
+            "Reduce", kReals, evaluate_extremum<1>, jvp_extremum, vjp_extremum);
 
 constinit const Op<ReduceAttrs> reduce_min =
     reducer("reduce_min",
             "Smallest element over the given axes; NaN if there is one; the highest value (inf) of "
             "the dtype for none. Equal "
             "elements share the gradient.",
-            "Reduce(Min)", kReals, evaluate_extremum<-1>, jvp_extremum, vjp_extremum);
+            "Reduce", kReals, evaluate_extremum<-1>, jvp_extremum, vjp_extremum);
 
 constinit const Op<ReduceAttrs> reduce_prod = reducer(
     "reduce_prod",
@@ -329,14 +329,14 @@ constinit const Op<ReduceAttrs> reduce_prod = reducer(
     "derivative multiplies the other elements (never divides), so zeros are no special case at any "
     "order; it takes "
     "n log n multiplications, or n^2 when the number of elements is symbolic.",
-    "Reduce(Prod)", kNumbers, [](const EvalArgs& e) { return evaluate_fold(e, 1, Product()); },
+    "Reduce", kNumbers, [](const EvalArgs& e) { return evaluate_fold(e, 1, Product()); },
     jvp_product, vjp_product);
 
 constinit const Op<ReduceAttrs> reduce_mean = OpDef{
     .name = "reduce_mean",
     .doc =
         "Mean of x over the given axes; NaN for none. f16 and bf16 are summed and divided in f32.",
-    .reference = "Reduce(Mean)",
+    .reference = "Reduce",
     .dtypes = kInexact,
     .infer = infer_reduce,
     .normalise = normalise_axes_of<ReduceAttrs>,

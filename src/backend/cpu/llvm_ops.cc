@@ -85,6 +85,8 @@ llvm::Value* LlvmOps::float_op(Op op, std::array<llvm::Value*, 3> x, llvm::Value
       return b_.CreateFRem(a, b);
     case Op::Pow:
       return math_.pow(a, b);
+    case Op::CopySign:
+      return math_.copysign(a, b);
     case Op::Fma:
       return math_.fma(a, b, x[2]);
     case Op::Neg:
