@@ -47,8 +47,16 @@ Types infer_unary_backward(const InferArgs& a) {
   return {a.in[0]};
 }
 
+// dy has the shape of x, so both are batched when either is.
+Values vmap_both(Builder& b, const VmapArgs& a) {
+  Values in(a.in.begin(), a.in.end());
+  for (size_t i = 0; i < in.size(); ++i)
+    if (!a.batched[i]) in[i] = batch_operand(b, in[i], a.size);
+  return b.clone(a.node, in);
+}
+
 constexpr OpDef elementwise_backward(OpDef d) {
-  d.vmap = vmap_elementwise;
+  d.vmap = vmap_both;
   return d;
 }
 
@@ -91,18 +99,12 @@ Values decompose_rms(Builder& b, const Node& n, Operands in) {
 
 // ---- group norm: a layer norm without gamma over each (n, group)
 
-Types infer_group_norm(const InferArgs& a, size_t dy, int result) {
-  const auto& [groups, eps] = a.get<GroupNormBackwardAttrs>();
+Types infer_group_norm_backward(const InferArgs& a, size_t dy, int result) {
   const Type& x = a.in[0];
-  if (x.rank() < 2) bad_operands(a, "norm-shape", "x must be [N, C, ..]");
-  if (groups < 1 || !x.shape[1].divide(Dim(groups)))
-    bad_operands(a, "norm-groups",
-                 fmt::format("{} channels cannot be divided into {} groups", x.shape[1], groups));
-  if (!(eps >= 0)) bad_operands(a, "norm-eps", fmt::format("eps must be at least 0, not {}", eps));
-  const Type per_channel{x.dtype, {x.shape[1]}};
-  for (size_t i = 1; i < dy; ++i)
-    if (a.in[i].dtype != x.dtype || a.in[i].rank() != 1 || differ(a.in[i].shape[0], x.shape[1]))
-      bad_operands(a, "norm-shape", fmt::format("gamma and beta must be {}", per_channel));
+  const Type per_channel{x.dtype, x.rank() > 1 ? Shape{x.shape[1]} : Shape{}};
+  const bool affine = dy == 3;
+  const Type in[] = {x, affine ? a.in[1] : per_channel, affine ? a.in[2] : per_channel};
+  infer_forward(a, op::group_norm.def, in);
   require_gradient(a, dy, x);
   return {result == 0 ? x : per_channel};
 }
@@ -198,13 +200,14 @@ constinit const Op<NormAttrs> rms_norm_backward_beta = norm_backward(backward(
     [](const InferArgs& a) { return infer_norm_backward<op::rms_norm>(a, 3, 2); },
     decompose_rms<2>));
 
-constinit const Op<GroupNormBackwardAttrs> group_norm_backward_input = backward(
+constinit const Op<GroupNormAttrs> group_norm_backward_input = backward(
     "group_norm_backward_input",
     "The gradient of a group norm by x [N, C, ..]: that of a layer norm over each (n, group), with "
     "gamma per channel.",
-    "GroupNormBackwardInput", 4, [](const InferArgs& a) { return infer_group_norm(a, 3, 0); },
+    "GroupNormBackwardInput", 4,
+    [](const InferArgs& a) { return infer_group_norm_backward(a, 3, 0); },
     by_formula<[](const Node& n, Exprs in) -> Expr {
-      const auto& [groups, eps] = n.get<GroupNormBackwardAttrs>();
+      const auto& [groups, eps] = n.get<GroupNormAttrs>();
       Expr x = grouped(in[0], groups);
       Expr s = grouped(in[3] * line_up(in[1], in[0].rank(), 1), groups);
       Expr dx(x.builder(),
@@ -212,21 +215,23 @@ constinit const Op<GroupNormBackwardAttrs> group_norm_backward_input = backward(
       return {x.builder(), reshape_to(x.builder(), dx, in[0].shape())};
     }>);
 
-constinit const Op<GroupNormBackwardAttrs> group_norm_backward_gamma = backward(
+constinit const Op<GroupNormAttrs> group_norm_backward_gamma = backward(
     "group_norm_backward_gamma",
     "The sum of dy * z over all axes but the channels', z being x normalised over each (n, group).",
-    "GroupNormBackwardGamma", 2, [](const InferArgs& a) { return infer_group_norm(a, 1, 1); },
+    "GroupNormBackwardGamma", 2,
+    [](const InferArgs& a) { return infer_group_norm_backward(a, 1, 1); },
     by_formula<[](const Node& n, Exprs in) -> Expr {
-      const auto& [groups, eps] = n.get<GroupNormBackwardAttrs>();
+      const auto& [groups, eps] = n.get<GroupNormAttrs>();
       Expr x = grouped(in[0], groups);
       Builder& b = x.builder();
       const Value z = op::layer_norm(b, x, one_per_feature(x, 1), one_per_feature(x, 0), {2, eps});
       return sum_but_channels(in[1] * Expr(b, reshape_to(b, z, in[0].shape())));
     }>);
 
-constinit const Op<GroupNormBackwardAttrs> group_norm_backward_beta = backward(
+constinit const Op<GroupNormAttrs> group_norm_backward_beta = backward(
     "group_norm_backward_beta", "The sum of dy over all axes but the channels'.",
-    "GroupNormBackwardBeta", 2, [](const InferArgs& a) { return infer_group_norm(a, 1, 1); },
+    "GroupNormBackwardBeta", 2,
+    [](const InferArgs& a) { return infer_group_norm_backward(a, 1, 1); },
     by_formula<[](const Node&, Exprs in) { return sum_but_channels(in[1]); }>);
 
 constinit const Op<RopeAttrs> rope_backward = [] {

@@ -12,6 +12,7 @@
 #include "rlx/ops/activations.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/nn.h"
+#include "rlx/ops/norms.h"
 #include "rlx/ops/reduce.h"
 
 namespace rlx {
@@ -20,14 +21,6 @@ struct ActivationAttrs {
   Activation kind = Activation::gelu;
   static constexpr auto fields() { return std::tuple{field("kind", &ActivationAttrs::kind)}; }
 };
-struct GroupNormBackwardAttrs {
-  int64_t num_groups = 1;
-  double eps = 1e-5;
-  static constexpr auto fields() {
-    return std::tuple{field("num_groups", &GroupNormBackwardAttrs::num_groups),
-                      field("eps", &GroupNormBackwardAttrs::eps)};
-  }
-};
 
 namespace op {
 extern const Op<> relu_backward;                       // x, dy
@@ -35,10 +28,10 @@ extern const Op<ActivationAttrs> activation_backward;  // x, dy
 extern const Op<NormAttrs> layer_norm_backward_input;  // x, gamma [D], dy
 extern const Op<NormAttrs> layer_norm_backward_gamma;  // x, dy -> [D]
 extern const Op<NormAttrs> rms_norm_backward_input, rms_norm_backward_gamma,
-    rms_norm_backward_beta;                                         // x, gamma [D], beta [D], dy
-extern const Op<GroupNormBackwardAttrs> group_norm_backward_input;  // x [N, C, ..], gamma [C],
-                                                                    // beta [C], dy
-extern const Op<GroupNormBackwardAttrs> group_norm_backward_gamma,
+    rms_norm_backward_beta;                                 // x, gamma [D], beta [D], dy
+extern const Op<GroupNormAttrs> group_norm_backward_input;  // x [N, C, ..], gamma [C],
+                                                            // beta [C], dy
+extern const Op<GroupNormAttrs> group_norm_backward_gamma,
     group_norm_backward_beta;                      // x, dy -> [C]
 extern const Op<RopeAttrs> rope_backward;          // dy, cos, sin
 extern const Op<CumsumAttrs> cumsum_backward;      // dy; the attributes of the forward op

@@ -168,11 +168,11 @@ T erfinv(T x) {
   return copysign(select(a == 1.0, like(a, INFINITY), w), x);
 }
 
-// log |Gamma(x)|. For x > 0: Stirling's series from 8 on; below, x is moved to 2 + t with |t| <= 1/2 by
+// log |Gamma(x)|. For x >= -1/2: Stirling's series from 8 on; below, x is moved to 2 + t with |t| <= 1/2 by
 // Gamma(x + 1) = x Gamma(x), and log Gamma(2 + t) is t times a polynomial, so that the zeros at 1 and 2
-// are exact. For x < 0: the reflection formula.
+// are exact. Below: the reflection formula.
 template <class T>
-T lgamma_positive(T x) {
+T lgamma_above(T x) {  // x >= -0.5
   constexpr double kSeries[] = {
       // of log Gamma(2 + t) / t
       0.42278433509846713,    0.32246703342411326,     -0.0673523010531981,
@@ -192,7 +192,7 @@ T lgamma_positive(T x) {
   }
   T t = select(x < 0.5, x, select(x < 1.5, x - 1.0, z - 2.0));
   T base = t * polynomial<T>(t, kSeries);
-  T factor = select(x < 0.5, x * (x + 1.0), select(x < 1.5, x, product));
+  T factor = select(x < 0.5, abs(x * (x + 1.0)), select(x < 1.5, x, product));
   T shift = log(factor);
   T small = select(x < 1.5, base - shift, base + shift);
   T y = maximum(x, like(x, 8.0)), inverse = 1.0 / y;
@@ -202,8 +202,8 @@ T lgamma_positive(T x) {
 }
 template <class T>
 T lgamma(T x) {
-  auto negative = x < 0.0;
-  T value = lgamma_positive(select(negative, 1.0 - x, x));
+  auto negative = x < -0.5;
+  T value = lgamma_above(select(negative, 1.0 - x, x));
   T s = abs(sin_pi(x));
   T reflected = (std::log(M_PI) - log(s)) - value;
   T left = select((s == 0.0) || (x == -INFINITY), like(x, INFINITY), reflected);
@@ -264,7 +264,7 @@ template <class T>
 T polygamma(int64_t n, T x) {
   auto negative = x <= 0.0;
   T value = polygamma_positive(n, select(negative, 1.0 - x, x));
-  T angle = (x - rint(x)) * M_PI;
+  T angle = select(x == 0.0, x, x - rint(x)) * M_PI;  // -0 is a side of the pole, too
   T reflection = polynomial<T>(cos(angle) / sin(angle), cotangent_derivative(n)) * M_PI;
   T left = (n % 2 ? -value : value) - reflection;
   T pole = like(x, n % 2 ? INFINITY : NAN);  // the sign of an even order depends on the side

@@ -180,6 +180,8 @@ TEST(KernelSemantics, Floats) {
   EXPECT_TRUE((evaluate<float, bool>(Op::Ne, DType::F32, NAN, NAN)));
   EXPECT_FALSE((evaluate<float, bool>(Op::Eq, DType::F32, NAN, NAN)));
   EXPECT_FALSE((evaluate<float, bool>(Op::Ge, DType::F32, NAN, 1)));
+  EXPECT_EQ(evaluate<float>(Op::CopySign, DType::F32, 3.0f, -0.0f), -3.0f);
+  EXPECT_TRUE(std::signbit(evaluate<float>(Op::CopySign, DType::F32, 0.0f, -1.0f)));
 }
 
 template <class T, class R>

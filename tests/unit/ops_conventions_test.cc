@@ -66,6 +66,28 @@ TEST(Conventions, DerivativesAtKinks) {
   EXPECT_EQ(gradient(op::round, {{-0.6, 0.5, 2}}), (Lists{{1, 1, 1}}));
 }
 
+TEST(Conventions, DerivativesOfActivationsAtKinks) {
+  EXPECT_EQ(gradient(op::relu6, {{-1, 0, 3, 6, 7}}), (Lists{{0, 0, 1, 0, 0}}));
+  EXPECT_EQ(gradient(op::hard_tanh, {{-1, 0, 1}}, HardTanhAttrs{}), (Lists{{0, 1, 0}}));
+  EXPECT_EQ(gradient(op::leaky_relu, {{-1, 0, 2}}, LeakyReluAttrs{.alpha = 0.25}),
+            (Lists{{0.25, 0.25, 1}}));
+  // exp(1000) overflows, but is not used.
+  EXPECT_EQ(gradient(op::elu, {{0, 1000}}, AlphaAttrs{.alpha = 2}), (Lists{{2, 1}}));
+  EXPECT_EQ(gradient(op::hardshrink, {{-0.5, 0.5, 1}}, ShrinkAttrs{}), (Lists{{0, 0, 1}}));
+  EXPECT_EQ(gradient(op::softshrink, {{-0.5, 0.5, 1}}, ShrinkAttrs{}), (Lists{{0, 0, 1}}));
+}
+
+// The slope has a pole, the function does not.
+TEST(Conventions, DerivativesWhereTheSlopeHasAPole) {
+  EXPECT_EQ(gradient(op::hypot, {{0, 3}, {0, 4}}), (Lists{{0, 0.6}, {0, 0.8}}));
+  EXPECT_EQ(gradient(op::xlogy, {{0, 0}, {0, 1}})[0], (std::vector<double>{0, 0}));
+  EXPECT_EQ(gradient(op::sinc, {{0}}), (Lists{{0}}));
+  const double inf = INFINITY;
+  EXPECT_EQ(gradient(op::logaddexp, {{-inf, inf}, {-inf, inf}}), (Lists{{0.5, 0.5}, {0.5, 0.5}}));
+  EXPECT_EQ(gradient(op::bce_loss, {{0, 1}, {1, 0}}, LossAttrs{.reduction = Reduction::sum})[0],
+            (std::vector<double>{0, 0}));
+}
+
 TEST(Conventions, TiesShareTheGradient) {
   EXPECT_EQ(gradient(op::maximum, {{1, 2, 3}, {1, 1, 4}}), (Lists{{0.5, 1, 0}, {0.5, 0, 1}}));
   EXPECT_EQ(gradient(op::minimum, {{1, 2, 3}, {1, 1, 4}}), (Lists{{0.5, 0, 1}, {0.5, 1, 0}}));
