@@ -61,9 +61,9 @@ Types infer_celu(const InferArgs& a) {
 }
 
 Types infer_shrink(const InferArgs& a) {
-  const double lambda = a.get<ShrinkAttrs>().lambda;
-  if (!(lambda >= 0))
-    bad_operands(a, "alpha", fmt::format("lambda must be at least 0, not {}", lambda));
+  const double lambd = a.get<ShrinkAttrs>().lambd;
+  if (!(lambd >= 0))
+    bad_operands(a, "alpha", fmt::format("lambd must be at least 0, not {}", lambd));
   return {a.in[0]};
 }
 
@@ -166,18 +166,18 @@ constinit const Op<> mish = activation(
 
 constinit const Op<ShrinkAttrs> softshrink = checked(
     activation("softshrink",
-               "x moved toward 0 by lambda, and 0 where |x| <= lambda (the derivative there is 0).",
+               "x moved toward 0 by lambd, and 0 where |x| <= lambd (the derivative there is 0).",
                by_formula<[](const Node& n, Exprs x) {
-                 const double lambda = n.get<ShrinkAttrs>().lambda;
-                 return where(op::le(op::abs(x[0]), x[0].like(lambda)), 0.0,
-                              x[0] - op::sign(x[0]) * lambda);
+                 const double lambd = n.get<ShrinkAttrs>().lambd;
+                 return where(op::le(op::abs(x[0]), x[0].like(lambd)), 0.0,
+                              x[0] - op::sign(x[0]) * lambd);
                }>),
     infer_shrink);
 
 constinit const Op<ShrinkAttrs> hardshrink =
-    checked(activation("hardshrink", "x, and 0 where |x| <= lambda (the derivative there is 0).",
+    checked(activation("hardshrink", "x, and 0 where |x| <= lambd (the derivative there is 0).",
                        by_formula<[](const Node& n, Exprs x) {
-                         return where(op::le(op::abs(x[0]), x[0].like(n.get<ShrinkAttrs>().lambda)),
+                         return where(op::le(op::abs(x[0]), x[0].like(n.get<ShrinkAttrs>().lambd)),
                                       0.0, x[0]);
                        }>),
             infer_shrink);

@@ -64,9 +64,10 @@ struct HardTanhAttrs {
     return std::tuple{field("low", &HardTanhAttrs::low), field("high", &HardTanhAttrs::high)};
   }
 };
-struct ShrinkAttrs {  // half the width of the band that becomes 0
-  double lambda = 0.5;
-  static constexpr auto fields() { return std::tuple{field("lambda", &ShrinkAttrs::lambda)}; }
+struct
+    ShrinkAttrs {  // half the width of the band that becomes 0 (PyTorch's name: lambda is a word of Python)
+  double lambd = 0.5;
+  static constexpr auto fields() { return std::tuple{field("lambd", &ShrinkAttrs::lambd)}; }
 };
 struct ThresholdAttrs {
   double threshold = 0, value = 0;

@@ -6,6 +6,7 @@
 
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/math.h"
 
 namespace rlx::cpu {
 

@@ -33,9 +33,9 @@ CASES = [
     ("hard_tanh", {"low": -0.5, "high": 2.0}, lambda x: F.hardtanh(x, -0.5, 2.0), 0, (-3, 3)),
     ("mish", {}, F.mish, 0, (-5, 5)),
     ("softshrink", {}, F.softshrink, 2, (-3, 3)),
-    ("softshrink", {"lambda": 0.25}, lambda x: F.softshrink(x, 0.25), 2, (-3, 3)),
+    ("softshrink", {"lambd": 0.25}, lambda x: F.softshrink(x, 0.25), 2, (-3, 3)),
     ("hardshrink", {}, F.hardshrink, 0, (-3, 3)),
-    ("hardshrink", {"lambda": 0.25}, lambda x: F.hardshrink(x, 0.25), 0, (-3, 3)),
+    ("hardshrink", {"lambd": 0.25}, lambda x: F.hardshrink(x, 0.25), 0, (-3, 3)),
     ("tanhshrink", {}, F.tanhshrink, 2, (-3, 3)),
     (
         "threshold",
