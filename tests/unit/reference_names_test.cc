@@ -7,7 +7,7 @@
 #include <iterator>
 #include <set>
 
-#include "rlx/ops/ops.h"
+#include "rlx/ops/table.h"
 
 namespace rlx {
 namespace {
