@@ -49,8 +49,8 @@ void cumlogsumexp(const AxisProblem& problem, ScanOptions options, const void* x
 
 struct ArgmaxOptions {
   bool minimum = false;
-  bool last = false;  // of equals
   DType out_dtype = DType::I64;
+  bool last = false;  // of equals
 };
 void argmax(const AxisProblem& problem, ArgmaxOptions options, const void* x, void* out,
             int64_t begin, int64_t end);
