@@ -1,9 +1,78 @@
-// Discrete Fourier transforms.
+// Discrete Fourier transforms: X[k] = c sum_n x[n] e^(-2 pi i n k / N), + for the inverse.
+//
+//   Value spectrum = op::fft(b, z);                                             // c64, last axis
+//   Value back = op::fft(b, spectrum, {.inverse = true, .norm = FftNorm::forward});
+//   Value half = op::rfft(b, x);                                  // f32 [.., n] -> c64 [.., n/2 + 1]
+//   Value x2 = op::irfft(b, half, {.n = n, .norm = FftNorm::forward});
+//
+// Complex numbers are c64, or f32/f64 in blocks: the axis holds the N real parts, then the N
+// imaginary ones. Any N >= 1. Raises "fft-length" for a length that cannot be (an odd block, no
+// elements, a half spectrum of another length), "fft-axes" for blocks along several axes.
 #pragma once
 
 #include "rlx/ir/op.h"
 
 namespace rlx {
+
+// The factor c. These are the specification's names, not NumPy's: `forward` here is the usual
+// convention, which NumPy calls "backward".
+enum class FftNorm : uint8_t {
+  backward,  // 1 both ways: the inverse of the transform is N times x
+  forward,   // 1 forward, 1/N inverse
+  ortho,     // 1/sqrt(N) both ways
+};
+inline std::span<const std::string_view> enum_names(FftNorm) {
+  static constexpr std::string_view names[] = {"backward", "forward", "ortho"};
+  return names;
+}
+double fft_scale(FftNorm norm, bool inverse, int64_t n);
+
+struct FftAttrs {
+  bool inverse = false;
+  FftNorm norm = FftNorm::backward;
+  int64_t axis = -1;
+  static constexpr auto fields() {
+    return std::tuple{field("inverse", &FftAttrs::inverse), field("norm", &FftAttrs::norm),
+                      field("axis", &FftAttrs::axis)};
+  }
+};
+struct FftnAttrs {
+  Ints axes;
+  bool inverse = false;
+  FftNorm norm = FftNorm::backward;
+  static constexpr auto fields() {
+    return std::tuple{field("axes", &FftnAttrs::axes), field("inverse", &FftnAttrs::inverse),
+                      field("norm", &FftnAttrs::norm)};
+  }
+};
+struct RfftAttrs {
+  FftNorm norm = FftNorm::backward;
+  int64_t axis = -1;
+  static constexpr auto fields() {
+    return std::tuple{field("norm", &RfftAttrs::norm), field("axis", &RfftAttrs::axis)};
+  }
+};
+struct IrfftAttrs {
+  int64_t n = 0;  // of the result; 0: 2 (half - 1)
+  FftNorm norm = FftNorm::backward;
+  int64_t axis = -1;
+  static constexpr auto fields() {
+    return std::tuple{field("n", &IrfftAttrs::n), field("norm", &IrfftAttrs::norm),
+                      field("axis", &IrfftAttrs::axis)};
+  }
+};
+struct FftShiftAttrs {
+  Ints axes;  // empty: nothing is shifted
+  static constexpr auto fields() { return std::tuple{field("axes", &FftShiftAttrs::axes)}; }
+};
+
+namespace op {
+extern const Op<FftAttrs> fft;                       // primitive
+extern const Op<FftnAttrs> fftn;                     // fft along several axes
+extern const Op<RfftAttrs> rfft;                     // f32 -> c64, exact length
+extern const Op<IrfftAttrs> irfft;                   // c64 -> f32
+extern const Op<FftShiftAttrs> fftshift, ifftshift;  // frequency 0 to the middle and back
+}  // namespace op
 
 extern const Family kFft;
 

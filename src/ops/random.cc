@@ -9,12 +9,7 @@
 #include "rlx/ops/rules.h"
 
 namespace rlx {
-namespace {
 
-constexpr std::string_view kNoDerivative = "a function of an integer key";
-constexpr DTypeSet kKeys{DType::U32};
-
-// keys [k.., 2] and a shape give [k.., *shape].
 Type random_type(const InferArgs& a, DType dtype, const Shape& shape) {
   const Shape& key = a.in[0].shape;
   if (key.empty() || differ(key.back(), 2))
@@ -26,6 +21,10 @@ Type random_type(const InferArgs& a, DType dtype, const Shape& shape) {
   out.insert(out.end(), shape.begin(), shape.end());
   return {dtype, out};
 }
+
+Values vmap_keys(Builder& b, const VmapArgs& a) { return b.clone(a.node, a.in); }
+
+namespace {
 
 Types infer_random(const InferArgs& a) {
   const auto& [dtype, shape] = a.get<RandomAttrs>();
@@ -50,9 +49,6 @@ Tensors evaluate_bits(const EvalArgs& e) {
   }
   return {out};
 }
-
-// Keys have leading axes of their own, so a batch of keys is just more of them.
-Values vmap_keys(Builder& b, const VmapArgs& a) { return b.clone(a.node, a.in); }
 
 // The top `kept` bits of random words as a number in [0, 1), exactly.
 Expr unit_interval(Expr bits, int kept, DType dtype) {
@@ -90,11 +86,11 @@ Values decompose_normal(Builder& b, const Node& n, Operands in) {
 }
 
 constexpr OpDef distribution(std::string_view name, std::string_view doc, DecomposeRule decompose) {
-  OpDef d{.name = name, .doc = doc, .arity = 1, .dtypes = kKeys};
+  OpDef d{.name = name, .doc = doc, .arity = 1, .dtypes = kKeyTypes};
   d.infer = infer_random;
   d.decompose = decompose;
   d.vmap = vmap_keys;
-  d.not_differentiable = kNoDerivative;
+  d.not_differentiable = kNoKeyDerivative;
   return d;
 }
 
@@ -110,13 +106,13 @@ constinit const Op<BitsAttrs> random_bits = OpDef{
         "[k.., *shape], each key its own stream.",
     .kind = Kind::random,
     .arity = 1,
-    .dtypes = kKeys,
+    .dtypes = kKeyTypes,
     .infer = [](const InferArgs& a) -> Types {
       return {random_type(a, DType::U32, a.get<BitsAttrs>().shape)};
     },
     .eval = evaluate_bits,
     .vmap = vmap_keys,
-    .not_differentiable = kNoDerivative,
+    .not_differentiable = kNoKeyDerivative,
 };
 
 constinit const Op<RandomAttrs> random_uniform =

@@ -24,6 +24,14 @@ extern const Op<RandomAttrs> random_uniform;  // [0, 1): (bits >> 8) * 2^-24
 extern const Op<RandomAttrs> random_normal;   // Box-Muller of bits[2i], bits[2i+1]
 }  // namespace op
 
+// For ops that take keys: keys [k.., 2] and a shape give [k.., *shape] (raises "random-key",
+// "negative-dim"); and vmap of an op whose only operand is the key, a batch of keys being just more
+// of them.
+Type random_type(const InferArgs& a, DType dtype, const Shape& shape);
+Values vmap_keys(Builder& b, const VmapArgs& a);
+inline constexpr std::string_view kNoKeyDerivative = "a function of an integer key";
+inline constexpr DTypeSet kKeyTypes{DType::U32};
+
 extern const Family kRandom;
 
 }  // namespace rlx

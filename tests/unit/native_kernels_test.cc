@@ -33,6 +33,10 @@ TEST(Philox, KnownAnswers) {
             (PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32(philox_key(0), {}, kPhiloxReferenceM0),
             (PhiloxBlock{0xab45d93f, 0x7d18eb7f, 0x4ba0ff59, 0x6af5bcc1}));
+  EXPECT_EQ(philox4x32(philox_key(42), {}, kPhiloxReferenceM0),
+            (PhiloxBlock{0x6f7f8f0f, 0x3aba8be4, 0xe86385de, 0x11f82253}));
+  EXPECT_EQ(philox4x32(philox_key(0xDEADBEEF), {}, kPhiloxReferenceM0),
+            (PhiloxBlock{0xe521d285, 0x1257b335, 0x4b20321f, 0xd9249ec2}));
 }
 
 TEST(Philox, UniformStaysBelowOne) {

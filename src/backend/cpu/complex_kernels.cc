@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "rlx/backend/cpu/kernel_list.h"
+#include "rlx/ops/complex.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/math.h"
 
@@ -13,41 +14,90 @@ namespace rlx::cpu {
 namespace {
 
 using Apply = Complex (*)(const Complex* x);
+// Elements [begin, end) of dense operands (step 1) and single numbers (step 0).
+using Loop = void (*)(void* const* operands, const int64_t* steps, int64_t begin, int64_t end);
 
+using c64 = std::complex<float>;
+
+template <auto F, class Out, class... In, size_t... I>
+void run_loop(void* const* operands, const int64_t* steps, int64_t begin, int64_t end,
+              std::index_sequence<I...>) {
+  auto* out = static_cast<Out*>(operands[sizeof...(In)]);
+  for (int64_t i = begin; i < end; ++i) {
+    const Complex x[] = {Complex(static_cast<const In*>(operands[I])[i * steps[I]])...};
+    const Complex y = F(x);
+    if constexpr (std::is_same_v<Out, c64>)
+      out[i] = c64(y);
+    else
+      out[i] = static_cast<Out>(y.real());
+  }
+}
+template <auto F, class Out, class... In>
+void loop(void* const* operands, const int64_t* steps, int64_t begin, int64_t end) {
+  run_loop<F, Out, In...>(operands, steps, begin, end, std::index_sequence_for<In...>{});
+}
+
+// An op on complex numbers: for operands of any dtype and any strides, and a loop for the usual
+// dtypes.
 struct Function {
   const OpDef* op;
   Apply apply;
+  Loop loop;
+  DType out;
+  std::array<DType, 2> in;
 };
 
+template <auto F, class Out = c64, class... In>
+constexpr Function function(const OpDef* op) {
+  if constexpr (sizeof...(In) == 0)
+    return {op, F, nullptr, DType::C64, {}};
+  else
+    return {op, F, loop<F, Out, In...>, dtype_of<Out>(), {dtype_of<In>()...}};
+}
+template <auto F>
+constexpr Function unary(const OpDef* op) {
+  return function<F, c64, c64>(op);
+}
+template <auto F>
+constexpr Function binary(const OpDef* op) {
+  return function<F, c64, c64, c64>(op);
+}
+
+using X = const Complex*;
+
 constexpr Function kFunctions[] = {
-    {&op::add, [](const Complex* x) { return x[0] + x[1]; }},
-    {&op::sub, [](const Complex* x) { return x[0] - x[1]; }},
-    {&op::mul, [](const Complex* x) { return x[0] * x[1]; }},
-    {&op::div, [](const Complex* x) { return x[0] / x[1]; }},
-    {&op::neg, [](const Complex* x) { return -x[0]; }},
-    {&op::square, [](const Complex* x) { return x[0] * x[0]; }},
-    {&op::reciprocal, [](const Complex* x) { return 1.0 / x[0]; }},
-    {&op::exp, [](const Complex* x) { return std::exp(x[0]); }},
-    {&op::log, [](const Complex* x) { return std::log(x[0]); }},
-    {&op::sqrt, [](const Complex* x) { return std::sqrt(x[0]); }},
-    {&op::sin, [](const Complex* x) { return std::sin(x[0]); }},
-    {&op::cos, [](const Complex* x) { return std::cos(x[0]); }},
-    {&op::tanh, [](const Complex* x) { return std::tanh(x[0]); }},
-    {&op::sinh, [](const Complex* x) { return std::sinh(x[0]); }},
-    {&op::cosh, [](const Complex* x) { return std::cosh(x[0]); }},
-    {&op::asinh, [](const Complex* x) { return std::asinh(x[0]); }},
-    {&op::acosh, [](const Complex* x) { return std::acosh(x[0]); }},
-    {&op::atanh, [](const Complex* x) { return std::atanh(x[0]); }},
-    {&op::asin, [](const Complex* x) { return std::asin(x[0]); }},
-    {&op::acos, [](const Complex* x) { return std::acos(x[0]); }},
-    {&op::conj, [](const Complex* x) { return std::conj(x[0]); }},
-    {&op::real, [](const Complex* x) { return Complex(x[0].real()); }},
-    {&op::imag, [](const Complex* x) { return Complex(x[0].imag()); }},
-    {&op::stop_gradient, [](const Complex* x) { return x[0]; }},
-    {&op::cast, [](const Complex* x) { return x[0]; }},
-    {&op::eq, [](const Complex* x) { return Complex(x[0] == x[1]); }},
-    {&op::ne, [](const Complex* x) { return Complex(x[0] != x[1]); }},
-    {&op::select, [](const Complex* x) { return x[0] != 0.0 ? x[1] : x[2]; }},
+    binary<[](X x) { return x[0] + x[1]; }>(&op::add),
+    binary<[](X x) { return x[0] - x[1]; }>(&op::sub),
+    binary<[](X x) { return x[0] * x[1]; }>(&op::mul),
+    binary<[](X x) { return x[0] / x[1]; }>(&op::div),
+    unary<[](X x) { return -x[0]; }>(&op::neg),
+    unary<[](X x) { return x[0] * x[0]; }>(&op::square),
+    unary<[](X x) { return 1.0 / x[0]; }>(&op::reciprocal),
+    unary<[](X x) { return std::exp(x[0]); }>(&op::exp),
+    unary<[](X x) { return std::log(x[0]); }>(&op::log),
+    unary<[](X x) { return std::sqrt(x[0]); }>(&op::sqrt),
+    unary<[](X x) { return std::sin(x[0]); }>(&op::sin),
+    unary<[](X x) { return std::cos(x[0]); }>(&op::cos),
+    unary<[](X x) { return std::tanh(x[0]); }>(&op::tanh),
+    unary<[](X x) { return std::sinh(x[0]); }>(&op::sinh),
+    unary<[](X x) { return std::cosh(x[0]); }>(&op::cosh),
+    unary<[](X x) { return std::asinh(x[0]); }>(&op::asinh),
+    unary<[](X x) { return std::acosh(x[0]); }>(&op::acosh),
+    unary<[](X x) { return std::atanh(x[0]); }>(&op::atanh),
+    unary<[](X x) { return std::asin(x[0]); }>(&op::asin),
+    unary<[](X x) { return std::acos(x[0]); }>(&op::acos),
+    unary<[](X x) { return std::conj(x[0]); }>(&op::conj),
+    unary<[](X x) { return x[0]; }>(&op::stop_gradient),
+    function<[](X x) { return Complex(x[0].real()); }, float, c64>(&op::real),
+    function<[](X x) { return Complex(x[0].imag()); }, float, c64>(&op::imag),
+    function<[](X x) { return Complex(std::abs(x[0])); }, float, c64>(&op::complex_abs),
+    function<[](X x) { return Complex(std::arg(x[0])); }, float, c64>(&op::complex_angle),
+    function<[](X x) { return Complex(x[0].real(), x[1].real()); }, c64, float, float>(
+        &op::complex),
+    function<[](X x) { return x[0]; }, c64, float>(&op::cast),
+    function<[](X x) { return Complex(x[0] == x[1]); }>(&op::eq),
+    function<[](X x) { return Complex(x[0] != x[1]); }>(&op::ne),
+    function<[](X x) { return x[0] != 0.0 ? x[1] : x[2]; }>(&op::select),
 };
 
 Decision complex_involved(const Node& n, const Graph& g) {
@@ -131,35 +181,44 @@ constexpr int64_t kBlock = 1024;
 
 class PointwiseKernel final : public StepKernel {
  public:
-  PointwiseKernel(Apply apply, std::string_view name, std::span<const View> in, const View& out)
-      : apply_(apply), name_(name), dims_(out.dims), out_(out.dtype), elements_(out.elements()) {
+  PointwiseKernel(const Function& f, std::span<const View> in, const View& out)
+      : function_(f), dims_(out.dims), out_(out.dtype), elements_(out.elements()) {
     for (const View& v : in) operands_.push_back({v.dtype, aligned_strides(v, dims_)});
+    has_loop_ = f.loop && f.out == out.dtype;
+    for (size_t i = 0; i < in.size() && has_loop_; ++i) {
+      const bool whole = in[i].is_dense() && in[i].elements() == elements_;
+      steps_[i] = whole ? 1 : 0;
+      has_loop_ = in[i].dtype == f.in[i] && (whole || in[i].elements() == 1);
+    }
   }
-  std::string name() const override { return "complex " + name_; }
+  std::string name() const override { return fmt::format("complex {}", function_.op->name); }
   int64_t blocks() const override { return ceil_div(elements_, kBlock); }
   int64_t work() const override { return 8 * elements_; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    const int64_t last = std::min(end * kBlock, elements_);
+    if (has_loop_) return function_.loop(m.operands, steps_, begin * kBlock, last);
     Complex x[3];
-    for (int64_t i = begin * kBlock; i < std::min(end * kBlock, elements_); ++i) {
+    for (int64_t i = begin * kBlock; i < last; ++i) {
       for (size_t k = 0; k < operands_.size(); ++k)
         x[k] = load(operands_[k].first, m.operands[k], offset_of(i, dims_, operands_[k].second));
-      store(out_, m.operands[operands_.size()], i, apply_(x));
+      store(out_, m.operands[operands_.size()], i, function_.apply(x));
     }
   }
 
  private:
-  Apply apply_;
-  std::string name_;
+  const Function& function_;  // a row of kFunctions
   Ints dims_;
   DType out_;
   int64_t elements_;
   std::vector<std::pair<DType, Ints>> operands_;
+  bool has_loop_ = false;
+  int64_t steps_[2] = {};
 };
 
 std::shared_ptr<const StepKernel> make_pointwise(Isa, const Node& n, std::span<const View> in,
                                                  std::span<const View> out) {
   for (const Function& f : kFunctions)
-    if (f.op == n.op) return std::make_shared<PointwiseKernel>(f.apply, n.op->name, in, out[0]);
+    if (f.op == n.op) return std::make_shared<PointwiseKernel>(f, in, out[0]);
   return nullptr;
 }
 

@@ -10,7 +10,7 @@ numpy.random.Philox (which is 4x64).
 
 import numpy as np
 
-from .core import EXACT, Real, narrow, sample
+from .core import EXACT, Real, narrow, sample, ulps
 
 # word bits -> (multiplier 0, multiplier 1, key step 0, key step 1)
 FAMILY = "random"
@@ -64,6 +64,47 @@ def bits_of(key, count):
     return np.array(words[:count], np.uint32)
 
 
+def uniform_of(key, count, dtype):
+    """As many top bits as the dtype holds, 24 at most."""
+    kept = {"f16": 11, "bf16": 8}.get(dtype, 24)
+    return narrow(dtype, (bits_of(key, count) >> (32 - kept)).astype(np.float64) / 2.0**kept)
+
+
+def normal_of(key, count):
+    """In extended precision."""
+    pairs = (bits_of(key, 2 * count) >> 8).astype(np.int64).reshape(-1, 2)
+    u1, u2 = (pairs[:, 0] + 1).astype(Real) / 2**24, pairs[:, 1].astype(Real) / 2**24
+    return np.sqrt(-2 * np.log(u1)) * np.cos(2 * PI * u2)
+
+
+def other_dtypes():
+    for dtype in ("f16", "bf16", "f64"):
+        for k, key in enumerate([(0, 0), (7, 0xDEADBEEF)]):
+            for n, shape in enumerate([(70,), (), (3, 5)]):
+                count = int(np.prod(shape, dtype=np.int64))
+                operand, case = np.array(key, np.uint32), f"key-{k}-case-{n}"
+                yield sample(
+                    f"random_uniform/{dtype}/{case}",
+                    [operand],
+                    uniform_of(key, count, dtype).reshape(shape),
+                    EXACT,
+                    f"key {key}; the top bits that fit",
+                    dtype=dtype,
+                    shape=shape,
+                )
+                # f16 and bf16 are computed in f32, 3e-6 off at most, and rounded; f64 in f64.
+                tol = {"rel": 2.0**-49, "abs": 2e-15} if dtype == "f64" else ulps(dtype, 1, 4e-6)
+                yield sample(
+                    f"random_normal/{dtype}/{case}",
+                    [operand],
+                    narrow(dtype, normal_of(key, count)).reshape(shape),
+                    tol,
+                    f"key {key}; Box-Muller",
+                    dtype=dtype,
+                    shape=shape,
+                )
+
+
 def samples():
     keys = [(0, 0), (42, 0), (0, 42), (0xDEADBEEF, 0x12345678), (0xFFFFFFFF, 0xFFFFFFFF)]
     shapes = [(8,), (3, 7), (), (0, 4), (2, 3, 5), (70,)]
@@ -82,7 +123,7 @@ def samples():
                 f"key {key}",
                 shape=shape,
             )
-            uniform = ((bits >> 8) * np.float64(2.0**-24)).astype(np.float32).reshape(shape)
+            uniform = uniform_of(key, count, "f32").reshape(shape)
             yield sample(
                 f"random_uniform/f32/{case}",
                 [operand],
@@ -92,9 +133,7 @@ def samples():
                 dtype="f32",
                 shape=shape,
             )
-            pairs = (bits_of(key, 2 * count) >> 8).astype(np.int64).reshape(-1, 2)
-            u1, u2 = (pairs[:, 0] + 1).astype(Real) / 2**24, pairs[:, 1].astype(Real) / 2**24
-            normal = narrow("f32", np.sqrt(-2 * np.log(u1)) * np.cos(2 * PI * u2)).reshape(shape)
+            normal = narrow("f32", normal_of(key, count)).reshape(shape)
             # 2 pi u2 rounds to f32 before the cosine: 4e-7 of an amplitude up to 5.8.
             yield sample(
                 f"random_normal/f32/{case}",
@@ -105,3 +144,4 @@ def samples():
                 dtype="f32",
                 shape=shape,
             )
+    yield from other_dtypes()

@@ -1,0 +1,185 @@
+"""Fourier transforms, by NumPy in binary64 (f64 by mpmath-free extended sums of the definition)."""
+
+import numpy as np
+
+from .core import EXACT, Complex, Real, any_bits, narrow, random, rng_of, sample
+
+PI = Real("3.14159265358979323846264338327950288")
+
+
+def dft(z, inverse, axis):
+    """The definition in extended precision, with the angle reduced exactly."""
+    n = z.shape[axis]
+    k = np.arange(n)
+    turns = (np.outer(k, k) % n).astype(Real) / Real(n)
+    angle = (2 if inverse else -2) * PI * turns
+    matrix = np.cos(angle) + 1j * np.sin(angle)
+    return np.moveaxis(np.tensordot(matrix, z.astype(Complex), axes=(1, axis)), 0, axis)
+
+
+def factor(norm, inverse, n):
+    if norm == "ortho":
+        return 1 / np.sqrt(Real(n))
+    return 1 / Real(n) if norm == "forward" and inverse else Real(1)
+
+
+def to_complex(x, axis):
+    if x.dtype == np.complex64:
+        return x.astype(Complex)
+    re, im = np.split(x.astype(Real), 2, axis)
+    return re + 1j * im
+
+
+def from_complex(dtype, z, axis):
+    if dtype == "c64":
+        return narrow("c64", z)
+    return narrow(dtype, np.concatenate([z.real, z.imag], axis))
+
+
+def tolerance(dtype, x, scale):
+    """log2(n) roundings of the sum of all magnitudes would be the worst; a transform is far better."""
+    size = float(np.sqrt(np.sum(np.abs(x.astype(Complex)) ** 2))) * float(scale)
+    return {"rel": 0.0, "abs": size * (2.0**-50 if dtype == "f64" else 2.0**-21) + 1e-45}
+
+
+SHAPES = [((n,), -1) for n in (1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 30, 37, 64)]
+SHAPES += [((3, 10), 1), ((6, 3), 0), ((2, 4, 5), 1), ((2, 3, 12), -1), ((0, 4), 1), ((20, 6), 1)]
+SHAPES += [((128,), 0), ((67,), 0), ((12, 18), 0), ((77, 3), 0)]
+
+
+def transforms():
+    for dtype in ("c64", "f32", "f64"):
+        for index, (shape, axis) in enumerate(SHAPES):
+            for norm in ("backward", "forward", "ortho"):
+                for inverse in (False, True):
+                    if index % 5 and (norm, inverse) not in (
+                        ("backward", False),
+                        ("forward", True),
+                    ):
+                        continue
+                    direction = "inverse" if inverse else "forward"
+                    case = f"fft/{dtype}/{'x'.join(map(str, shape))}-axis{axis}-{norm}-{direction}"
+                    block = list(shape)
+                    if dtype != "c64":
+                        block[axis] *= 2
+                    x = random(rng_of(case), dtype, tuple(block))
+                    z = to_complex(x, axis)
+                    scale = factor(norm, inverse, shape[axis])
+                    y = from_complex(dtype, dft(z, inverse, axis) * scale, axis)
+                    yield sample(
+                        case,
+                        [x],
+                        y,
+                        tolerance(dtype, x, scale),
+                        "the definition, in 80 bits",
+                        inverse=inverse,
+                        norm=norm,
+                        axis=axis,
+                    )
+
+
+def several_axes():
+    for name, shape, axes, inverse, norm in [
+        ("2d", (6, 5), (0, 1), False, "backward"),
+        ("inverse", (4, 3, 5), (0, 2), True, "forward"),
+        ("ortho", (3, 4, 2), (0, 1, 2), False, "ortho"),
+        ("none", (3, 2), (), False, "forward"),
+    ]:
+        x = random(rng_of(f"fftn/{name}"), "c64", shape)
+        y, scale = x.astype(Complex), Real(1)
+        for axis in axes:
+            y = dft(y, inverse, axis)
+            scale *= factor(norm, inverse, shape[axis])
+        wide = x.astype(np.complex128)
+        numpy_norm = {
+            "backward": "forward" if inverse else "backward",
+            "forward": "backward",
+            "ortho": "ortho",
+        }
+        check = (
+            (np.fft.ifftn if inverse else np.fft.fftn)(wide, axes=axes, norm=numpy_norm[norm])
+            if axes
+            else wide
+        )
+        assert np.allclose(check, (y * scale).astype(np.complex128)), name
+        yield sample(
+            f"fftn/c64/{name}",
+            [x],
+            narrow("c64", y * scale),
+            tolerance("c64", x, scale),
+            "checked against numpy.fft",
+            axes=axes,
+            inverse=inverse,
+            norm=norm,
+        )
+
+
+def real_transforms():
+    for n, axis in [(1, 0), (2, 0), (3, 0), (6, 0), (7, 1), (8, 1), (15, 0), (37, 1), (64, 0)]:
+        shape = (n, 3) if axis == 0 else (2, n)
+        for norm, numpy_norm in [("backward", "backward"), ("ortho", "ortho")]:
+            x = random(rng_of(f"rfft/{n}/{norm}"), "f32", shape)
+            y = np.fft.rfft(x.astype(np.float64), axis=axis, norm=numpy_norm)
+            scale = factor(norm, False, n)
+            yield sample(
+                f"rfft/f32/{n}-{norm}",
+                [x],
+                narrow("c64", y),
+                tolerance("f32", x, scale),
+                "numpy.fft.rfft",
+                norm=norm,
+                axis=axis,
+            )
+        half = shape[:axis] + (n // 2 + 1,) + shape[axis + 1 :]
+        # NumPy's "backward" is our forward; the imaginary parts of bin 0 and n / 2 are ignored by both.
+        for norm, numpy_norm in [
+            ("forward", "backward"),
+            ("backward", "forward"),
+            ("ortho", "ortho"),
+        ]:
+            z = random(rng_of(f"irfft/{n}/{norm}"), "c64", half)
+            y = np.fft.irfft(z.astype(np.complex128), n, axis, norm=numpy_norm)
+            yield sample(
+                f"irfft/c64/{n}-{norm}",
+                [z],
+                narrow("f32", y),
+                tolerance("c64", z, 2 * factor(norm, True, n)),
+                "numpy.fft.irfft",
+                n=n,
+                norm=norm,
+                axis=axis,
+            )
+
+
+def shifts():
+    for dtype in ("f32", "c64", "i8", "bool", "f64"):
+        for name, shape, axes in [
+            ("odd", (5,), (0,)),
+            ("even", (2, 6), (1,)),
+            ("both", (4, 3), (0, 1)),
+            ("one", (1,), (0,)),
+        ]:
+            x = any_bits(rng_of(f"fftshift/{dtype}/{name}"), dtype, shape)
+            yield sample(
+                f"fftshift/{dtype}/{name}",
+                [x],
+                np.fft.fftshift(x, axes),
+                EXACT,
+                "numpy.fft.fftshift",
+                axes=axes,
+            )
+            yield sample(
+                f"ifftshift/{dtype}/{name}",
+                [x],
+                np.fft.ifftshift(x, axes),
+                EXACT,
+                "numpy.fft.ifftshift",
+                axes=axes,
+            )
+
+
+def samples():
+    yield from transforms()
+    yield from several_axes()
+    yield from real_transforms()
+    yield from shifts()
