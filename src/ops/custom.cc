@@ -40,7 +40,9 @@ Types infer_custom(const InferArgs& a) {
     bad_operands(
         a, "custom-arity",
         fmt::format("\"{}\" takes {} operands, not {}", op->name, op->num_inputs, a.in.size()));
-  return op->infer(a.in, a.get<CustomAttrs>().attrs);
+  const auto& attrs = a.get<CustomAttrs>();
+  if (attrs.dtype) return {{*attrs.dtype, attrs.shape}};
+  return op->infer(a.in, attrs.attrs);
 }
 
 Tensors eval_custom(const EvalArgs& e) {
@@ -118,7 +120,8 @@ std::vector<std::string> custom_op_names() {
 }
 
 Values custom_op(Builder& b, std::string_view name, std::string attrs, Operands in) {
-  return b.emit(op::custom.def, CustomAttrs{std::string(name), std::move(attrs)}, in);
+  return b.emit(op::custom.def, CustomAttrs{.name = std::string(name), .attrs = std::move(attrs)},
+                in);
 }
 
 namespace op {

@@ -45,10 +45,15 @@ void register_custom_op(CustomOp op);
 std::shared_ptr<const CustomOp> find_custom_op(std::string_view name);
 std::vector<std::string> custom_op_names();
 
+// With a dtype the one result is declared: `dtype` and `shape`, whatever `infer` says (several results
+// packed into one, say).
 struct CustomAttrs {
   std::string name, attrs;
+  std::optional<DType> dtype = std::nullopt;
+  Shape shape = {};
   static constexpr auto fields() {
-    return std::tuple{field("name", &CustomAttrs::name), field("attrs", &CustomAttrs::attrs)};
+    return std::tuple{field("name", &CustomAttrs::name), field("attrs", &CustomAttrs::attrs),
+                      field("dtype", &CustomAttrs::dtype), field("shape", &CustomAttrs::shape)};
   }
 };
 

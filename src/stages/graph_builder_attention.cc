@@ -1,0 +1,118 @@
+// Attention, its gradient, rotary embeddings.
+#include "rlx/ops/nn.h"
+#include "rlx/ops/sequence.h"
+#include "rlx/stages/graph_builder.h"
+
+namespace rlx {
+namespace {
+
+// Heads of k, from its layout: columns of ranks 2 and 3, an axis of rank 4.
+int64_t kv_heads(const Type& q, const Type& k, int64_t num_heads, int64_t head_dim) {
+  if (k.rank() < 2 || k.rank() > 4) return num_heads;  // the op says what is wrong
+  const size_t axis = k.rank() < 4                                    ? k.shape.size() - 1
+                      : q.rank() == 4 && q.shape[1] == Dim(num_heads) ? 1
+                                                                      : 2;
+  const std::optional<int64_t> size = k.shape[axis].static_value();
+  if (!size) return num_heads;
+  return k.rank() < 4 ? *size / head_dim : *size;
+}
+
+}  // namespace
+
+AttentionAttrs GraphBuilder::attention_attributes(const Values& qkv, int64_t num_heads,
+                                                  int64_t head_dim, const AttentionMask& kind,
+                                                  std::optional<double> scale,
+                                                  std::optional<double> softcap) const {
+  auto a = attention_kind_op(num_heads, head_dim, kind, scale, softcap).attrs.get<AttentionAttrs>();
+  const Type &q = shape(qkv[0]), &k = shape(qkv[1]), &v = shape(qkv[2]);
+  a.num_kv_heads = kv_heads(q, k, num_heads, head_dim);
+  const AttentionDims dims = attention_dims(a, q, k, v);
+  user_check(dims.head_dim == head_dim, "attention-heads",
+             "attention: {} heads of width {} do not fit q {}, whose heads have width {}",
+             num_heads, head_dim, q, dims.head_dim);
+  return a;
+}
+
+NodeId GraphBuilder::attend(const Values& qkv, const MaybeNode& mask, int64_t num_heads,
+                            int64_t head_dim, const AttentionMask& kind, const Declared& shape,
+                            std::optional<double> scale, std::optional<double> softcap) {
+  user_check(mask.has_value() == kind.has_operand(), "attention-operands",
+             "attention: the mask kind {} {} an operand", kind.to_string(),
+             kind.has_operand() ? "needs" : "takes no");
+  Values in = qkv;
+  if (mask) in.push_back(*mask);
+  return emit(op::attention.def,
+              attention_attributes(qkv, num_heads, head_dim, kind, scale, softcap), in, shape);
+}
+
+NodeId GraphBuilder::attention(NodeId q, NodeId k, NodeId v, NodeId mask, int64_t num_heads,
+                               int64_t head_dim, const Declared& shape) {
+  return attention_opts(q, k, v, mask, num_heads, head_dim, shape, {}, {});
+}
+
+NodeId GraphBuilder::attention_opts(NodeId q, NodeId k, NodeId v, NodeId mask, int64_t num_heads,
+                                    int64_t head_dim, const Declared& shape,
+                                    std::optional<double> score_scale,
+                                    std::optional<double> attn_logit_softcap) {
+  return attend({q, k, v}, mask, num_heads, head_dim, AttentionMask::custom(), shape, score_scale,
+                attn_logit_softcap);
+}
+
+NodeId GraphBuilder::attention_kind(NodeId q, NodeId k, NodeId v, int64_t num_heads,
+                                    int64_t head_dim, const AttentionMask& mask_kind,
+                                    const Declared& shape) {
+  return attention_kind_opts(q, k, v, num_heads, head_dim, mask_kind, shape, {}, {});
+}
+
+NodeId GraphBuilder::attention_kind_opts(NodeId q, NodeId k, NodeId v, int64_t num_heads,
+                                         int64_t head_dim, const AttentionMask& mask_kind,
+                                         const Declared& shape, std::optional<double> score_scale,
+                                         std::optional<double> softcap) {
+  return attend({q, k, v}, {}, num_heads, head_dim, mask_kind, shape, score_scale, softcap);
+}
+
+NodeId GraphBuilder::attention_bias(NodeId q, NodeId k, NodeId v, NodeId bias, int64_t num_heads,
+                                    int64_t head_dim, const Declared& shape) {
+  return attend({q, k, v}, bias, num_heads, head_dim, AttentionMask::bias(), shape, {}, {});
+}
+
+NodeId GraphBuilder::attention_backward(AttentionOperand wrt, NodeId q, NodeId k, NodeId v,
+                                        NodeId dy, int64_t num_heads, int64_t head_dim,
+                                        const AttentionMask& mask_kind, const MaybeNode& mask,
+                                        std::optional<double> score_scale,
+                                        std::optional<double> attn_logit_softcap) {
+  user_check(mask.has_value() == mask_kind.has_operand(), "attention-operands",
+             "attention_backward: the mask kind {} {} an operand", mask_kind.to_string(),
+             mask_kind.has_operand() ? "needs" : "takes no");
+  AttentionGradientAttrs a;
+  static_cast<AttentionAttrs&>(a) = attention_attributes({q, k, v}, num_heads, head_dim, mask_kind,
+                                                         score_scale, attn_logit_softcap);
+  a.wrt = wrt;
+  Values in{q, k, v, dy};
+  if (mask) in.push_back(*mask);
+  return emit(op::attention_gradient.def, a, in);
+}
+
+std::tuple<NodeId, NodeId, NodeId> GraphBuilder::attention_backward_all(
+    NodeId q, NodeId k, NodeId v, NodeId dy, int64_t num_heads, int64_t head_dim,
+    const AttentionMask& mask_kind, const MaybeNode& mask) {
+  const auto gradient = [&](AttentionOperand wrt) {
+    return attention_backward(wrt, q, k, v, dy, num_heads, head_dim, mask_kind, mask);
+  };
+  const NodeId dq = gradient(AttentionOperand::query), dk = gradient(AttentionOperand::key);
+  return {dq, dk, gradient(AttentionOperand::value)};
+}
+
+NodeId GraphBuilder::axial_rope2d(NodeId x, int64_t end_x, int64_t end_y, int64_t head_dim,
+                                  int64_t num_heads, double theta, int64_t repeat_factor) {
+  return emit(
+      op::axial_rope2d.def,
+      AxialRopeAttrs{end_x, end_y, head_dim, num_heads, theta, std::max<int64_t>(repeat_factor, 1)},
+      {x});
+}
+
+NodeId GraphBuilder::rope_n(NodeId x, NodeId cos, NodeId sin, int64_t head_dim, int64_t n_rot) {
+  return emit(op::rope.def, RopeAttrs{.head_dim = head_dim, .n_rot = n_rot}, {x, cos, sin});
+}
+
+}  // namespace rlx
