@@ -1,7 +1,6 @@
 #include "rlx/stages/vocabulary.h"
 
 #include "rlx/ops/elementwise.h"
-#include "rlx/ops/norms.h"
 #include "rlx/ops/reduce.h"
 
 namespace rlx {
@@ -75,10 +74,7 @@ std::string op_text(const OpDef& op, const Attrs& attrs) {
     return fmt::format("{}({})", op.name, quote(attrs.get<LeafAttrs>().name));
   if (op.name == "constant")
     return fmt::format("const({}B)", attrs.get<ConstantAttrs>().value.type().bytes());
-  const std::string kind = op_kind(op);
   const std::string_view part = part_of(op.reference);
-  if (kind == "Reduce" && !part.empty())
-    return fmt::format("reduce_{}([{}])", part, fmt::join(attrs.get<ReduceAttrs>().axes, ", "));
   std::string out(part.empty() ? op.name : part);
   Printer shown;
   const std::shared_ptr<void> standard = attrs.type()->make();

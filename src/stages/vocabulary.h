@@ -56,8 +56,8 @@ AnyOp attention_kind_op(int64_t num_heads, int64_t head_dim, const AttentionMask
                         std::optional<double> score_scale = std::nullopt,
                         std::optional<double> attn_logit_softcap = std::nullopt);
 
-// The short form that dumps show: "matmul", "Gelu", "Add", "reduce_Sum([0, 1])",
-// "layer_norm(eps=1e-06)"; other attributes are shown where they differ from their defaults.
+// The short form that dumps show: "matmul", "Gelu", "Add", "reduce_sum(axes=[0, 1])"; attributes are
+// shown where they differ from their defaults, bodies never.
 std::string op_text(const OpDef& op, const Attrs& attrs);
 // The specification's name of the op without attributes ("MatMul", "Binary"), or ours.
 std::string op_kind(const OpDef& op);

@@ -6,6 +6,8 @@
 
 #include "rlx/build.h"
 #include "rlx/ops/custom.h"
+#include "rlx/ops/elementwise.h"
+#include "rlx/ops/movement.h"
 
 namespace rlx {
 namespace {

@@ -1,7 +1,13 @@
 // The golden values of the specification (ops.md, appendix C), six decimals.
 #include <gtest/gtest.h>
 
+#include "rlx/ops/backward.h"
 #include "rlx/ops/evaluate.h"
+#include "rlx/ops/fft.h"
+#include "rlx/ops/fft_helpers.h"
+#include "rlx/ops/loops.h"
+#include "rlx/ops/pool.h"
+#include "rlx/ops/quantise.h"
 #include "rlx/ops/sequence.h"
 
 namespace rlx {
@@ -87,6 +93,100 @@ TEST(SpecValues, GatedDeltaNet) {
                          {gates, {0.5, 1}}});
   expect_values(r[0], {0.212132, 0.424264, 0.231572, 0.463144});
   expect_values(r[1], {3, -1, 0.327492, 0.654985});
+}
+
+TEST(SpecValues, Activations) {
+  const Operand x{{5}, {-2, -0.5, 0, 0.5, 2}};
+  const struct {
+    Activation kind;
+    std::vector<double> values, slopes;
+  } rows[] = {
+      {Activation::gelu,
+       {-0.045500, -0.154269, 0, 0.345731, 1.954500},
+       {-0.085232, 0.132505, 0.5, 0.867495, 1.085232}},
+      {Activation::gelu_tanh,
+       {-0.045402, -0.154286, 0, 0.345714, 1.954598},
+       {-0.086099, 0.132630, 0.5, 0.867370, 1.086099}},
+      {Activation::silu,
+       {-0.238406, -0.188770, 0, 0.311230, 1.761594},
+       {-0.090784, 0.260039, 0.5, 0.739961, 1.090784}},
+  };
+  for (const auto& row : rows) {
+    expect_values(run(op_of(row.kind), NoAttrs{}, {x})[0], row.values);
+    expect_values(
+        run(op::activation_backward.def, ActivationAttrs{row.kind}, {x, {{5}, {1, 1, 1, 1, 1}}})[0],
+        row.slopes);
+  }
+}
+
+TEST(SpecValues, Norms) {
+  const Operand x{{1, 4}, {1, 2, 3, 4}}, one{{4}, {1, 1, 1, 1}}, zero{{4}, {0, 0, 0, 0}};
+  const Operand dy{{1, 4}, {1, 0, 0, 0}};
+  expect_values(run(op::layer_norm.def, NormAttrs{}, {x, one, zero})[0],
+                {-1.341635, -0.447212, 0.447212, 1.341635});
+  expect_values(run(op::rms_norm.def, NormAttrs{}, {x, one, zero})[0],
+                {0.365148, 0.730296, 1.095444, 1.460593});
+  expect_values(run(op::layer_norm_backward_input.def, NormAttrs{}, {x, one, dy})[0],
+                {0.268330, -0.357768, -0.089443, 0.178882});
+  expect_values(run(op::rms_norm_backward_input.def, NormAttrs{}, {x, one, zero, dy})[0],
+                {0.352977, -0.024343, -0.036515, -0.048686});
+}
+
+TEST(SpecValues, CrossEntropy) {
+  const Operand logits{{1, 3}, {1, 2, 3}}, label{{1}, {0}};
+  expect_values(run(op::softmax_cross_entropy.def, NoAttrs{}, {logits, label})[0], {2.407606});
+  expect_values(
+      run(op::softmax_cross_entropy_backward.def, NoAttrs{}, {logits, label, {{1}, {1}}})[0],
+      {-0.909969, 0.244728, 0.665241});
+}
+
+TEST(SpecValues, Cumsum) {
+  const Operand dy{{3}, {1, 2, 3}};
+  expect_values(run(op::cumsum_backward.def, CumsumAttrs{}, {dy})[0], {6, 5, 3});
+  expect_values(run(op::cumsum_backward.def, CumsumAttrs{.exclusive = true}, {dy})[0], {5, 3, 0});
+}
+
+TEST(SpecValues, Fourier) {
+  expect_values(run(op::fft.def, FftAttrs{}, {{{6}, {1, 2, 3, 0, 0, 0}}})[0],
+                {6, -1.5, -1.5, 0, 0.866025, -0.866025});
+  Builder b;
+  const Value x = b.input("x", {DType::F32, {3}});
+  const auto [re, im] = signal::rfft(b, x, FftNorm::backward);
+  for (Value v : {re, im, signal::psd_real(b, x, FftNorm::backward), signal::fftfreq_tensor(b, 4),
+                  signal::fftfreq_tensor(b, 5)})
+    b.output(v);
+  const Tensors r =
+      evaluate(b.finish(), Tensors{Tensor::from<float>({3}, std::vector<float>{1, 2, 3})});
+  expect_values(r[0], {6, -2, 2});
+  expect_values(r[1], {0, -2, 0});
+  expect_values(r[2], {12, 2.666667, 1.333333});
+  expect_values(r[3], {0, 0.25, 0.5, -0.25});
+  expect_values(r[4], {0, 0.2, 0.4, -0.4, -0.2});
+}
+
+TEST(SpecValues, Quantise) {
+  const Tensor q = run(op::quantize.def, QuantizeAttrs{{}, {0.5}, {3}},
+                       {{{6}, {-100, -0.75, -0.25, 0.25, 0.75, 100}}})[0];
+  const int64_t want[] = {-128, 1, 2, 4, 5, 127};
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(q.get_int(i), want[i]) << i;
+  FakeQuantizeAttrs four;
+  four.bits = 4;
+  expect_values(run(op::fake_quantize.def, four, {{{4}, {-1, -0.3, 0.05, 0.7}}})[0],
+                {-1, -0.285714, 0, 0.714286});
+}
+
+TEST(SpecValues, Checkpoints) {
+  EXPECT_EQ(checkpoint_steps(10, 3), (Ints{3, 6, 9}));
+  EXPECT_EQ(checkpoint_steps(7, 4), (Ints{1, 3, 5, 6}));
+}
+
+TEST(SpecValues, MeanPoolCountsPadding) {
+  PoolAttrs a;
+  a.kind = PoolKind::mean;
+  a.kernel = a.stride = {2, 2};
+  a.low = a.high = {1, 1};
+  expect_values(run(op::pool.def, a, {{{1, 1, 3, 3}, std::vector<double>(9, 1)}})[0],
+                {0.25, 0.5, 0.5, 1});
 }
 
 }  // namespace
