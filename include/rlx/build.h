@@ -12,10 +12,12 @@
 //   });
 //   Graph same = std::move(m).into_graph();                        // lowered
 //
-// Types are inferred; a declared shape is checked. inspect() on any of them is a dump for people.
+// Types are inferred; a declared shape is checked. inspect() on any of them is a dump for people,
+// hir_to_json and lir_to_json are for files.
 #pragma once
 
 #include "rlx/stages/graph_builder.h"
 #include "rlx/stages/hir.h"
 #include "rlx/stages/inspect.h"
+#include "rlx/stages/json.h"
 #include "rlx/stages/module.h"

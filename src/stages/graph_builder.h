@@ -77,7 +77,7 @@ class GraphBuilder {
   std::string inspect() const;
   static std::string inspect_module(const GraphModule& module);
   bool has_dynamic_dims() const { return !dynamic_symbols().empty(); }
-  std::vector<std::string> dynamic_symbols() const { return b_.graph().symbols(); }
+  std::vector<std::string> dynamic_symbols() const;  // sorted
   Graph bind(const DimBinding& binding) const { return rlx::bind(b_.graph(), binding); }
 
   const Graph& graph() const { return b_.graph(); }

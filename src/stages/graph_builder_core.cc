@@ -1,4 +1,6 @@
 // Core: nodes, edits, analysis; any op; custom ops.
+#include <algorithm>
+
 #include "rlx/ops/custom.h"
 #include "rlx/stages/graph_builder.h"
 #include "rlx/stages/inspect.h"
@@ -93,6 +95,11 @@ MirModule GraphBuilder::to_mir() { return MirModule(finish()); }
 Graph GraphBuilder::from_hir(const HirModule& hir) { return hir.lower_to_mir().into_graph(); }
 Graph GraphBuilder::from_lir(const LirModule& lir) { return lir.into_graph(); }
 std::string GraphBuilder::inspect() const { return inspect_graph(b_.graph()); }
+std::vector<std::string> GraphBuilder::dynamic_symbols() const {
+  std::vector<std::string> out = b_.graph().symbols();
+  std::sort(out.begin(), out.end());
+  return out;
+}
 std::string GraphBuilder::inspect_module(const GraphModule& module) { return module.inspect(); }
 
 NodeId GraphBuilder::custom_op(const std::string& name, const std::string& attrs,

@@ -23,7 +23,9 @@ NodeId GraphBuilder::fft_axis(NodeId x, int64_t axis, bool inverse) {
 }
 
 NodeId GraphBuilder::fftn(NodeId x, Ints axes, bool inverse) {
-  axes = normalise_axes(std::move(axes), shape(x).rank(), "fftn");
+  for (int64_t& axis : axes) axis = normalise_axis(axis, shape(x).rank(), "fftn");
+  std::sort(axes.begin(), axes.end());
+  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
   user_check(axes.size() < 2 || is_complex(shape(x).dtype), "fft-axes",
              "fftn: {} axes of {}; blocks of real and imaginary parts lie along one axis, several "
              "need c64",

@@ -20,11 +20,27 @@ const OpDef& op_of(ReduceOp kind) {
   return *ops[static_cast<size_t>(kind)];
 }
 
+namespace {
+constexpr std::string_view kMaskNames[] = {"none", "causal", "sw=", "custom", "bias"};
+}
+
 std::string AttentionMask::to_string() const {
-  static constexpr std::string_view names[] = {"none", "causal", "sw=", "custom", "bias"};
-  std::string out(names[static_cast<size_t>(kind)]);
+  std::string out(kMaskNames[static_cast<size_t>(kind)]);
   if (kind == Kind::sliding_window) out += std::to_string(window);
   return out;
+}
+
+AttentionMask AttentionMask::parse(std::string_view text) {
+  for (size_t i = 0; i < std::size(kMaskNames); ++i) {
+    const auto kind = static_cast<Kind>(i);
+    if (kind != Kind::sliding_window && text == kMaskNames[i]) return {kind, 0};
+    if (kind != Kind::sliding_window || !text.starts_with(kMaskNames[i])) continue;
+    Lexer lex(text.substr(kMaskNames[i].size()));
+    const int64_t window = lex.integer();
+    if (lex.done() && window >= 0) return sliding_window(window);
+  }
+  fail(ErrorKind::data, "parse", "{} is not a mask: none, causal, sw=<window>, custom or bias",
+       quote(text));
 }
 
 AnyOp attention_kind_op(int64_t num_heads, int64_t head_dim, const AttentionMask& mask,
@@ -60,22 +76,39 @@ std::string op_kind(const OpDef& op) {
 
 namespace {
 
-// "Binary(Add)" -> "Add"; "" for names without a part in parentheses.
-std::string_view part_of(std::string_view reference) {
-  const size_t open = reference.find('('), close = reference.find(')');
-  if (open == reference.npos || close == reference.npos) return {};
-  return reference.substr(open + 1, close - open - 1);
+// The specification's words for the members of an enum, in its order.
+constexpr std::string_view kActivationWords[] = {
+    "Gelu",  "GeluApprox", "Silu", "Relu", "Sigmoid", "Tanh", "Exp",  "Log",  "Sqrt",
+    "Rsqrt", "Neg",        "Abs",  "Sin",  "Cos",     "Tan",  "Atan", "Round"};
+constexpr std::string_view kBinaryWords[] = {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"};
+constexpr std::string_view kCmpWords[] = {"Eq", "Ne", "Lt", "Le", "Gt", "Ge"};
+constexpr std::string_view kReduceWords[] = {"Sum", "Mean", "Max", "Min", "Prod"};
+
+template <class Enum>
+std::string_view word_of(const OpDef& op, std::span<const std::string_view> words) {
+  for (size_t i = 0; i < words.size(); ++i)
+    if (&op_of(static_cast<Enum>(i)) == &op) return words[i];
+  return {};
+}
+
+// "" for ops that are shown under their own name.
+std::string_view elementwise_word(const OpDef& op) {
+  for (std::string_view word : {word_of<Activation>(op, kActivationWords),
+                                word_of<BinaryOp>(op, kBinaryWords), word_of<CmpOp>(op, kCmpWords)})
+    if (!word.empty()) return word;
+  return {};
 }
 
 }  // namespace
 
 std::string op_text(const OpDef& op, const Attrs& attrs) {
-  if (op.kind == Kind::leaf && op.name != "constant")
-    return fmt::format("{}({})", op.name, quote(attrs.get<LeafAttrs>().name));
-  if (op.name == "constant")
+  if (&op == &op::constant)
     return fmt::format("const({}B)", attrs.get<ConstantAttrs>().value.type().bytes());
-  const std::string_view part = part_of(op.reference);
-  std::string out(part.empty() ? op.name : part);
+  if (op.kind == Kind::leaf)
+    return fmt::format("{}({})", op.name, quote(attrs.get<LeafAttrs>().name));
+  if (const auto word = elementwise_word(op); !word.empty()) return std::string(word);
+  if (const auto word = word_of<ReduceOp>(op, kReduceWords); !word.empty())
+    return fmt::format("reduce_{}([{}])", word, fmt::join(attrs.get<ReduceAttrs>().axes, ", "));
   Printer shown;
   const std::shared_ptr<void> standard = attrs.type()->make();
   for (const FieldInfo& f : attrs.fields()) {
@@ -83,7 +116,7 @@ std::string op_text(const OpDef& op, const Attrs& attrs) {
     shown.out += fmt::format("{}{}=", shown.out.empty() ? "" : ", ", f.name);
     f.print(shown, attrs.data());
   }
-  return shown.out.empty() ? out : fmt::format("{}({})", out, shown.out);
+  return shown.out.empty() ? std::string(op.name) : fmt::format("{}({})", op.name, shown.out);
 }
 
 }  // namespace rlx

@@ -36,6 +36,7 @@ struct AttentionMask {
 
   bool has_operand() const { return kind == Kind::custom || kind == Kind::bias; }
   std::string to_string() const;  // "none", "causal", "sw=128", "custom", "bias"
+  static AttentionMask parse(std::string_view text);  // raises Error(data, "parse")
   bool operator==(const AttentionMask&) const = default;
 };
 
@@ -56,8 +57,8 @@ AnyOp attention_kind_op(int64_t num_heads, int64_t head_dim, const AttentionMask
                         std::optional<double> score_scale = std::nullopt,
                         std::optional<double> attn_logit_softcap = std::nullopt);
 
-// The short form that dumps show: "matmul", "Gelu", "Add", "reduce_sum(axes=[0, 1])"; attributes are
-// shown where they differ from their defaults, bodies never.
+// The short form that dumps show: "matmul", "Gelu", "Add", "reduce_Sum([0, 1])"; other attributes
+// are shown where they differ from their defaults, bodies never.
 std::string op_text(const OpDef& op, const Attrs& attrs);
 // The specification's name of the op without attributes ("MatMul", "Binary"), or ours.
 std::string op_kind(const OpDef& op);

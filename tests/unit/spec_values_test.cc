@@ -16,11 +16,12 @@ namespace {
 struct Operand {
   Ints sizes;
   std::vector<double> values;
+  DType dtype = DType::F64;
 };
 
 Tensor tensor(const Operand& o) {
-  Tensor t(DType::F64, o.sizes);
-  for (int64_t i = 0; i < t.elements(); ++i) t.set_float(i, o.values[static_cast<size_t>(i)]);
+  Tensor t(o.dtype, o.sizes);
+  for (int64_t i = 0; i < t.elements(); ++i) t.set_complex(i, o.values[static_cast<size_t>(i)]);
   return t;
 }
 
@@ -133,7 +134,7 @@ TEST(SpecValues, Norms) {
 }
 
 TEST(SpecValues, CrossEntropy) {
-  const Operand logits{{1, 3}, {1, 2, 3}}, label{{1}, {0}};
+  const Operand logits{{1, 3}, {1, 2, 3}}, label{{1}, {0}, DType::I64};
   expect_values(run(op::softmax_cross_entropy.def, NoAttrs{}, {logits, label})[0], {2.407606});
   expect_values(
       run(op::softmax_cross_entropy_backward.def, NoAttrs{}, {logits, label, {{1}, {1}}})[0],
