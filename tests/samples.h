@@ -161,28 +161,36 @@ inline void register_sample_ops() {
                       }});
 }
 
+// Rows of text in the files folder/*.txt: one a line, lines that begin with a space continue the row above; # comments.
+struct TextRow {
+  std::string text, where;  // file:line
+};
+inline std::vector<TextRow> read_rows(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".txt") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::vector<TextRow> rows;
+  for (const auto& path : files) {
+    std::ifstream file(path);
+    int number = 0;
+    for (std::string line; std::getline(file, line);) {
+      ++number;
+      if (line.empty() || line[0] == '#') continue;
+      if (line[0] == ' ')
+        rows.back().text += "\n" + line;
+      else
+        rows.push_back({line, fmt::format("{}:{}", path.filename().string(), number)});
+    }
+  }
+  return rows;
+}
+
 inline const std::vector<Sample>& samples() {
   static const std::vector<Sample> all = [] {
     register_sample_ops();
-    std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(RLX_SOURCE_DIR "/tests/samples"))
-      if (entry.path().extension() == ".txt") files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
-    std::vector<std::pair<std::string, std::string>> rows;
-    for (const auto& path : files) {
-      std::ifstream file(path);
-      int number = 0;
-      for (std::string line; std::getline(file, line);) {
-        ++number;
-        if (line.empty() || line[0] == '#') continue;
-        if (line[0] == ' ')
-          rows.back().first += "\n" + line;
-        else
-          rows.emplace_back(line, fmt::format("{}:{}", path.filename().string(), number));
-      }
-    }
     std::vector<Sample> out;
-    for (const auto& [text, where] : rows) {
+    for (const auto& [text, where] : read_rows(RLX_SOURCE_DIR "/tests/samples")) {
       Sample s = read_sample(text, where);
       if (is_wanted(s.op)) out.push_back(std::move(s));
     }

@@ -76,7 +76,7 @@ void read_record(ByteReader& r, NamedTensors& out) {
                fmt::format("\"{}\" does not come after \"{}\"", name, out.rbegin()->first));
   const std::string_view dtype_name = r.take(r.u8());
   const auto dtype = parse_dtype(dtype_name);
-  if (!dtype) r.error("checkpoint-dtype", "\"{}\" has an unknown dtype", name);
+  if (!dtype) r.error("checkpoint-dtype", "\"{}\" has the unknown dtype \"{}\"", name, dtype_name);
   const int64_t rank = r.u8();
   if (rank > kMaxRank)
     r.error("checkpoint-rank", "\"{}\" has {} axes; {} are allowed", name, rank, kMaxRank);

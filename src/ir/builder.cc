@@ -60,12 +60,8 @@ std::string describe(const Graph& g, Operands in) {
 
 void check_operands(const Graph& g, const OpDef& op, Operands in) {
   const int n = static_cast<int>(in.size());
-  if (op.arity == kVariadic)
-    user_check(n >= op.min_arity, "arity", "{}: takes at least {} operands, got {}", op.name,
-               op.min_arity, n);
-  else
-    user_check(n == op.arity || (op.min_arity && n >= op.min_arity && n <= op.arity), "arity",
-               "{}: takes {} operands, got {}", op.name, op.arity, n);
+  const std::string wrong = wrong_arity(op, n);
+  user_check(wrong.empty(), "arity", "{}: {}", op.name, wrong);
   for (Value v : in)
     user_check(v.node >= 0 && v.node < g.size() && v.index >= 0 &&
                    v.index < static_cast<int32_t>(g.node(v).out.size()),

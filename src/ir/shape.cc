@@ -259,8 +259,9 @@ int64_t product(const Ints& sizes) {
 
 void Codec<DType>::read(Reader& r, DType& v) {
   if (!r.lex.at_word()) r.lex.error("expected a dtype");
-  auto parsed = parse_dtype(r.lex.word());
-  if (!parsed) r.lex.error("unknown dtype");
+  const std::string_view name = r.lex.word();
+  const auto parsed = parse_dtype(name);
+  if (!parsed) r.lex.error(fmt::format("unknown dtype {}", name));
   v = *parsed;
 }
 

@@ -68,7 +68,8 @@ Tensor::Tensor(DType dtype, Ints sizes) : dtype_(dtype), sizes_(std::move(sizes)
     elements_ = mul_or_fail(elements_, s, "number of elements");
   }
   user_check(elements_ <= kMaxBytes / size_of(dtype_), "tensor-too-large",
-             "a tensor of {} elements of {} is too large", elements_, dtype_);
+             "a tensor of {} elements of {} is too large, the most are {} bytes", elements_, dtype_,
+             kMaxBytes);
   data_ = allocate(bytes());
   std::memset(data_.get(), 0, bytes());
 }

@@ -67,12 +67,8 @@ class Verifier {
   // violations.
   void check_types(const Node& n, const std::string& where) {
     const int count = static_cast<int>(n.in.size());
-    const bool arity_ok =
-        n.op->arity == kVariadic
-            ? count >= n.op->min_arity
-            : count == n.op->arity ||
-                  (n.op->min_arity && count >= n.op->min_arity && count <= n.op->arity);
-    if (!arity_ok) return add("arity", where, fmt::format("{} operands", count));
+    if (std::string wrong = wrong_arity(*n.op, count); !wrong.empty())
+      return add("arity", where, std::move(wrong));
     Types in;
     for (Value v : n.in) in.push_back(g_.type(v));
     if (count && !n.op->dtypes.has(in[0].dtype))
@@ -139,6 +135,14 @@ class Verifier {
 }  // namespace
 
 std::span<const VerifyRule> verify_rules() { return kRules; }
+
+std::string wrong_arity(const OpDef& op, int count) {
+  const bool open = op.arity == kVariadic, optional = !open && op.min_arity;
+  const int least = open || optional ? op.min_arity : op.arity;
+  if (count >= least && (open || count <= op.arity)) return "";
+  return fmt::format("takes {}{}{} operands, got {}", open ? "at least " : "", least,
+                     optional ? fmt::format(" to {}", op.arity) : "", count);
+}
 
 std::vector<Violation> violations(const Graph& g) { return Verifier(g, 0).run(); }
 

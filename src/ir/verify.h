@@ -20,6 +20,8 @@ struct VerifyRule {
 std::span<const VerifyRule> verify_rules();
 
 std::vector<Violation> violations(const Graph& g);
+// "takes 2 operands, got 3", or empty when the op takes this many.
+std::string wrong_arity(const OpDef& op, int count);
 void verify(
     const Graph& g,
     std::string_view stage = {});  // Error(internal) after a pass, Error(user) when stage is empty

@@ -213,7 +213,7 @@ void check_optional(const InferArgs& a, const AttentionAttrs& t, const Attention
 AttentionDims check_attention(const InferArgs& a, const AttentionAttrs& t, size_t first_optional) {
   require_same_dtype({a.op, a.attrs, a.in.first(3)});
   check_option_values(a, t);
-  const AttentionDims d = attention_dims(t, a.in[0], a.in[1], a.in[2]);
+  const AttentionDims d = attention_dims(t, a.in[0], a.in[1], a.in[2], a.op.name);
   check_optional(a, t, d, first_optional);
   return d;
 }
@@ -404,11 +404,12 @@ const AttentionAttrs& attention_attrs(const Node& n) {
   return n.get<AttentionGradientAttrs>();
 }
 
-AttentionDims attention_dims(const AttentionAttrs& a, const Type& q, const Type& k, const Type& v) {
+AttentionDims attention_dims(const AttentionAttrs& a, const Type& q, const Type& k, const Type& v,
+                             std::string_view op) {
   const int64_t kv_heads = a.num_kv_heads ? a.num_kv_heads : a.num_heads;
   user_check(a.num_heads > 0 && kv_heads > 0 && a.num_heads % kv_heads == 0, "attention-heads",
-             "attention: num_heads ({}) must be a positive multiple of num_kv_heads ({})",
-             a.num_heads, kv_heads);
+             "{}: num_heads ({}) must be a positive multiple of num_kv_heads ({})", op, a.num_heads,
+             kv_heads);
   const auto lq = layout_of(q.shape, a.num_heads, a.layout),
              lk = layout_of(k.shape, kv_heads, a.layout),
              lv = layout_of(v.shape, kv_heads, a.layout);
@@ -417,12 +418,12 @@ AttentionDims attention_dims(const AttentionAttrs& a, const Type& q, const Type&
                     !differ(lk->length, lv->length) && !differ(lq->head_dim, lk->head_dim) &&
                     !differ(lq->head_dim, lv->head_dim);
   user_check(fits, "attention-shape",
-             "attention: q must be [S, {0}*D], [B, S, {0}*D], [B, {0}, S, D] or [B, S, {0}, D], "
+             "{5}: q must be [S, {0}*D], [B, S, {0}*D], [B, {0}, S, D] or [B, S, {0}, D], "
              "and k and v the same with {1} heads, the same "
              "B and D and one length of their own (operands: {2}, {3}, {4})",
-             a.num_heads, kv_heads, q, k, v);
+             a.num_heads, kv_heads, q, k, v, op);
   user_check(lq->head_dim.is_static() && lq->head_dim.value() > 0, "attention-shape",
-             "attention: the head dim must be a positive number, not {} (q: {})", lq->head_dim, q);
+             "{}: the head dim must be a positive number, not {} (q: {})", op, lq->head_dim, q);
   const int64_t head_dim = lq->head_dim.value();
   const double scale = a.scale ? *a.scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
   return {agreed(lq->batch, lk->batch),

@@ -106,14 +106,14 @@ extern const Op<AttentionGradientAttrs> attention_gradient;
 // The attributes that attention, attention_backward and attention_gradient share.
 const AttentionAttrs& attention_attrs(const Node& n);
 
-// The sizes in an attention problem, whatever the layout. Raises as the op does when q, k, v do not
-// fit.
+// The sizes in an attention problem, whatever the layout. Raises as the op (named in the message)
+// does when q, k, v do not fit.
 struct AttentionDims {
   Dim batch, queries, keys;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double scale = 0;
 };
-AttentionDims attention_dims(const AttentionAttrs& attrs, const Type& q, const Type& k,
-                             const Type& v);
+AttentionDims attention_dims(const AttentionAttrs& attrs, const Type& q, const Type& k, const Type& v,
+                             std::string_view op = "attention");
 
 }  // namespace rlx

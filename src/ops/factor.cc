@@ -166,8 +166,11 @@ Types infer_triangular(const InferArgs& a) {
   require_square(a, 0);
   require_matrix(a, 1);
   const Shape &x = a.in[0].shape, &y = a.in[1].shape;
-  if (differ(dim_from_end(x, 1), dim_from_end(y, a.get<TriangularAttrs>().left ? 2 : 1)))
-    bad_operands(a, "solve-shape", "the matrices do not fit");
+  const bool left = a.get<TriangularAttrs>().left;
+  if (const Dim &n = dim_from_end(x, 1), &m = dim_from_end(y, left ? 2 : 1); differ(n, m))
+    bad_operands(a, "solve-shape",
+                 fmt::format("A has {} rows and B {} {}; they must be equal", n, m,
+                             left ? "rows" : "columns"));
   const auto batch = broadcast_shapes(batch_of(x), batch_of(y));
   if (!batch) bad_operands(a, "broadcast", "the batch dims do not broadcast");
   return {{a.in[0].dtype, with_matrix(*batch, dim_from_end(y, 2), dim_from_end(y, 1))}};

@@ -86,7 +86,7 @@ Dim packed_columns(const InferArgs& a, const FormatInfo& f, const Dim& k) {
   const Dim bytes = a.in[1].shape.elements();
   if (a.in[1].dtype != DType::U8) bad_operands(a, "dtype", "packed weights are u8");
   const auto n = row ? bytes.divide(Dim(row)) : std::nullopt;
-  if (!n) bad_operands(a, "quant-bytes", fmt::format("{} bytes are not rows of {}", bytes, row));
+  if (!n) bad_operands(a, "quant-bytes", fmt::format("{} bytes are not whole rows of {} bytes", bytes, row));
   return *n;
 }
 
@@ -94,7 +94,8 @@ Dim packed_columns(const InferArgs& a, const FormatInfo& f, const Dim& k) {
 Dim coded_columns(const InferArgs& a, const QuantScheme& s, const Dim& k) {
   const bool needs_fourth = s.has_zero_point() || s.scale_is_fp8();
   if (a.in.size() < (needs_fourth ? 4 : 3))
-    bad_operands(a, "quant-operands", fmt::format("{} needs more operands", s.to_string()));
+    bad_operands(a, "quant-operands",
+                 fmt::format("{} takes {} operands", s.to_string(), needs_fourth ? 4 : 3));
   if (!k.is_static()) bad_operands(a, "quant-block", fmt::format("K = {} must be known", k));
   const DType wide = wide_of(a.in[0].dtype);
   if (a.in[2].rank() < 1) bad_operands(a, "quant-operands", "scales have rank 1 or 2");
@@ -108,7 +109,8 @@ Dim coded_columns(const InferArgs& a, const QuantScheme& s, const Dim& k) {
     if (a.in[1].dtype != DType::U8) bad_operands(a, "dtype", "nibbles are u8");
     if (!n.is_static() ||
         differ(a.in[1].shape.elements(), ceil_div(k.value() * n.value(), int64_t{2})))
-      bad_operands(a, "quant-bytes", fmt::format("[{}, {}] nibbles are two to a byte", k, n));
+      bad_operands(a, "quant-bytes",
+                   fmt::format("[{}, {}] nibbles, two to a byte, do not fill the weights", k, n));
   } else {
     const bool fp8 = s.format == QuantFormat::fp8_e4m3 || s.format == QuantFormat::fp8_e5m2;
     require_operand(a, 1, {fp8 ? DType::U8 : DType::I8, {k, n}});
@@ -219,7 +221,7 @@ Types infer_q_matmul(const InferArgs& a) {
   if (x.rank() < 2 || w.rank() != 2) bad_operands(a, "matmul-rank", "x is [.., M, K] and w [K, N]");
   if (differ(x.back(), w[0]))
     bad_operands(a, "matmul-inner",
-                 fmt::format("{} columns of x meet {} rows of w", x.back(), w[0]));
+                 fmt::format("{} columns of x meet {} rows of w; they must be equal", x.back(), w[0]));
   if (bias.rank() != 1 || differ(bias[0], w[1]))
     bad_operands(a, "quant-operands", fmt::format("the bias must be [{}]", w[1]));
   Shape shape = x;
@@ -308,7 +310,9 @@ Types infer_matmul_integer(const InferArgs& a) {
       bad_operands(a, "dtype", "operands are u8 or i8, zero points of the same");
   if (x.rank() < 2 || y.rank() < 2) bad_operands(a, "matmul-rank", "operands have rank 2 or more");
   if (differ(x.back(), y[at(y.rank() - 2)]))
-    bad_operands(a, "matmul-inner", "columns of a meet rows of b");
+    bad_operands(a, "matmul-inner",
+                 fmt::format("{} columns of a meet {} rows of b; they must be equal", x.back(),
+                             y[at(y.rank() - 2)]));
   const Dim lengths[] = {x[at(x.rank() - 2)], y.back()};
   for (size_t i = 2; i < a.in.size(); ++i)
     if (a.in[i].rank() > 1 || (a.in[i].rank() == 1 && differ(a.in[i].shape[0], lengths[i - 2])))

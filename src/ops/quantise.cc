@@ -41,8 +41,8 @@ void require_scales(const InferArgs& a) {
   if (channels != Dim(static_cast<int64_t>(q.scales.size())) ||
       q.zero_points.size() != q.scales.size())
     bad_operands(a, "quant-scales",
-                 fmt::format("{} scales and {} zero points for {} channels", q.scales.size(),
-                             q.zero_points.size(), channels));
+                 fmt::format("{} scales and {} zero points for {} channels; each needs one of both",
+                             q.scales.size(), q.zero_points.size(), channels));
   for (double s : q.scales)
     if (!(s > 0) || std::isinf(s))
       bad_operands(a, "quant-scales",

@@ -92,7 +92,7 @@ Values forward(Builder& b, Operands outputs, Operands wrt, Operands tangents) {
   for (size_t i = 0; i < std::min(wrt.size(), tangents.size()); ++i)
     if (tangents[i].valid())
       user_check(b.type(tangents[i]) == b.type(wrt[i]), "tangent-type",
-                 "jvp: the tangent of {} is {}, it is {}", describe(b.graph(), wrt[i]),
+                 "jvp: the tangent of {} is {}, it must be {}", describe(b.graph(), wrt[i]),
                  b.type(tangents[i]), b.type(wrt[i]));
   return forward_range(b, range_between(b.graph(), wrt, outputs), outputs, wrt, tangents);
 }
