@@ -155,7 +155,8 @@ class GraphReader {
 
   const std::string& label() {
     const uint64_t i = r_.varint();
-    if (i >= labels_.size()) r_.error("graph-label", "there is no label {}, the last is {}", i, labels_.size() - 1);
+    if (i >= labels_.size())
+      r_.error("graph-label", "there is no label {}, the last is {}", i, labels_.size() - 1);
     return labels_[static_cast<size_t>(i)];
   }
 
@@ -199,7 +200,8 @@ class GraphReader {
     const size_t start = r_.offset();
     const uint64_t number = r_.varint();
     if (number >= ops_.size())
-      r_.error_at(start, "graph-op", fmt::format("there is no op {} among {}", number, ops_.size()));
+      r_.error_at(start, "graph-op",
+                  fmt::format("there is no op {} among {}", number, ops_.size()));
     const UsedOp& used = ops_[static_cast<size_t>(number)];
     Values in;
     for (uint64_t n = r_.varint(), i = 0; i < n; ++i) in.push_back(read_value(b.graph()));

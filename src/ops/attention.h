@@ -113,7 +113,7 @@ struct AttentionDims {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double scale = 0;
 };
-AttentionDims attention_dims(const AttentionAttrs& attrs, const Type& q, const Type& k, const Type& v,
-                             std::string_view op = "attention");
+AttentionDims attention_dims(const AttentionAttrs& attrs, const Type& q, const Type& k,
+                             const Type& v, std::string_view op = "attention");
 
 }  // namespace rlx

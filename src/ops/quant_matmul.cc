@@ -86,7 +86,9 @@ Dim packed_columns(const InferArgs& a, const FormatInfo& f, const Dim& k) {
   const Dim bytes = a.in[1].shape.elements();
   if (a.in[1].dtype != DType::U8) bad_operands(a, "dtype", "packed weights are u8");
   const auto n = row ? bytes.divide(Dim(row)) : std::nullopt;
-  if (!n) bad_operands(a, "quant-bytes", fmt::format("{} bytes are not whole rows of {} bytes", bytes, row));
+  if (!n)
+    bad_operands(a, "quant-bytes",
+                 fmt::format("{} bytes are not whole rows of {} bytes", bytes, row));
   return *n;
 }
 
@@ -220,8 +222,9 @@ Types infer_q_matmul(const InferArgs& a) {
   const Shape &x = a.in[0].shape, &w = a.in[1].shape, &bias = a.in[2].shape;
   if (x.rank() < 2 || w.rank() != 2) bad_operands(a, "matmul-rank", "x is [.., M, K] and w [K, N]");
   if (differ(x.back(), w[0]))
-    bad_operands(a, "matmul-inner",
-                 fmt::format("{} columns of x meet {} rows of w; they must be equal", x.back(), w[0]));
+    bad_operands(
+        a, "matmul-inner",
+        fmt::format("{} columns of x meet {} rows of w; they must be equal", x.back(), w[0]));
   if (bias.rank() != 1 || differ(bias[0], w[1]))
     bad_operands(a, "quant-operands", fmt::format("the bias must be [{}]", w[1]));
   Shape shape = x;

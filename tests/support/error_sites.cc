@@ -114,8 +114,8 @@ std::optional<ErrorSite> read_site(std::string_view text, size_t at) {
   const std::vector<Literal> literals = arguments(text, at);
   for (size_t i = 0; i < literals.size(); ++i)
     if (literals[i].direct && is_code(literals[i].text))
-      return ErrorSite{
-          "", 0, literals[i].text, i + 1 < literals.size() ? unescaped(literals[i + 1].text) : ""};
+      return ErrorSite{"", 0, literals[i].text,
+                       i + 1 < literals.size() ? unescaped(literals[i + 1].text) : ""};
   return std::nullopt;
 }
 

@@ -121,11 +121,11 @@ TEST(ErrorRows, EveryMessageOfAnOpHasOne) {
   for (const ErrorSite& site : project_sites()) {
     if (!site.file.starts_with("src/ops/") && site.file != "src/ir/builder.cc") continue;
     const auto [begin, end] = raised.equal_range(site.code);
-    EXPECT_TRUE(begin == end || std::any_of(begin, end, [&](const auto& r) {
-                  return may_format_to(site.message, r.second);
-                })) << site.file
-                    << ":" << site.line << ": no row of tests/errors raises " << site.code << ": "
-                    << site.message;
+    EXPECT_TRUE(begin == end ||
+                std::any_of(begin, end,
+                            [&](const auto& r) { return may_format_to(site.message, r.second); }))
+        << site.file << ":" << site.line << ": no row of tests/errors raises " << site.code << ": "
+        << site.message;
   }
 }
 
@@ -170,8 +170,8 @@ TEST(ErrorCodes, EachHasACase) {
   for (const ErrorSite& s : uncovered(sites, text_of_tests(), error_rows()))
     ADD_FAILURE() << s.file << ":" << s.line << ": no test raises " << s.code;
   for (const auto& [code, reason] : kNotRaisable)
-    EXPECT_TRUE(std::any_of(sites.begin(), sites.end(),
-                            [&](const ErrorSite& s) { return s.code == code; }))
+    EXPECT_TRUE(
+        std::any_of(sites.begin(), sites.end(), [&](const ErrorSite& s) { return s.code == code; }))
         << code << " is listed but nothing raises it";
 }
 
@@ -191,9 +191,9 @@ TEST(ErrorCodes, TheScanFindsThem) {
            "}\n");
   const std::vector<ErrorSite> sites = scan.sites();
   ASSERT_EQ(sites.size(), 2u);
-  EXPECT_EQ(fmt::format("{}:{} {}: {}", sites[0].file, sites[0].line, sites[0].code,
-                        sites[0].message),
-            "use.cc:4 too-large: n is {}, at most {}");
+  EXPECT_EQ(
+      fmt::format("{}:{} {}: {}", sites[0].file, sites[0].line, sites[0].code, sites[0].message),
+      "use.cc:4 too-large: n is {}, at most {}");
   EXPECT_EQ(sites[1].code, "too-odd");
 
   const auto open = uncovered(sites, R"(EXPECT_EQ(code, "too-odd");)", {});
