@@ -67,7 +67,7 @@ class Graph:
         values = [values] if isinstance(values, Array) else list(values)
         for v in values:
             if not isinstance(v, Array):
-                raise UserError("output-type", f"an output must be an rlx.Array, not a {type(v).__name__}")
+                raise UserError("output-type", f"an output must be an rlx.Array, not {type(v).__name__}")
         self._outputs = values
 
     def set_outputs(self, *values):

@@ -103,9 +103,10 @@ class Verifier {
 
   void check_leaf(int32_t i, const Node& n, const std::string& where) {
     if (n.op != &op::input && n.op != &op::param) return;
-    if (!leaves_.try_emplace(n.get<LeafAttrs>().name, Value{i, 0}).second)
-      add("leaf-name", where,
-          fmt::format("the name \"{}\" is used twice", n.get<LeafAttrs>().name));
+    const std::string& name = n.get<LeafAttrs>().name;
+    if (name.empty()) add("leaf-name", where, "a leaf needs a name");
+    if (!leaves_.try_emplace(name, Value{i, 0}).second)
+      add("leaf-name", where, fmt::format("the name \"{}\" is used twice", name));
   }
 
   void check_updates() {

@@ -6,7 +6,8 @@
 namespace rlx {
 
 // The types that the decomposition gives for these operands. The rule must not look at the node's
-// results, and whatever a user can get wrong must be checked before.
+// results. What its nodes raise is raised under this op's name; check before what they would not
+// say in the words of this op.
 Types infer_decomposed(const InferArgs& a);
 
 }  // namespace rlx

@@ -71,7 +71,7 @@ void require_result(const InferArgs& a, const Type& dy, const Shape& size, const
   if (size.size() != w.axes())
     bad_operands(
         a, "conv-shape",
-        fmt::format("there are {} spatial axes, but the attribute has {}", w.axes(), size.size()));
+        fmt::format("the kernel has {} spatial axes and the image {}", w.axes(), size.size()));
   const Shape count = counts(a, size, w);
   for (size_t i = 0; i < count.size(); ++i)
     require_equal(a, dy.shape[i + 2], count[i], fmt::format("spatial axis {} of dy", i));

@@ -11,12 +11,20 @@ namespace {
 
 Attrs default_attrs(const OpDef& op) { return {op.attr_type, op.attr_type->make()}; }
 
+bool keeps_type(const OpDef& op, const Type& type) {
+  if (op.arity != 1 || !op.dtypes.has(type.dtype)) return false;
+  try {
+    return infer_types(op, default_attrs(op), {&type, 1}) == Types{type};
+  } catch (const Error&) {  // its default attributes do not fit
+    return false;
+  }
+}
+
 // The op that an activation names; nullptr for "".
 const OpDef* activation_of(const InferArgs& a, const std::string& name, const Type& type) {
   if (name.empty()) return nullptr;
   const OpDef* const op = op_table().find(name);
-  if (!op || op->arity != 1 || !op->dtypes.has(type.dtype) ||
-      infer_types(*op, default_attrs(*op), {&type, 1}) != Types{type})
+  if (!op || !keeps_type(*op, type))
     bad_operands(a, "activation",
                  fmt::format("\"{}\" is no op of one operand that keeps its type", name));
   return op;
@@ -48,7 +56,8 @@ void require_operands(const InferArgs& a, size_t count) {
 
 Types infer_matmul(const InferArgs& a) {
   require_same_dtype(a);
-  Type out = infer_types(op::matmul.def, MatmulAttrs{}, a.in.first(2))[0];
+  const Attrs plain = MatmulAttrs{};
+  const Type out = op::matmul.def.infer({a.op, plain, a.in.first(2)})[0];
   require(a, is_shape(a.in[2], {out.shape.back()}),
           fmt::format("bias must be [{}]", out.shape.back()));
   activation_of(a, a.get<FusedMatmulAttrs>().activation, out);

@@ -476,7 +476,6 @@ bool is_thinned(const ScanBackwardAttrs& s) {
 Types infer_scan_backward(const InferArgs& a) {
   const auto& s = a.get<ScanBackwardAttrs>();
   check_checkpoints(a, s.length, s.num_checkpoints);
-  if (a.in.size() < 3) bad_operands(a, "scan-operands", "init, trajectory and upstream are wanted");
   const Type& carry = a.in[0];
   const Type full{carry.dtype, with_front(s.length, carry.shape)};
   const Type kept{carry.dtype,

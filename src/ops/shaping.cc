@@ -15,7 +15,11 @@ Types infer_decomposed(const InferArgs& a) {
   Node n{&a.op, a.attrs, {}, {}, {}};
   for (const Type& t : a.in) n.in.push_back(b.input(std::to_string(n.in.size()), t));
   Types out;
-  for (Value v : a.op.decompose(b, n, n.in)) out.push_back(b.type(v));
+  try {
+    for (Value v : a.op.decompose(b, n, n.in)) out.push_back(b.type(v));
+  } catch (const Error& e) {
+    throw Error(e.kind(), e.code(), fmt::format("{}: {}", a.op.name, e.message()));
+  }
   return out;
 }
 

@@ -78,12 +78,14 @@ std::vector<std::pair<std::string, Type>> signature(const Graph& g) {
 
 // Constants too large for the text go to files beside it, named by their hash.
 void dump(const Graph& g, const std::string& dir, size_t number, std::string_view name) {
-  std::filesystem::create_directories(dir);
+  std::error_code code;
+  std::filesystem::create_directories(dir, code);
+  user_check(!code, "dump-directory", "cannot write {}: {}", dir, code.message());
   const std::string path = fmt::format("{}/{:02}-{}.rlx", dir, number, name);
   TextStore store;
   std::ofstream file(path);
   file << print(g, &store);
-  if (!file.flush()) fail(ErrorKind::resource, "dump", "cannot write {}", path);
+  user_check(!file.flush().fail(), "dump-directory", "cannot write {}", path);
   for (const auto& [hash, tensor] : store.constants) {
     std::ofstream blob(fmt::format("{}/{:016x}.bin", dir, hash), std::ios::binary);
     blob.write(reinterpret_cast<const char*>(tensor.raw()),

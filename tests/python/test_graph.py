@@ -112,8 +112,9 @@ def test_programs_do_not_mix():
     with pytest.raises(rlx.Error) as e:
         a.input("x", (3,))
     assert e.value.code == "leaf-name"
-    with pytest.raises(rlx.Error):
+    with pytest.raises(rlx.Error, match="must be an rlx.Array") as e:
         a.outputs = [3]
+    assert e.value.code == "output-type"
     with pytest.raises(rlx.Error):
         rlx.parse("nonsense")
 

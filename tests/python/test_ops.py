@@ -96,6 +96,8 @@ def test_errors():
         "axis-range": lambda: rlx.softmax(x, axis=2),
         "attribute": lambda: rlx.softmax(x, axis="last"),
         "dtype": lambda: rlx.softmax(rlx.ones(3, "i32")),
+        "item-size": lambda: x.item(),
+        "scalar-range": lambda: rlx.ones(3, "i8") + 300,
     }
     for code, f in cases.items():
         with pytest.raises(rlx.Error) as e:

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -52,6 +53,14 @@ class Tool : public ::testing::Test {
   }
   fs::path folder;
 };
+
+// The code in "rlx: error: user error [code]: ..", of a command that failed.
+std::string code_of(const Result& r) {
+  EXPECT_EQ(r.status, 1) << r.out;
+  const size_t open = r.err.find('['), close = r.err.find(']');
+  EXPECT_LT(open, close) << r.err;
+  return open < close ? r.err.substr(open + 1, close - open - 1) : "";
+}
 
 // y = log(x @ w) with a symbolic batch, and an update of w.
 const char* kModel = R"(graph @"model" {
@@ -104,6 +113,53 @@ TEST_F(Tool, FailuresHaveAMessageAndStatusOne) {
     EXPECT_TRUE(r.err.starts_with("rlx: error: ")) << r.err;
     EXPECT_TRUE(r.out.empty() || args[0] == "bench") << r.out;
   }
+}
+
+TEST_F(Tool, RunRefusesWhatIsNoAssignment) {
+  write_file(at("m.rlx"), kModel);
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"--input", "x"},
+                                               {"--dim", "b=2", "--dim", "b=3"},
+                                               {"--dim", "b=-1"}}) {
+    std::vector<std::string> all{"run", at("m.rlx")};
+    all.insert(all.end(), args.begin(), args.end());
+    EXPECT_EQ(code_of(rlx_tool(all)), "assignment") << args[1];
+  }
+}
+
+TEST_F(Tool, RunRefusesTwoParametersInOneFile) {
+  write_file(at("m.rlx"), R"(graph @"two" {
+  %0 = param() {name="w/1", shape=[1]} : [1] f32
+  %1 = param() {name="w:1", shape=[1]} : [1] f32
+  update "w/1" <- %1
+  update "w:1" <- %0
+}
+)");
+  write_npy(at("w.npy"), Tensor(DType::F32, {1}));
+  EXPECT_EQ(code_of(rlx_tool({"run", at("m.rlx"), "--out", at("out"), "--param",
+                              "w/1=" + at("w.npy"), "--param", "w:1=" + at("w.npy")})),
+            "file-name");
+  EXPECT_FALSE(fs::exists(at("out")));
+}
+
+TEST_F(Tool, BenchRefusesWrongFoldersAndCommands) {
+  auto refused = [&] { return code_of(rlx_tool({"bench", "train-step", "--dir", at("")})); };
+  auto config = [](int batches) {
+    return fmt::format(R"({{"vocab": 2, "width": 2, "layers": 1, "heads": 1, "block": 2, "batch": 1,
+                            "steps": 20, "batches": {}}})",
+                       batches);
+  };
+  write_file(at("config.json"), "{}");
+  EXPECT_EQ(refused(), "bench-config");
+  write_file(at("config.json"), config(0));
+  EXPECT_EQ(refused(), "bench-config");
+  write_file(at("config.json"), config(1));
+  for (const char* name : {"x_0.npy", "y_0.npy"}) write_npy(at(name), Tensor(DType::I32, {1, 3}));
+  EXPECT_EQ(refused(), "bench-config");
+  for (const char* name : {"x_0.npy", "y_0.npy"}) write_npy(at(name), Tensor(DType::I32, {1, 2}));
+  std::istringstream commands("dance\n");
+  std::streambuf* const before = std::cin.rdbuf(commands.rdbuf());
+  EXPECT_EQ(refused(), "bench-command");
+  std::cin.rdbuf(before);
 }
 
 // ---- ops
@@ -278,14 +334,21 @@ TEST_F(Tool, ResumeRefusesWhatDoesNotFit) {
   ASSERT_EQ(rlx_tool(args).status, 0);
   args.insert(args.end(), {"--resume", at("a/train.ckpt"), "--seed", "7"});
   const Result seed = rlx_tool(args);
-  EXPECT_EQ(seed.status, 1);
+  EXPECT_EQ(code_of(seed), "resume");
   EXPECT_NE(seed.err.find("another seed"), std::string::npos) << seed.err;
   save_checkpoint(at("other.ckpt"), {{"w", Tensor(DType::F32, {1})}});
   auto other = tiny(at("t.txt"), at("c"));
   other.insert(other.end(), {"--resume", at("other.ckpt")});
-  EXPECT_EQ(rlx_tool(other).status, 1);
+  EXPECT_EQ(code_of(rlx_tool(other)), "resume");
   write_file(at("short.txt"), "abc");
-  EXPECT_EQ(rlx_tool(tiny(at("short.txt"), at("d"))).status, 1);
+  EXPECT_EQ(code_of(rlx_tool(tiny(at("short.txt"), at("d")))), "text-short");
+}
+
+TEST_F(Tool, TrainSaysWhenItDiverges) {
+  write_file(at("t.txt"), some_text());
+  auto args = tiny(at("t.txt"), at("a"));
+  args.insert(args.end(), {"--rate", "1e30"});
+  EXPECT_EQ(code_of(rlx_tool(args)), "diverged");
 }
 
 TEST_F(Tool, CtrlCStopsWithinASecondAndCanGoOn) {

@@ -94,9 +94,10 @@ TEST(ErrorRows, RaiseWhatTheySay) {
   for (const ErrorRow& row : error_rows()) {
     SCOPED_TRACE(row.where + " " + row.op);
     const auto error = raised_by(row);
-    ASSERT_TRUE(error.has_value()) << "no error; expected " << row.code;
+    EXPECT_TRUE(error.has_value()) << "no error; expected " << row.code;
+    if (!error) continue;
     EXPECT_EQ(error->code(), row.code) << error->what();
-    EXPECT_EQ(error->kind(), ErrorKind::user) << error->what();
+    EXPECT_EQ(name(error->kind()), "user") << error->what();
     EXPECT_NE(error->message().find(row.op), std::string::npos)
         << "the message does not name the op: " << error->what();
   }
