@@ -55,6 +55,8 @@ TEST(RaisedErrors, Builders) {
   const Value x = b.input("x", kPair), w = b.param("w", kPair);
   expect_user_error("operand-value", "neg: operand %7", [&] { op::neg(b, Value{7, 0}); });
   expect_user_error("operand-value", "graph \"g\"", [&] { b.type({0, 1}); });
+  expect_user_error("attributes", "neg: attributes of another op",
+                    [&] { b.emit(op::neg.def, AxisAttrs{}, Values{x}); });
   expect_user_error("update-target", "no parameter \"x\"", [&] { b.update("x", x); });
   expect_user_error("update-type", "[2] f32, the new value is [] f32",
                     [&] { b.update("w", op::reduce_sum(b, w, {.axes = {0}})); });
@@ -124,6 +126,7 @@ void expect_load_error(std::string_view code, std::string_view part, void (*writ
 TEST(RaisedErrors, Attributes) {
   expect_load_error<PoolKind>("enum", "99 is not the number of any of",
                               [](ByteWriter& w) { w.varint(99); });
+  expect_load_error<bool>("bool", "0 or 1, not 7", [](ByteWriter& w) { w.u8(7); });
   expect_load_error<Dim>("dim", "expected a sum of products", [](ByteWriter& w) {
     w.u8(1);
     w.text("3");
