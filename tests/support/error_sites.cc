@@ -1,4 +1,4 @@
-#include "support/error_sites.h"
+#include "error_sites.h"
 
 #include <algorithm>
 #include <cctype>
