@@ -47,10 +47,17 @@ Types infer_fftn(const InferArgs& a) {
   return {a.in[0]};
 }
 
+int64_t known_length(const InferArgs& a, int64_t axis) {
+  const auto n = a.in[0].shape[at(axis)].static_value();
+  if (!n || *n < 1)
+    bad_operands(a, "fft-length",
+                 fmt::format("the size of axis {} must be known and at least 1", axis));
+  return *n;
+}
+
 Types infer_rfft(const InferArgs& a) {
   const int64_t axis = a.get<RfftAttrs>().axis;
-  const int64_t n = a.in[0].shape[at(axis)].value();
-  if (n == 0) bad_operands(a, "fft-length", fmt::format("axis {} has no elements", axis));
+  const int64_t n = known_length(a, axis);
   Shape out = a.in[0].shape;
   out[at(axis)] = n / 2 + 1;
   return {{DType::C64, out}};
@@ -62,6 +69,7 @@ int64_t irfft_length(const IrfftAttrs& attrs, const Shape& x) {
 
 Types infer_irfft(const InferArgs& a) {
   const auto& attrs = a.get<IrfftAttrs>();
+  known_length(a, attrs.axis);
   const int64_t n = irfft_length(attrs, a.in[0].shape);
   const Dim& half = a.in[0].shape[at(attrs.axis)];
   if (n < 1 || !(half == Dim(n / 2 + 1)))
