@@ -142,10 +142,12 @@ TEST_F(Tool, RunRefusesTwoParametersInOneFile) {
 }
 
 TEST_F(Tool, BenchRefusesWrongFoldersAndCommands) {
-  auto refused = [&] { return code_of(rlx_tool({"bench", "train-step", "--dir", at("")})); };
+  auto refused = [&] {
+    return code_of(rlx_tool({"bench", "train-step", "--json", "--dir", at("")}));
+  };
   auto config = [](int batches) {
     return fmt::format(R"({{"vocab": 2, "width": 2, "layers": 1, "heads": 1, "block": 2, "batch": 1,
-                            "steps": 20, "batches": {}}})",
+                            "steps": 1000, "batches": {}}})",
                        batches);
   };
   write_file(at("config.json"), "{}");

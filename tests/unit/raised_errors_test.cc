@@ -89,7 +89,8 @@ TEST(RaisedErrors, Sizes) {
   expect_user_error("data-size", "needs 8 bytes, 3 were given",
                     [] { Tensor::from_bytes(DType::F32, {2}, "abc", 3); });
   Builder b("large");
-  b.output(op::broadcast(b, b.input("x", {DType::F32, {}}), {{kHuge << 8}}));
+  const Value x = op::broadcast(b, b.input("x", {DType::F32, {}}), {{kHuge << 8}});
+  b.output(op::slice(b, op::cumsum(b, x), {{0}, {1}, {1}}));
   expect_user_error("program-too-large", "bytes at once",
                     [&] { Session(Device::cpu).compile(b.finish()); });
 }
