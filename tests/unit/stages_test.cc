@@ -10,6 +10,7 @@
 #include "rlx/ops/linalg.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/rules.h"
+#include "rlx/ops/sorting.h"
 #include "rlx/ops/table.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/passes/passes.h"
@@ -521,6 +522,17 @@ TEST(Hir, WrapsGraphs) {
   const HirModule m = HirModule::wrap_mir_graph(g);
   EXPECT_EQ(m.len(), 9u);
   expect_same_values(hir_to_graph(m), g);
+}
+
+TEST(Hir, WrapsGraphsOfSingleResultsWithoutUpdates) {
+  Builder written("written");
+  const Value w = written.param("w", {DType::F32, {2}});
+  written.update("w", w);
+  expect_error("hir-results", [&] { HirModule::wrap_mir_graph(written.finish()); });
+  Builder second("second");
+  const Value x = second.input("x", {DType::F32, {3}});
+  second.output(second.emit(op::topk.def, TopkAttrs{.k = 1}, Values{x})[1]);
+  expect_error("hir-results", [&] { HirModule::wrap_mir_graph(second.finish()); });
 }
 
 TEST(Hir, Texts) {
