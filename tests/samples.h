@@ -79,7 +79,7 @@ inline OperandSpec read_operand(Lexer& lex) {
   Codec<Ints>::read(r, o.sizes);
   lex = r.lex;
   if (lex.accept(":")) o.kind = std::string(lex.word());
-  if (o.kind == "index") {
+  if (o.kind == "index" || o.kind == "ranges") {
     lex.expect("<");
     o.limit = lex.integer();
   }
@@ -227,7 +227,7 @@ inline double draw(const OperandSpec& o, std::mt19937_64& rng) {
   if (o.kind == "above_one") return 1.2 + 1.7 * u;
   if (o.kind == "probability") return 0.05 + 0.9 * u;
   if (o.kind == "sign") return sign;
-  if (o.kind == "unit") return sign * (0.05 + 0.85 * u);
+  if (o.kind == "unit" || o.kind == "rotation") return sign * (0.05 + 0.85 * u);
   if (o.kind == "fraction")
     return std::floor(unit(rng) * 5) - 2 + (u < 0.5 ? 0.1 + 0.6 * u : 0.3 + 0.6 * u);
   return sign * (0.25 + 1.5 * u);
@@ -295,8 +295,40 @@ inline void sort_lines(Tensor& t) {
   }
 }
 
+// Unit quaternions, four numbers each.
+inline void normalise_rotations(Tensor& t) {
+  for (int64_t first = 0; first + 4 <= t.elements(); first += 4) {
+    double square = 0;
+    for (int64_t i = first; i < first + 4; ++i) square += t.get_float(i) * t.get_float(i);
+    for (int64_t i = first; i < first + 4; ++i) t.set_float(i, t.get_float(i) / std::sqrt(square));
+  }
+}
+
+// A camera of the splat ops, which looks from a distance of about 4 at the origin.
+inline Tensor make_camera(DType d, uint64_t seed) {
+  const double camera[] = {0.4, 0.3, -4,  0.1, 0.05, 0.2, 0.05, 1, 0.1, 40, 0.1, 20,
+                           0.6, 0.4, 0.3, 1,   2,    3,   4,    5, 6,   7,  8};
+  std::mt19937_64 rng(seed);
+  Tensor t(d, {23});
+  for (int64_t i = 0; i < 23; ++i) t.set_float(i, camera[i] + 0.05 * draw({"T", {}, "unit"}, rng));
+  return t;
+}
+
+// Rows (begin, end) of ranges that lie one behind the other below the limit.
+inline Tensor make_ranges(const OperandSpec& o, DType d, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  Tensor t(d, o.sizes);
+  std::vector<int64_t> cuts(static_cast<size_t>(o.sizes[0] + 1));
+  for (int64_t& c : cuts) c = static_cast<int64_t>(rng() % static_cast<uint64_t>(o.limit));
+  std::sort(cuts.begin(), cuts.end());
+  for (int64_t i = 0; i < t.elements(); ++i) t.set_int(i, cuts[static_cast<size_t>(i / 2 + i % 2)]);
+  return t;
+}
+
 inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
   if (is_matrix_kind(o.kind)) return make_matrices(o, d, seed);
+  if (o.kind == "camera") return make_camera(d, seed);
+  if (o.kind == "ranges") return make_ranges(o, d, seed);
   std::mt19937_64 rng(seed);
   Tensor t(d, o.sizes);
   std::vector<double> ladder(static_cast<size_t>(t.elements()));
@@ -321,6 +353,7 @@ inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
     }
   }
   if (o.kind == "ascending") sort_lines(t);
+  if (o.kind == "rotation") normalise_rotations(t);
   return t;
 }
 
