@@ -86,10 +86,16 @@ Json value_json(const T& v, TextStore& store) {
   }
 }
 
+int64_t read_integer(const Json& j) {
+  data_check(j.is_number_integer(), "json", "{} is not an integer", j.dump());
+  return j.get<int64_t>();
+}
+
 template <class T>
 void read_value(const Json& j, T& v, const TextStore& store) {
-  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> ||
-                std::is_same_v<T, std::string>) {
+  if constexpr (std::is_same_v<T, int64_t>) {
+    v = read_integer(j);
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
     v = j.get<T>();
   } else if constexpr (std::is_same_v<T, double>) {
     v = j.is_string() ? Lexer(j.get_ref<const std::string&>()).number() : j.get<double>();
@@ -118,6 +124,8 @@ Json fields_json(const Block& block, TextStore& store) {
 
 template <class Block>
 void read_fields(const Json& j, Block& block, const TextStore& store) {
+  constexpr size_t count = std::tuple_size_v<decltype(Block::fields())>;
+  data_check(j.size() == count, "json", "a block with {} fields is given {}", count, j.dump());
   std::apply(
       [&](const auto&... f) {
         (read_value(j.at(std::string(f.name)), block.*f.member, store), ...);
@@ -152,6 +160,7 @@ AnyOp read_mir(const Json& j, const TextStore& store) {
     data_check(match != fields.end(), "json", "{} has no attribute {}", name, quote(field));
     Reader r{Lexer(value.get_ref<const std::string&>()), &store, &op_table()};
     match->read(r, attrs.get());
+    data_check(r.lex.done(), "json", "text follows the value of {}", field);
   }
   return {*def, Attrs(def->attr_type, std::move(attrs))};
 }
@@ -238,7 +247,11 @@ HirModule read_hir(const Json& j) {
       policy == name(FusionPolicy::direct) ? FusionPolicy::direct : FusionPolicy::fusable;
   const auto ids = [](const Json& list) {
     HirModule::Ids out;
-    for (const Json& id : list) out.push_back({id.get<int32_t>()});
+    for (const Json& id : list) {
+      const int64_t index = read_integer(id);
+      data_check(index >= 0 && index <= INT32_MAX, "json", "{} is no node", index);
+      out.push_back({static_cast<int32_t>(index)});
+    }
     return out;
   };
   for (const Json& n : j.at("nodes")) {

@@ -693,6 +693,9 @@ TEST(Json, WrongTextIsAnErrorInTheData) {
   EXPECT_EQ(refused("[]"), "json");
   EXPECT_EQ(refused(with("\"version\": 1", "\"version\": 2")), "json-format");
   EXPECT_EQ(refused(with("SwiGLU", "Swish")), "json");
+  EXPECT_EQ(refused(with("\"name\": \"x\"", "\"name\": \"x\", \"more\": 1")), "json");
+  EXPECT_EQ(refused(with("\"outputs\": [\n  4", "\"outputs\": [\n  4294967300")), "json");
+  EXPECT_EQ(refused(with("\"outputs\": [\n  4", "\"outputs\": [\n  9")), "hir-node");
   EXPECT_EQ(refused(with("Direct", "Later")), "json");
   EXPECT_EQ(refused(with("[4, 8] f32", "[4, 8] f3")), "parse");
   EXPECT_EQ(refused(with("[8, 16] f32", "[7, 16] f32")), "concat-shape");
