@@ -22,6 +22,7 @@
 #include "rlx/ops/fft.h"
 #include "rlx/ops/fused.h"
 #include "rlx/ops/quantise.h"
+#include "rlx/ops/splat.h"
 #include "rlx/stages/vocabulary.h"
 
 namespace rlx {
@@ -276,6 +277,37 @@ class GraphBuilder {
                    const std::optional<Graph>& jvp_body = {});
   // Any number of outputs of one dtype and static shapes, packed into one.
   MultiOutputHandle custom_fn_multi(const Values& inputs, const Graph& fwd_body);
+
+  // ---- Gaussian splats (3.11); see ops/splat.h
+  NodeId gaussian_splat_render(const GaussianSplatInputs& inputs,
+                               const GaussianSplatRenderParams& params) {
+    return rlx::gaussian_splat_render(b_, inputs, params);
+  }
+  NodeId gaussian_splat_render_meta(const std::array<double, 3>& camera_position,
+                                    const std::array<double, 3>& camera_target,
+                                    const std::array<double, 3>& camera_up, double fov_y_degrees,
+                                    double near, double far,
+                                    const std::array<double, 3>& background,
+                                    const GaussianSplatRenderParams& params) {
+    return rlx::gaussian_splat_render_meta(b_, camera_position, camera_target, camera_up,
+                                           fov_y_degrees, near, far, background, params);
+  }
+  NodeId gaussian_splat_prepare(const GaussianSplatInputs& inputs,
+                                const GaussianSplatRenderParams& params) {
+    return rlx::gaussian_splat_prepare(b_, inputs, params);
+  }
+  NodeId gaussian_splat_rasterize(NodeId prep, NodeId meta,
+                                  const GaussianSplatRasterParams& params) {
+    return rlx::gaussian_splat_rasterize(b_, prep, meta, params);
+  }
+  NodeId gaussian_splat_render_decomposed(const GaussianSplatInputs& inputs,
+                                          const GaussianSplatRenderParams& params) {
+    return rlx::gaussian_splat_render_decomposed(b_, inputs, params);
+  }
+  NodeId gaussian_splat_render_backward(const GaussianSplatInputs& inputs, NodeId d_loss_rgba,
+                                        const GaussianSplatBackwardParams& params) {
+    return rlx::gaussian_splat_render_backward(b_, inputs, d_loss_rgba, params);
+  }
 
   // ---- inferring builders (3.12)
   NodeId mm(NodeId lhs, NodeId rhs) { return matmul(lhs, rhs); }

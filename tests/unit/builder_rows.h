@@ -1,4 +1,4 @@
-// What a row of the table of builders is, and the rows of attention and of the gradients
+// What a row of the table of builders is, and the rows of attention, gradients and splats
 // (builders_test.cc has the others).
 #pragma once
 
@@ -201,6 +201,48 @@ inline Rows backward_rows() {
        "complex_norm_sq_backward : [3] c64"},
       {"conjugate", [](G& g) { return did(g, g.conjugate(in(g, {3}, DType::C64))); },
        "conj : [3] c64"},
+  };
+}
+
+// Two splats on an image of 8 x 8 pixels in tiles of 4.
+inline GaussianSplatBackwardParams splat_params() {
+  GaussianSplatBackwardParams p;
+  p.width = p.height = 8;
+  p.tile_size = 4;
+  p.max_list_entries = 16;
+  return p;
+}
+inline GaussianSplatInputs splats(G& g) {
+  return {in(g, {6}), in(g, {6}), in(g, {8}), in(g, {2}), in(g, {6}), in(g, {6}), in(g, {23})};
+}
+
+inline Rows splat_rows() {
+  return {
+      {"gaussian_splat_render",
+       [](G& g) { return did(g, g.gaussian_splat_render(splats(g), splat_params())); },
+       "gaussian_splat_render : [256] f32"},
+      {"gaussian_splat_render_meta",
+       [](G& g) {
+         return did(g, g.gaussian_splat_render_meta({0, 0, -3}, {0, 0, 0}, {0, 1, 0}, 60, 0.1, 20,
+                                                    {0, 0, 0}, splat_params()));
+       },
+       "constant : [23] f32"},
+      {"gaussian_splat_prepare",
+       [](G& g) { return did(g, g.gaussian_splat_prepare(splats(g), splat_params())); },
+       "gaussian_splat_prepare : [257] f32"},
+      {"gaussian_splat_rasterize",
+       [](G& g) {
+         return did(g, g.gaussian_splat_rasterize(in(g, {257}), in(g, {23}), splat_params()));
+       },
+       "gaussian_splat_rasterize : [256] f32"},
+      {"gaussian_splat_render_decomposed",
+       [](G& g) { return did(g, g.gaussian_splat_render_decomposed(splats(g), splat_params())); },
+       "gaussian_splat_prepare gaussian_splat_rasterize : [256] f32"},
+      {"gaussian_splat_render_backward",
+       [](G& g) {
+         return did(g, g.gaussian_splat_render_backward(splats(g), in(g, {256}), splat_params()));
+       },
+       "gaussian_splat_render_backward : [34] f32"},
   };
 }
 
