@@ -230,17 +230,17 @@ constinit const Op<> frac = unary(
     [](const Node&, In x) { return x[0] - rlx::trunc(x[0]); },
     [](Builder&, Args, int, Value t) { return t; });
 
-constinit const Op<> deg2rad = unary(
-    "deg2rad", "x * pi / 180.", kFloats,
-    pointwise<1, [](FloatNumber auto x) { return x * (M_PI / 180); }>,
-    [](const Node&, In x) { return x[0] * (M_PI / 180); },
-    [](Builder& b, Args, int, Value t) -> Value { return T(b, t) * (M_PI / 180); });
+constinit const Op<> deg2rad =
+    unary("deg2rad", "x * pi / 180.", kFloats,
+          pointwise<1, [](FloatNumber auto x) { return x * (M_PI / 180); }>,
+          in_double<[](Scalar x) { return x * (M_PI / 180); }>,
+          [](Builder& b, Args, int, Value t) -> Value { return T(b, t) * (M_PI / 180); });
 
-constinit const Op<> rad2deg = unary(
-    "rad2deg", "x * 180 / pi.", kFloats,
-    pointwise<1, [](FloatNumber auto x) { return x * (180 / M_PI); }>,
-    [](const Node&, In x) { return x[0] * (180 / M_PI); },
-    [](Builder& b, Args, int, Value t) -> Value { return T(b, t) * (180 / M_PI); });
+constinit const Op<> rad2deg =
+    unary("rad2deg", "x * 180 / pi.", kFloats,
+          pointwise<1, [](FloatNumber auto x) { return x * (180 / M_PI); }>,
+          in_double<[](Scalar x) { return x * (180 / M_PI); }>,
+          [](Builder& b, Args, int, Value t) -> Value { return T(b, t) * (180 / M_PI); });
 
 constinit const Op<> round_away =
     step("round_away", "Nearest integer, halves away from zero.", kFloats,

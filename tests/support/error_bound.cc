@@ -104,9 +104,9 @@ double terms(const Node& n, const Tensors& in) {
     elements *= static_cast<double>(std::max<int64_t>(t.elements(), 1));
     for (int64_t d : t.sizes()) largest = std::max(largest, static_cast<double>(d));
   }
-  if (n.op->kind == Kind::contraction) return std::sqrt(elements / out);
+  if (n.op->kind == Kind::contraction && in.size() > 1) return std::sqrt(elements / out);
   const double folded = elements / out;
-  return folded > 1 ? folded : largest;  // a running sum keeps its shape
+  return folded > 1 ? folded : largest;  // running sums, transforms and factorisations keep theirs
 }
 
 bool adds_no_rounding(const Node& n, std::span<const NoisyEvaluator::Noisy> in, const Tensor& out) {

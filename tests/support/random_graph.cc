@@ -258,6 +258,8 @@ bool Generator::suits(const OperandSpec& spec, const Tensor& t) const {
       return false;
     if (spec.kind == "positive" && v < 0.05) return false;
     if (spec.kind == "unit" && std::abs(v) > 0.95) return false;
+    if (spec.kind == "ascending" && i % t.sizes().back() > 0 && !(t.get_float(i - 1) <= v))
+      return false;
   }
   return true;
 }
@@ -375,7 +377,9 @@ void Generator::sample_step() {
   const auto& rows = rows_by_op()[s_.pick(rows_by_op().size())];
   const Sample& row = *rows[s_.pick(rows.size())];
   const OpDef& op = *op_table().find(row.op);
-  const DType d = s_.chance(0.45) ? DType::F32 : kDTypes[s_.pick(kDTypeCount)].dtype;
+  DType d = s_.chance(0.45) ? DType::F32 : kDTypes[s_.pick(kDTypeCount)].dtype;
+  const bool leads = !row.operands.empty() && row.operands[0].dtype == "T";
+  while (leads && !op.dtypes.has(d)) d = kDTypes[s_.pick(kDTypeCount)].dtype;
   const bool renamed = s_.chance(0.75);
   Values in;
   for (OperandSpec o : row.operands) {

@@ -174,7 +174,7 @@ TEST_F(Tool, OpsAsJson) {
                                       "missing"};
   EXPECT_EQ(table.at("ops").size(), op_table().entries().size());
   for (const auto& op : table.at("ops")) {
-    EXPECT_EQ(op.size(), 12u) << op;
+    EXPECT_EQ(op.size(), 14u) << op;
     for (const char* column : {"infer", "eval", "decompose", "jvp", "vjp", "vmap", "text", "cpu"}) {
       const std::string answer = op.at(column);
       EXPECT_TRUE(answers.contains(answer)) << answer;

@@ -1,4 +1,4 @@
-// 500 random programs through all checks of support/random_checks.h.
+// 1,000 random programs through all checks of support/random_checks.h.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,13 +18,13 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 // RLX_RANDOM_FIRST and RLX_RANDOM_COUNT choose other programs; a program is its number.
 TEST(RandomGraphs, AgreeWithTheReference) {
   const uint64_t first = from_environment("RLX_RANDOM_FIRST", 0),
-                 count = from_environment("RLX_RANDOM_COUNT", 500);
+                 count = from_environment("RLX_RANDOM_COUNT", 1000);
   std::cout << "programs " << first << " to " << first + count - 1 << "\n";
   RandomReport report;
   run_random_programs(first, first + count, report, [](uint64_t) {});
   std::cout << report.to_string();
   for (const std::string& f : report.failures) ADD_FAILURE() << f;
-  if (count < 500) return;
+  if (count < 1000) return;
   EXPECT_LT(report.stats.unstable, report.stats.elements / 500);
   EXPECT_LT(report.stats.loose, report.stats.elements / 50);
   for (const Sample& s : samples()) EXPECT_GT(report.ops[s.op], 0) << s.op << " never occurred";
