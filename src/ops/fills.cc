@@ -98,6 +98,7 @@ Values decompose_diag_embed(Builder& b, const Node& n, Operands in) {
 Types infer_pad_mode(const InferArgs& a) {
   const auto& [low, high, mode] = a.get<PadModeAttrs>();
   const Shape& x = a.in[0].shape;
+  Shape out = x;
   if (low.size() != x.size() || high.size() != x.size())
     bad_operands(a, "pad-amount",
                  fmt::format("low and high need one entry for each of the {} axes", x.size()));
@@ -109,8 +110,9 @@ Types infer_pad_mode(const InferArgs& a) {
       bad_operands(a, "shape-symbolic", fmt::format("the size of axis {} must be known", i));
     if (x[i] == Dim(0))
       bad_operands(a, "pad-amount", fmt::format("axis {} has nothing to repeat", i));
+    out[i] = add_or_fail(add_or_fail(x[i].value(), low[i], a.op.name), high[i], a.op.name);
   }
-  return infer_decomposed(a);
+  return {{a.in[0].dtype, out}};
 }
 
 // The place in [0, n) that stands for place i outside.

@@ -56,7 +56,7 @@ Pattern pat(Kind kind) {
   return p;
 }
 
-Pattern splat(Pattern::SplatTest test) {
+Pattern constant_splat(Pattern::SplatTest test) {
   Pattern p(Pattern::Form::splat);
   p.test = test;
   return p;

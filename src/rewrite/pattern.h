@@ -66,16 +66,16 @@ Pattern pat(OpRef op, std::vector<Pattern> operands);
 Pattern pat(std::initializer_list<OpRef> ops, std::vector<Pattern> operands);
 Pattern pat(Kind kind);
 
-Pattern splat(Pattern::SplatTest test);
+Pattern constant_splat(Pattern::SplatTest test);
 
 // The words of rules: variables and constants. Files with rules say `using namespace rule_words`.
 namespace rule_words {
 inline constexpr Var x{0}, y{1}, z{2}, c{3}, d{4}, e{5};
-inline const Pattern any_splat = splat([](DType, Complex) { return true; });
-inline const Pattern zero = splat([](DType, Complex v) { return v == Complex(0); });
-inline const Pattern one = splat([](DType, Complex v) { return v == Complex(1); });
-inline const Pattern two = splat([](DType, Complex v) { return v == Complex(2); });
-inline const Pattern minus_one = splat([](DType, Complex v) { return v == Complex(-1); });
+inline const Pattern any_splat = constant_splat([](DType, Complex) { return true; });
+inline const Pattern zero = constant_splat([](DType, Complex v) { return v == Complex(0); });
+inline const Pattern one = constant_splat([](DType, Complex v) { return v == Complex(1); });
+inline const Pattern two = constant_splat([](DType, Complex v) { return v == Complex(2); });
+inline const Pattern minus_one = constant_splat([](DType, Complex v) { return v == Complex(-1); });
 }  // namespace rule_words
 
 // What a condition and a replacement see: the bound values, and the node that is to be replaced

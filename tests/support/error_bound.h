@@ -13,6 +13,8 @@
 //     (counted through its scalar rule), and for integers and bools;
 //   - 4 ULP (f16, bf16: 1.5) of the result elsewhere, and for sums and products of K terms max(4, K) ULP
 //     of each operand element besides: independent noise that adds up to sqrt(K) * eps * sum |a_i b_i|;
+//   - the same of the largest element for transforms and factorisations of one operand, whose errors
+//   are bounded by its norm, and for digamma, polygamma and lgamma, which have zeros;
 //   - composites are taken apart, bodies run with noise too.
 // A result without noise upstream is exact: it must match to the bit (a NaN is a NaN, 0 is -0).
 // Else the allowance is 4 times the range plus 5 ULP (f16, bf16: 2). An element on which the noisy
@@ -67,7 +69,8 @@ class NoisyEvaluator {
   Run graph(const Graph& g, std::span<const Noisy> leaves);
 
  private:
-  bool disturb(Tensor& t, double ulps);
+  // By so many units of each element, or of the largest one.
+  bool disturb(Tensor& t, double ulps, bool of_largest = false);
   std::vector<Noisy> body_node(const Node& n, std::span<const Noisy> in);
   std::vector<Noisy> primitive(const Node& n, std::span<const Noisy> in);
   std::mt19937_64 random_;
