@@ -21,7 +21,8 @@ bool is_source_root(const fs::path& p) {
 
 fs::path source_root() {
   std::error_code none;
-  for (const fs::path& start : {fs::read_symlink("/proc/self/exe", none), fs::current_path(none) / "x"})
+  for (const fs::path& start :
+       {fs::read_symlink("/proc/self/exe", none), fs::current_path(none) / "x"})
     for (fs::path p = start.parent_path(); !p.empty(); p = p.parent_path()) {
       if (is_source_root(p)) return p;
       if (p == p.root_path()) break;

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "rlx/ops/evaluate.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/rules.h"
 #include "rlx/transform/transform.h"
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "rlx/base/philox.h"
-#include "rlx/ops/evaluate.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/runtime/runtime.h"
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "rlx/ops/evaluate.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/rules.h"
 #include "rlx/transform/transform.h"
 

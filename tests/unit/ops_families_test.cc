@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "rlx/base/philox.h"
-#include "rlx/ops/evaluate.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/transform/transform.h"
 
 namespace rlx {

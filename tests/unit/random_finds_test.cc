@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "rlx/ops/evaluate.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/vmap.h"
