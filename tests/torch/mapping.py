@@ -1,74 +1,15 @@
 """PyTorch's ops in terms of ours: OpInfo name (with its variant, "div:floor_rounding") to a function of the sample.
 
-The functions take rlx arrays where PyTorch's take tensors. To add an op, add a line; helpers say what the two libraries
-spell differently: PyTorch computes transcendental functions of integers in float32, names axes `dim`, and reduces over
-all of them by default.
+The functions take rlx arrays where PyTorch's take tensors. To add an op, add a line. nn.functional.*, signal and masked
+ops stand in mapping_nn.py, linear algebra and Fourier transforms in mapping_linalg.py.
 """
 
 import math
 
+import mapping_linalg
+import mapping_nn
 import rlx
-
-
-def _array(x):
-    return isinstance(x, rlx.Array)
-
-
-def floats(f):
-    """f on float32 where PyTorch takes integers and bools."""
-
-    def call(*xs, **kwargs):
-        return f(*[x.astype("f32") if _array(x) and x.dtype.kind in ("integer", "bool") else x for x in xs], **kwargs)
-
-    return call
-
-
-def whole(f):
-    """f, which leaves integers as they are."""
-    return lambda x: x if x.dtype.kind in ("integer", "bool") else f(x)
-
-
-def bools(f):
-    """f on bools: PyTorch takes anything that is not zero for true."""
-    return lambda *xs: f(*[x.astype("bool") if _array(x) else bool(x) for x in xs])
-
-
-def _axes(x, dim):
-    """All axes for None and for an empty list."""
-    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
-        return list(range(x.ndim))
-    return list(dim) if isinstance(dim, (list, tuple)) else [dim]
-
-
-def reduction(f):
-    """A reduction with PyTorch's arguments. An axis of rank 0 may be named 0 or -1."""
-
-    def call(x, dim=None, keepdim=False, **options):
-        if options.keys() - {"dtype"}:
-            raise NotImplementedError(f"options {sorted(options)}")
-        if x.ndim == 0:
-            return f(x.reshape(1), axes=[0], keepdims=False)
-        return f(x, axes=_axes(x, dim), keepdims=keepdim)
-
-    return call
-
-
-def _summed(f):
-    """Sums and products of integers and bools are made in int64."""
-    return lambda x, **k: f(x.astype("i64") if x.dtype.kind in ("integer", "bool") else x, **k)
-
-
-def along(f, default=None):
-    """An op along one axis, `dim`."""
-
-    def call(x, dim=default, dtype=None):
-        if dtype is not None:
-            x = x.astype(str(dtype).removeprefix("torch."))
-        if x.ndim == 0:
-            return f(x.reshape(1), axis=0).reshape(())
-        return f(x, axis=dim)
-
-    return call
+from helpers import along, bools, floats, is_array, reduction, shape_of, summed, whole
 
 
 def _scaled(f):
@@ -81,7 +22,7 @@ def _div(x, y, rounding_mode=None):
         return x // y
     if rounding_mode == "trunc":
         return rlx.trunc(x / y) if x.dtype.is_floating else rlx.div(x, y)
-    return x / y if _array(y) and y.dtype.kind == "floating" else floats(rlx.div)(x, y)
+    return x / y if is_array(y) and y.dtype.kind == "floating" else floats(rlx.div)(x, y)
 
 
 def _clamp(x, low=None, high=None, *, min=None, max=None):
@@ -94,12 +35,8 @@ def _cat(xs, dim=0):
     return rlx.concat(*([x for x in xs if x.shape != (0,)] or xs), axis=dim)  # [0] goes with any shape
 
 
-def _shape(*shape):
-    return list(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else list(shape)
-
-
 def _expand(x, *shape):
-    shape = _shape(*shape)
+    shape = shape_of(*shape)
     pad = len(shape) - x.ndim
     return rlx.broadcast(x, shape=[x.shape[i - pad] if s == -1 else s for i, s in enumerate(shape)])
 
@@ -109,7 +46,7 @@ def _transpose(x, a, b):
 
 
 def _permute(x, *dims):
-    return x.transpose(_shape(*dims))
+    return x.transpose(shape_of(*dims))
 
 
 def _flatten(x, start_dim=0, end_dim=-1):
@@ -120,24 +57,10 @@ def _flatten(x, start_dim=0, end_dim=-1):
 
 
 def _narrow(x, dim, start, length):
-    start = start.item() if _array(start) else start
+    start = start.item() if is_array(start) else start
     dim %= x.ndim
     start %= x.shape[dim] or 1
     return x[(slice(None),) * dim + (slice(start, start + length),)]
-
-
-def _layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
-    if weight is None:
-        weight = rlx.ones(shape).astype(x.dtype)
-    if bias is None:
-        bias = rlx.zeros(shape).astype(x.dtype)
-    flat = x.reshape([*x.shape[: x.ndim - len(shape)], math.prod(shape)])
-    return rlx.layer_norm(flat, weight.reshape(-1), bias.reshape(-1), eps=eps).reshape(x.shape)
-
-
-def _linear(x, w, bias=None):
-    y = x @ (w.T if w.ndim == 2 else w)
-    return y if bias is None else y + bias
 
 
 def _cumsum(x, dim, dtype=None):
@@ -157,21 +80,17 @@ UNARY_FLOATS = [
     "tanh",
 ]  # fmt: skip
 COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum"]
-ACTIVATIONS = ["relu", "silu", "mish", "relu6", "hardswish"]
 
 MAPPING = {
+    **mapping_nn.MAPPING,
+    **mapping_linalg.MAPPING,
     **{n: getattr(rlx, n) for n in UNARY + COMPARISONS if hasattr(rlx, n)},
     **{n: floats(getattr(rlx, n)) for n in UNARY_FLOATS if hasattr(rlx, n)},
     **{n: whole(getattr(rlx, n)) for n in ROUNDING},
     **{n: bools(getattr(rlx, n)) for n in LOGICAL},
-    **{f"nn.functional.{n}": getattr(rlx, n) for n in ACTIVATIONS if hasattr(rlx, n)},
-    "nn.functional.softsign": floats(rlx.softsign),
     "isnan": floats(rlx.is_nan),
     "isinf": floats(rlx.is_inf),
     "isfinite": floats(rlx.is_finite),
-    "nn.functional.gelu": lambda x, approximate="none": (rlx.gelu if approximate == "none" else rlx.gelu_tanh)(x),
-    "nn.functional.logsigmoid": lambda x: -rlx.softplus(-x),
-    "nn.functional.tanhshrink": floats(lambda x: x - rlx.tanh(x)),
     "add": _scaled(lambda x, y: x + y),
     "sub": _scaled(lambda x, y: x - y),
     "rsub": lambda x, y, alpha=1: y - (x if alpha == 1 else x * alpha),
@@ -188,9 +107,9 @@ MAPPING = {
     "clamp_min": lambda x, low: rlx.maximum(x, low),
     "clamp_max": lambda x, high: rlx.minimum(x, high),
     "where": lambda x, c, y: rlx.where(c, x, y),
-    "sum": reduction(_summed(rlx.reduce_sum)),
+    "sum": reduction(summed(rlx.reduce_sum)),
     "mean": reduction(rlx.reduce_mean),
-    "prod": reduction(_summed(rlx.reduce_prod)),
+    "prod": reduction(summed(rlx.reduce_prod)),
     "amax": reduction(rlx.reduce_max),
     "amin": reduction(rlx.reduce_min),
     "argmax": lambda x, dim=None, keepdim=False: (
@@ -206,12 +125,10 @@ MAPPING = {
     "dot": rlx.matmul,
     "addmm": lambda c, a, b, beta=1, alpha=1: c * beta + (a @ b) * alpha,
     "outer": lambda a, b: a.expand_dims(1) * b,
-    "nn.functional.linear": _linear,
-    "nn.functional.layer_norm": _layer_norm,
     "cat": _cat,
     "stack": lambda xs, dim=0: rlx.stack(xs, dim % (xs[0].ndim + 1)),
-    "reshape": lambda x, *s: x.reshape(_shape(*s)),
-    "view": lambda x, *s: x.reshape(_shape(*s)),
+    "reshape": lambda x, *s: x.reshape(shape_of(*s)),
+    "view": lambda x, *s: x.reshape(shape_of(*s)),
     "expand": _expand,
     "broadcast_to": _expand,
     "permute": _permute,
@@ -225,5 +142,4 @@ MAPPING = {
     "narrow": _narrow,
     "select": lambda x, dim, index: x[(slice(None),) * (dim % x.ndim) + (index,)],
     "index_select": lambda x, dim, index: rlx.gather(x, index, axis=dim) if x.ndim else x,
-    "nn.functional.embedding": lambda w, i, **k: rlx.gather(w, i, axis=0),
 }
