@@ -329,9 +329,10 @@ Values decompose_raster(Builder& b, const Node& n, Operands in) {
   const Hits h = find_hits(b, p, in);
   const Blend light = blend(b, p, h);
   const Expr weight = light.before * light.alpha;
+  const Value hit = above(light.alpha, 0);  // a splat that is not hit may hold anything
   const Vector background = vector_at(b, in[5]);
   const auto color = [&](Expr of_splat, Expr behind) {
-    return sum_entries(weight * of_splat) + light.passing * behind;
+    return sum_entries(where(hit, weight * of_splat, 0.0)) + light.passing * behind;
   };
   return {stack(b, {color(h.color.x, background.x), color(h.color.y, background.y),
                     color(h.color.z, background.z), 1.0 - light.passing})};
@@ -363,10 +364,13 @@ Values decompose_raster_backward(Builder& b, const Node& n, Operands in) {
                d_direction = scaled(d_origin, h.time), d_inverse = d_direction * h.turned;
   const RotateGradients<Expr> turn = rotate_backward(h.ray, h.q, d_direction * h.inv_scale);
   const Expr d_opacity = d_alpha * where(hit, h.falloff, 0.0);
-  const Value entries = stack(
-      b, {d_color.x, d_color.y, d_color.z, d_opacity, d_origin.x, d_origin.y, d_origin.z,
-          d_inverse.x, d_inverse.y, d_inverse.z, turn.q.w, turn.q.v.x, turn.q.v.y, turn.q.v.z});
-  const Vector d_ray = each(turn.v, sum_entries), d_background = scaled(d, light.passing);
+  std::vector<Expr> columns = {d_color.x,  d_color.y,  d_color.z,   d_opacity,   d_origin.x,
+                               d_origin.y, d_origin.z, d_inverse.x, d_inverse.y, d_inverse.z,
+                               turn.q.w,   turn.q.v.x, turn.q.v.y,  turn.q.v.z};
+  for (Expr& column : columns) column = where(hit, column, 0.0);
+  const Value entries = stack(b, columns);
+  const Vector d_ray = each(turn.v, [&](Expr g) { return sum_entries(where(hit, g, 0.0)); });
+  const Vector d_background = scaled(d, light.passing);
   return {op::scatter_add(b, entries, h.entry, {0, p.max_list_entries}),
           stack(b, {d_ray.x, d_ray.y, d_ray.z}),
           op::scatter_add(b, stack(b, {d_background.x, d_background.y, d_background.z}),

@@ -1,4 +1,4 @@
-// 10,000 random programs through all checks, after those of the fast suite. RLX_RANDOM_STATE names
+// 20,000 random programs through all checks, after those of the fast suite. RLX_RANDOM_STATE names
 // a file that keeps the next program's number: a run that was stopped goes on from there.
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace rlx::testing {
 namespace {
 
-constexpr uint64_t kFirst = 500, kCount = 10000;
+constexpr uint64_t kFirst = 1000, kCount = 20000;
 
 uint64_t next_program(const char* state) {
   uint64_t next = kFirst;

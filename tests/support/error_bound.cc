@@ -115,6 +115,9 @@ bool is_absolute(const OpDef& op) {
   return op.name == "digamma" || op.name == "polygamma" || op.name == "lgamma";
 }
 
+// Elementwise, but a sum in disguise: log(e^a + e^b) passes through zero where its operands do not.
+bool is_sum_of_operands(const OpDef& op) { return op.name == "logaddexp"; }
+
 bool adds_no_rounding(const Node& n, std::span<const NoisyEvaluator::Noisy> in, const Tensor& out) {
   if (!is_differentiable(out.dtype()) || n.op->kind == Kind::leaf || in.empty()) return true;
   if (n.op->kind == Kind::elementwise) return rounds_once(n, in);
@@ -186,7 +189,7 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
   std::vector<bool> exact;
   for (const Tensor& t : results) exact.push_back(adds_no_rounding(n, in, t));
   if (std::find(exact.begin(), exact.end(), false) != exact.end() &&
-      n.op->kind != Kind::elementwise) {
+      (n.op->kind != Kind::elementwise || is_sum_of_operands(*n.op))) {
     const double ulps = std::max(kOperandUlps, terms(n, operands));
     const bool whole = n.op->kind == Kind::contraction && operands.size() == 1;
     for (Tensor& t : operands)

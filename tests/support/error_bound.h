@@ -11,7 +11,7 @@
 //   - none where a result only repeats elements of its operands (movement, maxima), where an
 //   elementwise op rounds at most once
 //     (counted through its scalar rule), and for integers and bools;
-//   - 4 ULP (f16, bf16: 1.5) of the result elsewhere, and for sums and products of K terms max(4, K) ULP
+//   - 4 ULP (f16, bf16: 1.5) of the result elsewhere, and for sums and products of K terms (logaddexp among them) max(4, K) ULP
 //     of each operand element besides: independent noise that adds up to sqrt(K) * eps * sum |a_i b_i|;
 //   - the same of the largest element for transforms and factorisations of one operand, whose errors
 //   are bounded by its norm, and for digamma, polygamma and lgamma, which have zeros;

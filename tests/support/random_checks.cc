@@ -39,7 +39,7 @@ std::string compare(const BoundedRun& expected, const Evaluated& got, CompareSta
   return {};
 }
 
-// ---- text
+// ---- text and bytes
 
 std::string check_text(const RandomProgram& p, uint64_t, CompareStats*) {
   TextStore store;
@@ -47,6 +47,13 @@ std::string check_text(const RandomProgram& p, uint64_t, CompareStats*) {
   const Graph back = parse(text, &store);
   if (!(back == p.graph)) return "parse(print(g)) differs from g";
   return print(back, &store) == text ? "" : "print(parse(print(g))) differs from print(g)";
+}
+
+std::string check_bytes(const RandomProgram& p, uint64_t, CompareStats*) {
+  const std::string bytes = to_bytes(p.graph);
+  const Graph back = from_bytes(bytes);
+  if (!(back == p.graph)) return "from_bytes(to_bytes(g)) differs from g";
+  return to_bytes(back) == bytes ? "" : "to_bytes(from_bytes(b)) differs from b";
 }
 
 // ---- the reference itself
@@ -127,11 +134,29 @@ Evaluated run_cpu(CompiledGraph& f, const NamedTensors& leaves) {
   return out;
 }
 
-// The compiled graph against the plain reference, and a second run against the first.
+// What a run refuses: "" when it does not.
+std::string refusal(FunctionRef<void()> run) {
+  try {
+    run();
+    return {};
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
+    return std::string(e.code());
+  }
+}
+
+// The compiled graph against the plain reference, and a second run against the first. What the
+// reference refuses (the derivative of a singular determinant, say), the CPU must refuse alike.
 std::string compare_cpu(const Graph& g, const NamedTensors& leaves, uint64_t seed,
                         CompareStats* stats, const CompileOptions& options) {
-  const BoundedRun expected = evaluate_bounded(g, leaves, seed);
   CompiledGraph f = Session(Device::cpu).compile(g, options);
+  const std::string refused = refusal([&] { evaluate(g, leaves); });
+  if (!refused.empty()) {
+    const std::string also = refusal([&] { run_cpu(f, leaves); });
+    return also == refused ? ""
+                           : fmt::format("the reference refuses [{}], the CPU [{}]", refused, also);
+  }
+  const BoundedRun expected = evaluate_bounded(g, leaves, seed);
   const Evaluated first = run_cpu(f, leaves);
   if (std::string why = compare(expected, first, stats); !why.empty()) return why;
   for (const auto& [name, t] : first.updates)
@@ -235,8 +260,12 @@ std::string check_vmap(const RandomProgram& p, uint64_t seed, CompareStats* stat
     for (const NamedTensors& sample : batch.samples)
       runs.push_back(evaluate_bounded(g, sample, seed));
   } catch (const Error& e) {
-    if (e.code() == "index-range") return {};  // an index computed from leaves that were turned
-    throw;
+    if (e.kind() == ErrorKind::internal) throw;
+    // An index or a matrix computed from leaves that were turned: all together refuse it, too.
+    const std::string together = refusal([&] { evaluate(many, batch.leaves); });
+    return together == e.code()
+               ? ""
+               : fmt::format("one sample refuses [{}], vmap [{}]", e.code(), together);
   }
   const Tensors got = evaluate(many, batch.leaves).outputs;
   for (size_t i = 0; i < got.size(); ++i)
@@ -257,6 +286,7 @@ std::string check_vmap(const RandomProgram& p, uint64_t seed, CompareStats* stat
 std::span<const RandomCheck> random_checks() {
   static constexpr RandomCheck checks[] = {
       {"text", "printing and parsing", 1, check_text},
+      {"bytes", "writing and reading as bytes", 1, check_bytes},
       {"definition", "values of composites against their definitions", 4, check_definition},
       {"passes", "each pass alone, the pipeline, passes in any order", 1, check_passes},
       {"cpu", "compiled against the plain reference", 1, check_cpu},

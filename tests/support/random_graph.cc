@@ -80,6 +80,10 @@ std::string rename_sizes(const std::string& text, const Source& s) {
   return out;
 }
 
+// Kinds in which every place has its own meaning: leaves of them may not be turned (vmap's samples are) nor
+// made from other values.
+bool keeps_its_order(const std::string& kind) { return kind == "ranges" || kind == "camera"; }
+
 bool finite(const Tensors& tensors) {
   for (const Tensor& t : tensors)
     for (int64_t i = 0; i < t.elements(); ++i)
@@ -239,7 +243,7 @@ Value Generator::leaf(const OperandSpec& spec, DType d, const Ints& sizes) {
   if (is_float(d) && free && s_.chance(0.3))  // many ties
     for (int64_t i = 0; i < t.elements(); ++i) t.set_float(i, std::round(t.get_float(i) * 2) / 2);
   Value v;
-  if (depth_ > 0 || s_.chance(0.12)) {
+  if (depth_ > 0 || keeps_its_order(o.kind) || s_.chance(0.12)) {
     v = b_.constant(t);
   } else {
     const std::string name = fmt::format("x{}", s_.leaves.size());
@@ -259,6 +263,9 @@ bool Generator::suits(const OperandSpec& spec, const Tensor& t) const {
       return false;
     if (spec.kind == "positive" && v < 0.05) return false;
     if (spec.kind == "unit" && std::abs(v) > 0.95) return false;
+    if (spec.kind == "probability" && !(v > 0.02 && v < 0.98)) return false;
+    if (spec.kind == "above_one" && v < 1.05) return false;
+    if (spec.kind == "sign" && std::abs(v) != 1) return false;
   }
   return true;
 }
@@ -271,6 +278,7 @@ Value Generator::operand(const OperandSpec& spec, DType d, const Ints& sizes) {
     if (const auto v = keep_one(op::sort, {}, {unsorted})) return *v;
     return leaf(spec, d, sizes);
   }
+  if (keeps_its_order(spec.kind)) return leaf(spec, d, sizes);
   const bool picky = spec.kind == "index" || spec.kind == "key";
   if (!pool_.empty() && s_.chance(picky ? 0.3 : 0.8))
     for (int tries = 0; tries < 4; ++tries) {
@@ -393,7 +401,9 @@ void Generator::sample_step() {
       for (int64_t& size : o.sizes) size = s_.renamed(size);
       o.limit = s_.renamed(o.limit);
     }
-    if (product(o.sizes) > kMaxElements || (o.kind == "index" && o.limit == 0)) return;
+    if (product(o.sizes) > kMaxElements || (o.kind == "index" && o.limit == 0) ||
+        (o.kind == "ranges" && o.limit == 0))
+      return;
     const DType own = dtype_at(o, d);
     if (in.empty() && !op.dtypes.has(own)) return;
     in.push_back(operand(o, own, o.sizes));
