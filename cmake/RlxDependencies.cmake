@@ -1,6 +1,6 @@
 # What RLX links, found the same way by its own build and, through the installed package, by those who use it.
 # In: RLX_CPU, RLX_SERIAL_PARALLEL. Makes fmt::fmt, Threads::Threads, OpenMP::OpenMP_CXX and, for the CPU backend,
-# rlx::llvm, rlx::dnnl, rlx::lapack.
+# rlx::llvm, rlx::dnnl.
 #
 # LLVM and oneDNN are looked up by header and library: Debian's own package files for them ask for libraries that we
 # do not use (OpenCL, libcurl, libedit).
@@ -13,7 +13,7 @@ if(NOT RLX_SERIAL_PARALLEL)
 endif()
 
 # rlx_find(target HEADER file LIBRARIES name... PACKAGE "names" [HINTS folder...]): the imported target rlx::target from
-# a header and libraries, which a program links only when it uses them (OpenBLAS, for one, starts threads when loaded).
+# a header and libraries, which a program links only when it uses them.
 function(rlx_find target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER;PACKAGE" "LIBRARIES;HINTS")
   if(TARGET rlx::${target})
@@ -41,5 +41,4 @@ if(RLX_CPU)
   rlx_find(llvm HEADER llvm/ExecutionEngine/Orc/LLJIT.h LIBRARIES LLVM-19 HINTS /usr/lib/llvm-19
     PACKAGE llvm-19-dev)
   rlx_find(dnnl HEADER oneapi/dnnl/dnnl.hpp LIBRARIES dnnl PACKAGE libdnnl-dev)
-  rlx_find(lapack HEADER lapacke.h LIBRARIES lapacke openblas PACKAGE "liblapacke-dev libopenblas-dev")
 endif()

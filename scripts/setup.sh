@@ -13,7 +13,7 @@ build_packages=(
   libfmt-dev nlohmann-json3-dev libcli11-dev      # core and command line
   libgtest-dev libgmock-dev                       # tests
   llvm-19-dev libdnnl-dev                         # CPU backend: code generation, matrix products
-  libopenblas-dev liblapacke-dev                  # CPU backend: linear algebra
+  libopenblas0-pthread liblapacke                 # CPU backend: linear algebra, loaded when it is used
   python3 python3-dev python3-venv                # Python package; the rest of it comes from PyPI
 )
 check_packages=(clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev)
