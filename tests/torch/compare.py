@@ -2,13 +2,17 @@
 
     PYTHONPATH=build/release/python python tests/torch/compare.py [--ops add,div:floor_rounding] [--samples 6]
 
-Every op of mapping.py is checked on every dtype that PyTorch samples it for. A disagreement must stand in
-differences.txt with its reason, and a line there must name a disagreement that exists; everything else fails.
-Needs torch and expecttest, which `make test` never does.
+Every op of mapping.py is checked on every dtype that both have: values in all of them, gradients and second order in
+every floating (and complex) dtype in which PyTorch differentiates. Values in float32 come from the CPU backend, all else
+from the reference backend, which op_check holds against the CPU and which compiles nothing. A disagreement must stand in
+a differences*.txt with its reason, and every line there must name a disagreement that exists; everything else fails, and
+so does an op of which nothing could be compared. Needs torch and expecttest, which `make test` never does.
 """
 
 import argparse
 import collections
+import dataclasses
+import fnmatch
 import pathlib
 import sys
 import warnings
@@ -16,17 +20,31 @@ import warnings
 import numpy as np
 import rlx
 import torch
+from helpers import as_list, dtype_of, tensors
 from mapping import MAPPING
 from torch.testing._internal.common_methods_invocations import op_db
 
 HERE = pathlib.Path(__file__).parent
-DTYPES = {"float32": 2e-5, "float64": 1e-9, "bfloat16": 2e-2, "int32": 0, "int64": 0, "uint8": 0, "bool": 0}
-SAMPLES = 6  # per op, dtype and stage
+FLOATS = ["float16", "bfloat16", "float32", "float64"]
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8"]
+# Arithmetic of ours takes no bools, and a part of the ops no complex numbers: what refuses them is not compared there.
+OPTIONAL = ["bool", "complex64"]
+DTYPES = FLOATS + INTEGERS + OPTIONAL
+GROUPS = {"*": DTYPES, "floats": FLOATS, "halves": FLOATS[:2], "integers": INTEGERS}
 STAGES = ("forward", "grad", "second")
+# Epsilons by which two right answers may differ. Results in half precision are rounded once from float32; the others
+# carry the errors of their formulas and sums, which derivatives multiply.
+EPSILONS = {"float16": 4, "bfloat16": 4, "float32": 64, "float64": 64, "complex64": 64}
+GROWTH = {"forward": 1, "grad": 4, "second": 16}
+SAMPLES = 100  # per op, dtype and stage: the few ops that have hundreds vary two or three attributes in all combinations
 
 
 class Disagreement(Exception):
     pass
+
+
+class Refused(Exception):
+    """One side lacks the dtype, or PyTorch has no derivative."""
 
 
 def to_ours(x):
@@ -35,15 +53,6 @@ def to_ours(x):
     if isinstance(x, (list, tuple)):
         return type(x)(map(to_ours, x))
     return {k: to_ours(v) for k, v in x.items()} if isinstance(x, dict) else x
-
-
-def tensors(x):
-    """The tensors in a nest of arguments, in order."""
-    if isinstance(x, torch.Tensor):
-        return [x]
-    if isinstance(x, dict):
-        x = list(x.values())
-    return [t for v in x for t in tensors(v)] if isinstance(x, (list, tuple)) else []
 
 
 def refill(x, values):
@@ -55,102 +64,188 @@ def refill(x, values):
     return {k: refill(v, values) for k, v in x.items()} if isinstance(x, dict) else x
 
 
-def as_list(x):
-    return list(x) if isinstance(x, (list, tuple)) else [x]
+def differentiable(t):
+    return t.is_floating_point() or t.is_complex()
 
 
-def compare(ours, theirs, tolerance, what):
-    for a, b in zip(ours, theirs, strict=True):
-        b = torch.zeros(()) if b is None else b.detach()
-        expected = b.to(torch.float64).numpy() if b.dtype == torch.bfloat16 else b.numpy(force=True)
+def widened(t):
+    return t.to(torch.complex128 if t.is_complex() else torch.float64) if differentiable(t) else t
+
+
+@dataclasses.dataclass
+class Question:
+    """A stage of an op on one sample, nest = [args, kwargs], and what PyTorch answers."""
+
+    op: object
+    nest: list
+    stage: str
+    answers: list = None
+    wrt: list = None  # which tensors of the nest are differentiated by
+    kept: list = None  # which results are differentiated
+    cotangents: list = None
+    directions: list = None  # what the gradient is multiplied with before it is differentiated
+
+    def answer(self):
+        if self.stage == "forward":
+            args, kwargs = self.nest
+            self.answers = as_list(self.op(*args, **kwargs))
+        else:
+            self.answers = self._derivatives()
+        return self
+
+    def _derivatives(self):
+        everything = tensors(self.nest)
+        self.wrt = [i for i, t in enumerate(everything) if differentiable(t) and t.requires_grad]
+        leaves = [everything[i].detach().requires_grad_() for i in self.wrt]
+        for i, leaf in zip(self.wrt, leaves):
+            everything[i] = leaf
+        args, kwargs = refill(self.nest, iter(everything))
+        results = as_list(self.op(*args, **kwargs))
+        self.kept = [i for i, y in enumerate(results) if y.requires_grad]
+        outs = [results[i] for i in self.kept]
+        if not leaves or not outs:
+            return []
+        torch.manual_seed(1)
+        self.cotangents = self.cotangents or [torch.randn_like(y) for y in outs]
+        first = _gradients(outs, leaves, self.cotangents, self.stage == "second")
+        if self.stage == "grad":
+            return first
+        self.directions = self.directions or [torch.randn_like(x) for x in leaves]
+        total = sum((g * v).sum().real for g, v in zip(first, self.directions))
+        return _gradients([total], leaves, None, False) if total.requires_grad else []
+
+    def precise(self):
+        """The answers in float64."""
+        wide = lambda ts: ts and [widened(t) for t in ts]
+        everything = [widened(t.detach()).requires_grad_(t.requires_grad) for t in tensors(self.nest)]
+        same = Question(self.op, refill(self.nest, iter(everything)), self.stage)
+        same.cotangents, same.directions = wide(self.cotangents), wide(self.directions)
+        return same.answer().answers
+
+    def ours(self, f):
+        args, kwargs = to_ours(self.nest)
+        if self.stage == "forward":
+            return as_list(f(*args, **kwargs))
+        everything = [to_ours(t) for t in tensors(self.nest)]
+        cotangents, directions = to_ours(self.cotangents), to_ours(self.directions)
+
+        def results(*xs):
+            values = list(everything)
+            for i, x in zip(self.wrt, xs):
+                values[i] = x
+            args, kwargs = refill(self.nest, iter(values))
+            ys = as_list(f(*args, **kwargs))
+            return [ys[i] for i in self.kept]
+
+        def pulled(*xs):
+            return rlx.vjp(results, *xs)[1](cotangents)
+
+        def slope(*xs):
+            return sum(rlx.asarray((g * v).sum()).real for g, v in zip(pulled(*xs), directions))
+
+        xs = [everything[i] for i in self.wrt]
+        return list(pulled(*xs) if self.stage == "grad" else rlx.grad(slope, tuple(range(len(xs))))(*xs))
+
+
+def _gradients(outs, leaves, cotangents, create_graph):
+    found = torch.autograd.grad(outs, leaves, cotangents, create_graph=create_graph, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves)]
+
+
+def in_numpy(t):
+    return t.detach().to(torch.float64 if t.dtype == torch.bfloat16 else t.dtype).numpy(force=True)
+
+
+def close(got, expected, tolerance):
+    scale = max(1.0, np.abs(expected[np.isfinite(expected)]).max(initial=0)) if tolerance else 0
+    return np.allclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+
+def distance(x, y):
+    """The largest difference; infinite where one is not finite and the other is something else."""
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    off = np.where(same, 0, np.abs(np.where(same, 0, x) - np.where(same, 0, y)))
+    return np.where(np.isnan(off), np.inf, off).max(initial=0)
+
+
+def compare(question, ours):
+    """Raises Disagreement. Where PyTorch's float32 and half precision are the less accurate ones, so that ours is off
+    by more than the tolerance, ours must be at least as near to PyTorch's float64."""
+    answers = question.answers
+    if len(ours) != len(answers):
+        raise Disagreement(f"{len(ours)} results, PyTorch {len(answers)}")
+    for i, (a, b) in enumerate(zip(ours, answers)):
+        name = dtype_of(b.dtype)
+        if a.dtype != name:
+            raise Disagreement(f"dtype {a.dtype.long_name}, PyTorch {name}")
+        if a.shape != tuple(b.shape):
+            raise Disagreement(f"shape {a.shape}, PyTorch {tuple(b.shape)}")
         got = np.asarray(a.astype("f64") if a.dtype == "bf16" else a)
-        name = str(b.dtype).removeprefix("torch.")
-        if a.dtype != name and what == "forward":
-            raise Disagreement(f"dtype {a.dtype}, PyTorch {name}")
-        if got.shape != expected.shape:
-            raise Disagreement(f"shape {got.shape}, PyTorch {expected.shape}")
-        if got.dtype.kind == "f" and tolerance == 0:
-            tolerance = DTYPES["float32"]  # integers in, floats out
-        scale = max(1.0, np.abs(expected[np.isfinite(expected)]).max(initial=0)) if got.dtype.kind == "f" else 0
-        if not np.allclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
-            worst = np.nanmax(np.abs(got.astype("f8") - expected.astype("f8")))
-            raise Disagreement(f"values differ by {worst:.3g}")
+        expected = in_numpy(b)
+        tolerance = 0
+        if name in EPSILONS:
+            tolerance = EPSILONS[name] * GROWTH[question.stage] * torch.finfo(b.dtype).eps
+        if close(got, expected, tolerance):
+            continue
+        if tolerance and name != "float64":
+            precise = in_numpy(question.precise()[i].to(b.dtype))
+            if close(got, precise, tolerance) or distance(got, precise) <= distance(expected, precise):
+                continue
+        if got.dtype.kind == "b":
+            raise Disagreement("values differ")
+        raise Disagreement(f"values differ by {distance(got.astype('c16'), expected.astype('c16')):.3g}")
 
 
-def forward(op, f, sample, tolerance):
-    args = (sample.input, *sample.args)
-    theirs = op(*args, **sample.kwargs)
-    compare(as_list(f(*to_ours(args), **to_ours(sample.kwargs))), as_list(theirs), tolerance, "forward")
-
-
-def derivatives(op, f, sample, tolerance, stage):
-    nest = [[sample.input, *sample.args], sample.kwargs]
-    everything = tensors(nest)
-    wrt = [i for i, t in enumerate(everything) if t.is_floating_point() and t.requires_grad]
-    leaves = [everything[i].detach().requires_grad_() for i in wrt]
-    filled = list(everything)
-    for i, leaf in zip(wrt, leaves):
-        filled[i] = leaf
-    args, kwargs = refill(nest, iter(filled))
-    outs = [y for y in as_list(op(*args, **kwargs)) if y.requires_grad]
-    if not wrt or not outs:
-        return
-    torch.manual_seed(1)
-    cts = [torch.randn_like(y) for y in outs]
-    first = torch.autograd.grad(outs, leaves, cts, create_graph=True, allow_unused=True)
-    first = [torch.zeros_like(x) if g is None else g for g, x in zip(first, leaves)]
-
-    def ours(*xs):
-        values = [rlx.array(t.detach()) for t in everything]
-        for i, x in zip(wrt, xs):
-            values[i] = x
-        a, k = refill(nest, iter(values))
-        return [y for y in as_list(f(*a, **k)) if y.dtype.is_floating]
-
-    xs = [rlx.array(x.detach()) for x in leaves]
-    pulled = lambda *xs: rlx.vjp(ours, *xs)[1]([rlx.array(c) for c in cts])
-    if stage == "grad":
-        return compare(pulled(*xs), first, tolerance, "grad")
-    vs = [torch.randn_like(x) for x in leaves]
-    total = sum((g * v).sum() for g, v in zip(first, vs))
-    if not total.requires_grad:
-        return
-    second = torch.autograd.grad(total, leaves, allow_unused=True)
-    second = [torch.zeros_like(x) if g is None else g for g, x in zip(second, leaves)]
-    slope = lambda *xs: sum((g * rlx.array(v)).sum() for g, v in zip(pulled(*xs), vs))
-    compare(rlx.grad(slope, tuple(range(len(xs))))(*xs), second, tolerance, "second")
-
-
-def check(op, name, dtype, stage, limit):
-    """What disagrees first, or None; and how many samples there were."""
-    torch_dtype, tolerance = getattr(torch, dtype), DTYPES[dtype]
-    torch.manual_seed(0)
-    count = 0
-    for sample in op.sample_inputs("cpu", torch_dtype, requires_grad=stage != "forward"):
-        if count >= limit:
-            break
-        count += 1
+def check(op, name, dtype, stage, sample):
+    """Raises Disagreement, Refused, or what went wrong on our side."""
+    try:
+        question = Question(op, [[sample.input, *sample.args], sample.kwargs], stage).answer()
+    except (RuntimeError, NotImplementedError) as e:
+        raise Refused(f"PyTorch: {e}") from None
+    if any(dtype_of(t.dtype) not in DTYPES for t in question.answers) or not question.answers:
+        raise Refused("PyTorch's result has a dtype that we lack, or there is no derivative")
+    backend = "cpu" if (dtype, stage) == ("float32", "forward") and "cpu" in rlx.backends() else "reference"
+    with rlx.use_backend(backend):
         try:
-            if stage == "forward":
-                forward(op, MAPPING[name], sample, tolerance)
-            else:
-                derivatives(op, MAPPING[name], sample, tolerance * 10, stage)
-        except (Disagreement, rlx.Error, NotImplementedError, TypeError, ValueError) as e:
-            return f"{type(e).__name__}: {e} (sample {count}: {sample.summary()})", count
-    return None, count
+            ours = question.ours(MAPPING[name])
+        except rlx.Error as e:
+            if e.code == "dtype" and dtype in OPTIONAL:
+                raise Refused(str(e)) from None
+            raise
+    compare(question, ours)
+
+
+@dataclasses.dataclass
+class Difference:
+    """A line of differences*.txt: op | stages | dtypes | (what is reported, a pattern |) reason."""
+
+    name: str
+    stages: list
+    dtypes: list
+    pattern: str
+    reason: str
+    used: bool = False
+
+    def explains(self, name, dtype, stage, message):
+        return (
+            fnmatch.fnmatchcase(name, self.name)
+            and stage in self.stages
+            and dtype in self.dtypes
+            and fnmatch.fnmatchcase(message, self.pattern)
+        )
 
 
 def read_differences():
-    """(op, stage, dtype) to the reason. A line: op | stages | dtypes | reason; * means all."""
-    out = {}
-    lines = [line for file in sorted(HERE.glob("differences*.txt")) for line in file.read_text().splitlines()]
-    for line in lines:
-        if line.strip() and not line.startswith("#"):
-            name, stages, dtypes, reason = (part.strip() for part in line.split("|"))
-            for stage in STAGES if stages == "*" else stages.split(","):
-                for dtype in DTYPES if dtypes == "*" else dtypes.split(","):
-                    out[name, stage.strip(), dtype.strip()] = reason
-    return out
+    for file in sorted(HERE.glob("differences*.txt")):
+        for line in file.read_text().splitlines():
+            if not line.strip() or line.startswith("#"):
+                continue
+            name, stages, dtypes, *pattern, reason = (part.strip() for part in line.split(" | "))
+            stages = STAGES if stages == "*" else [s.strip() for s in stages.split(",")]
+            dtypes = [d for g in dtypes.split(",") for d in GROUPS.get(g.strip(), [g.strip()])]
+            if not reason or set(stages) - set(STAGES) or set(dtypes) - set(DTYPES):
+                raise SystemExit(f"{file.name}: cannot read: {line}")
+            yield Difference(name, stages, dtypes, f"*{pattern[0]}*" if pattern else "*", reason)
 
 
 def cases(wanted):
@@ -163,39 +258,78 @@ def cases(wanted):
             if not op.supports_dtype(torch_dtype, "cpu"):
                 continue
             yield op, name, dtype, "forward"
-            if dtype == "float64" and op.supports_autograd:
+            if torch_dtype in op.supported_backward_dtypes("cpu") and op.supports_autograd:
                 yield op, name, dtype, "grad"
                 if op.supports_gradgrad:
                     yield op, name, dtype, "second"
 
 
+def samples_of(op, dtype, stage, limit):
+    torch.manual_seed(0)
+    found = list(op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=stage != "forward"))
+    return found[:: -(-len(found) // limit)] if found else []
+
+
+class Report:
+    def __init__(self, differences):
+        self.differences = differences
+        self.compared = collections.Counter()  # samples by op
+        self.stages = collections.Counter()
+        self.explained, self.refused, self.failed = 0, 0, []
+        self.progress = sys.stderr.isatty()
+
+    def run(self, op, name, dtype, stage, limit):
+        if self.progress:
+            print(f"\r\033[K[{len(self.compared):3}] {name} {dtype} {stage}", end="", file=sys.stderr, flush=True)
+        self.compared[name] += 0
+        worst = collections.Counter()
+        for number, sample in enumerate(samples_of(op, dtype, stage, limit)):
+            try:
+                check(op, name, dtype, stage, sample)
+            except Refused:
+                self.refused += 1
+                continue
+            except Exception as e:  # noqa: BLE001 - whatever our side raises is a disagreement
+                message = f"{type(e).__name__}: {e}"
+                line = next((d for d in self.differences if d.explains(name, dtype, stage, message)), None)
+                if line:
+                    line.used = True
+                    self.explained += 1
+                else:
+                    worst[f"{message} (sample {number}: {' '.join(sample.summary().split())})"] += 1
+            self.compared[name] += 1
+            self.stages[stage] += 1
+        if worst:
+            self.failed.append(f"{name} {stage} {dtype} ({worst.total()} samples): {next(iter(worst))}")
+
+    def finish(self, whole):
+        self.failed += [f"{n}: nothing could be compared" for n, count in self.compared.items() if not count]
+        if whole:
+            self.failed += [f"{d.name}: listed but not different: {d.reason}" for d in self.differences if not d.used]
+            self.failed += [f"{n}: not in op_db" for n in sorted(MAPPING.keys() - self.compared.keys())]
+        if self.progress:
+            print("\r\033[K", end="", file=sys.stderr)
+        print("\n".join(self.failed))
+        print(
+            f"{len(self.compared)} ops, {self.compared.total()} samples {dict(self.stages)}, {self.explained} explained"
+            f" by {len(self.differences)} lines, {self.refused} that one side lacks, {len(self.failed)} failures"
+        )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ops", default="")
-    parser.add_argument("--samples", type=int, default=SAMPLES)
-    parser.add_argument("--backend", default=rlx.get_backend())
+    parser.add_argument("--ops", default="", help="op_db names, separated by commas")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many per op, dtype and stage")
     options = parser.parse_args()
-    rlx.use_backend(options.backend)
     warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    torch.set_num_threads(1)
     wanted = set(filter(None, options.ops.split(",")))
-    differences, used, failed = read_differences(), set(), []
-    samples, stages, names = 0, collections.Counter(), set()
-    for op, name, dtype, stage in cases(wanted):
-        why, count = check(op, name, dtype, stage, options.samples)
-        samples, stages[stage] = samples + count, stages[stage] + 1
-        names.add(name)
-        key = (name, stage, dtype)
-        if why and key in differences:
-            used.add(key)
-        elif why:
-            failed.append(f"{name} {stage} {dtype}: {why}")
-    if not wanted and options.samples >= SAMPLES:
-        stale = {(n, r) for (n, _, _), r in differences.items()} - {(n, differences[n, s, d]) for n, s, d in used}
-        failed += [f"{n}: listed in differences.txt but no longer different ({r})" for n, r in sorted(stale)]
-        failed += [f"{n}: not in op_db" for n in sorted(MAPPING.keys() - names)]
-    print("\n".join(failed))
-    print(f"{len(names)} ops, {dict(stages)} cases, {samples} samples, {len(used)} explained, {len(failed)} failures")
-    return bool(failed)
+    report = Report(list(read_differences()))
+    for case in cases(wanted):
+        report.run(*case, options.samples)
+    report.finish(not wanted and options.samples >= SAMPLES)
+    return bool(report.failed)
 
 
 if __name__ == "__main__":

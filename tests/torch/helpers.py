@@ -5,10 +5,16 @@ default.
 """
 
 import rlx
+import torch
 
 
 def is_array(x):
     return isinstance(x, rlx.Array)
+
+
+def dtype_of(torch_dtype):
+    """The name of a dtype of PyTorch."""
+    return str(torch_dtype).removeprefix("torch.")
 
 
 def floats(f):
@@ -40,9 +46,9 @@ def axes_of(x, dim):
 def reduction(f):
     """A reduction with PyTorch's arguments. An axis of rank 0 may be named 0 or -1."""
 
-    def call(x, dim=None, keepdim=False, **options):
-        if options.keys() - {"dtype"}:
-            raise NotImplementedError(f"options {sorted(options)}")
+    def call(x, dim=None, keepdim=False, dtype=None):
+        if dtype is not None:
+            return call(x.astype(dtype_of(dtype)), dim, keepdim).astype(dtype_of(dtype))
         if x.ndim == 0:
             return f(x.reshape(1), axes=[0], keepdims=False)
         return f(x, axes=axes_of(x, dim), keepdims=keepdim)
@@ -60,7 +66,7 @@ def along(f, default=None):
 
     def call(x, dim=default, dtype=None):
         if dtype is not None:
-            x = x.astype(str(dtype).removeprefix("torch."))
+            x = x.astype(dtype_of(dtype))
         if x.ndim == 0:
             return f(x.reshape(1), axis=0).reshape(())
         return f(x, axis=dim)
@@ -71,3 +77,17 @@ def along(f, default=None):
 def shape_of(*shape):
     """A shape given as one list or as several arguments."""
     return list(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else list(shape)
+
+
+def as_list(x):
+    """Results as a list, also when there is one."""
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+def tensors(x):
+    """The PyTorch tensors in a nest of arguments, in order."""
+    if isinstance(x, torch.Tensor):
+        return [x]
+    if isinstance(x, dict):
+        x = list(x.values())
+    return [t for v in x for t in tensors(v)] if isinstance(x, (list, tuple)) else []

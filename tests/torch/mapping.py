@@ -9,7 +9,7 @@ import math
 import mapping_linalg
 import mapping_nn
 import rlx
-from helpers import along, bools, floats, is_array, reduction, shape_of, summed, whole
+from helpers import along, bools, dtype_of, floats, is_array, reduction, shape_of, summed, whole
 
 
 def _scaled(f):
@@ -65,7 +65,7 @@ def _narrow(x, dim, start, length):
 
 def _cumsum(x, dim, dtype=None):
     if dtype is not None:
-        x = x.astype(str(dtype).removeprefix("torch."))
+        x = x.astype(dtype_of(dtype))
     elif x.dtype.kind in ("integer", "bool"):
         x = x.astype("i64")
     return rlx.cumsum(x.reshape(1), axis=0).reshape(()) if x.ndim == 0 else rlx.cumsum(x, axis=dim)
