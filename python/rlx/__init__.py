@@ -30,7 +30,7 @@ from rlx._array import Array, array, asarray, from_dlpack, matmul, zeros_like
 from rlx._functions import arange, concatenate, eye, full, key, ones, stack, where, zeros
 from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, from_bytes, load_graph, parse
 from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jit, jvp, stop_gradient, value_and_grad, vjp, vmap
-from rlx._control import cond, scan, while_loop
+from rlx._control import cond, custom_fn, scan, while_loop
 from rlx._tree import flatten as tree_flatten, tree_map, unflatten as tree_unflatten
 from rlx._backend import backends, clear_caches, get_backend, use_backend
 

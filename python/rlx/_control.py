@@ -1,4 +1,4 @@
-"""Control flow that depends on values: scan, cond, while_loop with bodies written as Python functions.
+"""scan, cond, while_loop, and functions with derivatives of their own (custom_fn), all with bodies written in Python.
 
 Bodies are traced; arrays that they use from outside become operands.
 """
@@ -17,7 +17,7 @@ def _arrays(tree):
     return [asarray(x) for x in leaves], structure
 
 
-def _inputs(scope, name, arrays):
+def _inputs(scope, name="x", arrays=()):
     return [scope.input_like(f"{name}{i}", x) for i, x in enumerate(arrays)]
 
 
@@ -62,9 +62,14 @@ def _slices(scope, carries, stacked):
 def _bodies(arrays, *named):
     """Functions of the same arrays, traced: (scope, leaves, structure) of each, and what any of them captured, which
     then is an input of all."""
+    return _traced((name, functools.partial(_inputs, name="x", arrays=arrays), f) for name, f in named)
+
+
+def _traced(bodies):
+    """As _bodies, of (name, function of the scope that makes the inputs, function of these)."""
     traced, seen = [], []
-    for name, f in named:
-        scope, out = run_trace(name, functools.partial(_seeded, arrays, seen), f)
+    for name, inputs, f in bodies:
+        scope, out = run_trace(name, functools.partial(_seeded, inputs, seen), f)
         leaves, tree = flatten(out)
         leaves = [asarray(x) for x in leaves]
         for x in leaves:
@@ -77,8 +82,8 @@ def _bodies(arrays, *named):
     return traced, seen
 
 
-def _seeded(arrays, captured, scope):
-    values = _inputs(scope, "x", arrays)
+def _seeded(inputs, captured, scope):
+    values = inputs(scope)
     for x in captured:
         scope.capture(x)
     return values
@@ -131,3 +136,68 @@ def _next_carries(value, tree, carries):
     if structure != tree:
         raise UserError("carry-type", f"the carry is {tree} and the body returns {structure}")
     return [asarray(y, c.dtype) if isinstance(y, (bool, int, float)) else asarray(y) for y, c in zip(leaves, carries)]
+
+
+def custom_fn(f, vjp=None, jvp=None):
+    """f with derivatives of your own: a function of trees that computes f, differentiated by what is given here.
+
+    vjp(args, result, cotangent) returns the cotangents of args, a tuple; jvp(args, tangents) the tangent of the result.
+    None stands for zero. A mode that is not given differentiates f itself. Both are differentiated and vectorised in
+    their turn. Arrays from outside a transform are used as they are; what the transform follows must be an argument.
+
+        clipped = rlx.custom_fn(lambda x: x, vjp=lambda args, y, g: (rlx.clamp(g, -1, 1),))
+    """
+
+    @functools.wraps(f)
+    def call(*args):
+        arrays, tree = _arrays(args)
+        parts = [_arrays(x) for x in args]
+        outs = []  # the leaves of the result and its structure, once f has been traced
+
+        def forward(xs):
+            outs.append(_arrays(f(*unflatten(tree, xs))))
+            return outs[0][0]
+
+        def reverse_inputs(scope):
+            results = outs[0][0]
+            named = ("x", arrays), ("primal_output_", results), ("d_output_", results)
+            return scope, *(_inputs(scope, name, like) for name, like in named)
+
+        def reverse(values):
+            scope, xs, *results = values
+            given = vjp(unflatten(tree, xs), *(unflatten(outs[0][1], ys) for ys in results))
+            if not isinstance(given, tuple) or len(given) != len(args):
+                raise UserError("custom-fn", f"custom_fn: vjp must return a tuple of {len(args)} cotangents")
+            return [y for part, value in zip(parts, given) for y in _derivative(scope, part, value)]
+
+        def tangent_inputs(scope):
+            return scope, _inputs(scope, "x", arrays), _inputs(scope, "tangent_", arrays)
+
+        def tangent(values):
+            scope, xs, ts = values
+            return _derivative(scope, outs[0], jvp(unflatten(tree, xs), unflatten(tree, ts)))
+
+        named = [("fwd", functools.partial(_inputs, name="x", arrays=arrays), forward)]
+        named += [("vjp", reverse_inputs, reverse)] if vjp else []
+        named += [("jvp", tangent_inputs, tangent)] if jvp else []
+        traced, captured = _traced(named)
+        if any(x._traced for x in captured):
+            raise UserError("custom-fn", "custom_fn: an array that a transform follows must be an argument")
+        bodies = {}
+        for (name, _, _), (scope, leaves, _) in zip(named, traced):
+            rest = [scope.zeros_like(x) for x in captured] if name == "vjp" else []
+            bodies[name] = scope.finish(leaves + rest)
+        return _results(op.custom_fn(*arrays, *captured, **bodies), outs[0][1])
+
+    return call
+
+
+def _derivative(scope, of, value):
+    """The leaves of a derivative with the structure of what it belongs to (arrays, tree); None is zero."""
+    arrays, tree = of
+    if value is None:
+        return [scope.zeros_like(x) for x in arrays]
+    leaves, structure = flatten(value)
+    if structure != tree:
+        raise UserError("custom-fn", f"custom_fn: a derivative of {tree} cannot be {structure}")
+    return [asarray(y, x.dtype) if isinstance(y, (bool, int, float)) else asarray(y) for y, x in zip(leaves, arrays)]

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "rlx/ir/verify.h"
+#include "rlx/ops/rules.h"
 
 namespace rlx::python {
 
@@ -105,6 +106,8 @@ void bind_scope(nb::module_& m) {
              t.shape.erase(t.shape.begin() + normalise_axis(axis, t.rank(), "slice"));
              return wrap(s.make(s.builder.input(name, t)));
            })
+      .def("zeros_like",
+           [](Scope& s, const Array& a) { return wrap(s.make(full(s.builder, a.type(), 0))); })
       .def("update", [](Scope& s, const std::string& param,
                         const Array& a) { s.builder.update(param, s.import(a)); })
       .def("capture", [](Scope& s, const Array& a) { (void)s.import(a); })

@@ -1,4 +1,4 @@
-"""scan, cond and while_loop with traced bodies."""
+"""scan, cond, while_loop and custom_fn with traced bodies."""
 
 import numpy as np
 import pytest
@@ -115,3 +115,50 @@ def test_while_loop():
     assert rlx.vmap(h)(rlx.array([3.0, 10.0])).tolist() == [243, 100]
     with pytest.raises(rlx.Error):
         rlx.while_loop(lambda c: c < 3, lambda c: (c, c), 0)
+
+
+def test_custom_fn():
+    clipped = rlx.custom_fn(lambda x: x * 1, vjp=lambda args, y, g: (rlx.clamp(g, -1.0, 1.0),))
+    x = rlx.array([0.5, 2.0, -3.0])
+    loss = lambda x: (clipped(x) ** 2).sum()
+    assert loss(x).item() == 13.25
+    assert rlx.grad(loss)(x).tolist() == [1, 1, -1]
+    assert rlx.jit(rlx.grad(loss))(x).tolist() == [1, 1, -1]
+    assert rlx.vmap(rlx.grad(lambda x: clipped(x) ** 2))(x).tolist() == [1, 1, -1]
+    assert rlx.jvp(loss, (x,), (rlx.ones(3),))[1].item() == -1  # forward mode differentiates the function itself
+
+    def vjp(args, result, cotangent):  # of d / exp(a) where a is an integer: trees, results, None
+        inputs, a = args
+        assert a.dtype == "int64"
+        return {"d": cotangent["q"] * result["q"] / inputs["d"]}, None
+
+    def jvp(args, tangents):
+        return {"q": 7 * tangents[0]["d"], "n": 0 * args[1]}
+
+    scale = np.float32(2)
+    f = rlx.custom_fn(lambda p, a: {"q": p["d"] * scale / rlx.exp(a.astype("f32")), "n": a + 1}, vjp=vjp, jvp=jvp)
+    a, d = rlx.array(1), rlx.array(3.0)
+    q = lambda d: f({"d": d}, a)["q"]
+    close(q(d), 6 / np.e)
+    close(rlx.grad(q)(d), 2 / np.e)
+    close(rlx.grad(rlx.grad(lambda d: q(d) ** 2))(d), 8 / np.e**2)
+    close(rlx.jvp(q, (d,), (rlx.array(1.0),))[1], 7)
+    close(rlx.vmap(rlx.grad(q))(rlx.array([1.0, 2.0])), [2 / np.e] * 2)
+
+
+def test_custom_fn_uses_arrays_from_outside():
+    w = rlx.array([1.0, 2.0])
+    f = rlx.custom_fn(lambda x: (x * w).sum(), vjp=lambda args, y, g: (3 * g * w + rlx.array([1.0, 0.0]),))
+    close(rlx.grad(f)(rlx.array([1.0, 1.0])), [4, 6])
+    close(rlx.vmap(rlx.grad(f))(rlx.ones((3, 2))), [[4, 6]] * 3)
+    with pytest.raises(rlx.UserError, match="must be an argument"):
+        rlx.grad(lambda v: rlx.custom_fn(lambda x: x * v)(rlx.array(1.0)))(rlx.array(2.0))
+
+
+def test_custom_fn_errors():
+    x = rlx.ones(2)
+    for vjp in (lambda args, y, g: g, lambda args, y, g: (g, g), lambda args, y, g: ((g, g),), lambda args, y, g: (g.sum(),)):
+        with pytest.raises(rlx.UserError):
+            rlx.custom_fn(lambda x: x, vjp=vjp)(x)
+    with pytest.raises(rlx.UserError):
+        rlx.custom_fn(lambda x: x, jvp=lambda args, tangents: tangents)(x)
