@@ -6,7 +6,7 @@ DEMO := build/release/rlx $(RUN)
 # The release and dev builds have the Python extension; `make RLX_PYTHON=OFF ...` leaves it out.
 RLX_PYTHON ?= ON
 PYTHON_VENV := build/python-venv
-PYTHON_PACKAGES := nanobind numpy pytest scikit-build-core
+PYTHON_PACKAGES := nanobind numpy ml_dtypes pytest scikit-build-core
 SOURCES = $(shell git ls-files '*.h' '*.cc')
 
 .PHONY: help setup build tool run test test-long test-python test-torch bench docs format install clean \
@@ -42,7 +42,7 @@ build/release/configured build/dev/configured: build/%/configured: CMakePresets.
 endif
 
 # What builds and tests the Python package, from PyPI.
-$(PYTHON_VENV)/ready: | setup
+$(PYTHON_VENV)/ready: Makefile | setup
 	@python3 -m venv $(PYTHON_VENV)
 	@$(PYTHON_VENV)/bin/python -m pip install -q --disable-pip-version-check $(PYTHON_PACKAGES)
 	@touch $@
