@@ -121,32 +121,38 @@ inline std::string run_golden_sample(const Json& j, const Execute& execute) {
   return {};
 }
 
-inline GoldenReport run_golden(const Execute& execute, const Skip& skip = {}) {
-  GoldenReport report;
-  for (const auto& entry : std::filesystem::directory_iterator(RLX_SOURCE_DIR "/tests/golden")) {
-    if (entry.path().extension() != ".jsonl") continue;
-    std::ifstream file(entry.path());
+// Calls `use` with every sample of the golden files in the order of their names; RLX_OPS filters them.
+inline void for_each_golden(const std::function<void(const Json&)>& use) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(RLX_SOURCE_DIR "/tests/golden"))
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const auto& path : files) {
+    std::ifstream file(path);
     std::string line;
     std::getline(file, line);
     const Json header = Json::parse(line);
-    check(header.at("format") == 1, "{}: unknown format", entry.path().string());
+    check(header.at("format") == 1, "{}: unknown format", path.string());
     int count = 0;
-    while (std::getline(file, line)) {
-      const Json j = Json::parse(line);
-      ++count;
-      if (!is_wanted(j.at("op"))) continue;
-      ++report.samples;
-      if (skip && skip(j.at("id"))) {
-        ++report.skipped;
-        continue;
-      }
-      if (const std::string wrong = run_golden_sample(j, execute); !wrong.empty())
-        report.mismatches[j.at("op")].push_back(
-            fmt::format("{}: {}", j.at("id").get<std::string>(), wrong));
-    }
-    check(count == header.at("samples"), "{}: {} samples, the header says {}",
-          entry.path().string(), count, header.at("samples").get<int>());
+    for (; std::getline(file, line); ++count)
+      if (const Json j = Json::parse(line); is_wanted(j.at("op"))) use(j);
+    check(count == header.at("samples"), "{}: {} samples, the header says {}", path.string(), count,
+          header.at("samples").get<int>());
   }
+}
+
+inline GoldenReport run_golden(const Execute& execute, const Skip& skip = {}) {
+  GoldenReport report;
+  for_each_golden([&](const Json& j) {
+    ++report.samples;
+    if (skip && skip(j.at("id"))) {
+      ++report.skipped;
+      return;
+    }
+    if (const std::string wrong = run_golden_sample(j, execute); !wrong.empty())
+      report.mismatches[j.at("op")].push_back(
+          fmt::format("{}: {}", j.at("id").get<std::string>(), wrong));
+  });
   return report;
 }
 

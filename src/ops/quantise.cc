@@ -382,8 +382,9 @@ Types infer_quantize_linear(const InferArgs& a) {
   const DType to = a.in.size() == 3 ? a.in[2].dtype : q.dtype;
   if (a.in[1].dtype != a.in[0].dtype)
     bad_operands(a, "dtype-mixed", "x and the scale must have one dtype");
-  if (to != DType::U8 && to != DType::I8)
-    bad_operands(a, "dtype", fmt::format("the result is u8 or i8, not {}", to));
+  for (DType d : {to, q.dtype})
+    if (d != DType::U8 && d != DType::I8)
+      bad_operands(a, "dtype", fmt::format("the result is u8 or i8, not {}", d));
   for (size_t i = 1; i < a.in.size(); ++i) require_linear_operand(a, i, q.axis);
   return {{to, a.in[0].shape}};
 }

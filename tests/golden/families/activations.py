@@ -44,6 +44,7 @@ CASES = [
         0,
         (-3, 3),
     ),
+    ("threshold", {"threshold": -1.0}, lambda x: F.threshold(x, -1.0, 0.0), 0, (-3, 3)),
     ("thresholded_relu", {}, lambda x: F.threshold(x, 1.0, 0.0), 0, (-3, 3)),
     ("thresholded_relu", {"alpha": 0.5}, lambda x: F.threshold(x, 0.5, 0.0), 0, (-3, 3)),
     ("quick_gelu", {}, lambda x: x * torch.sigmoid(1.702 * x), 0, (-5, 5)),

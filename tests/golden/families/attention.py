@@ -84,7 +84,13 @@ CASES = [
         "several vectors and a tail",
     ),
 ]
-OPTION_ATTRS = ("mask", "window", "scale", "softcap")
+# As many queries as heads: only the attribute can say what the axes mean.
+SETTLED = [
+    (4, 1, 2, 2, 2, 3, 3, {"layout": "head_major", "mask": "causal"}, "heads first, said so"),
+    ("seq", 1, 2, 2, 2, 3, 3, {"layout": "seq_major", "mask": "causal"}, "sequence first, said so"),
+    (3, 2, 2, 2, 3, 4, 2, {"mask_shape": (2, 4), "mask_dtype": "i32"}, "mask of i32"),
+]
+OPTION_ATTRS = ("mask", "window", "scale", "softcap", "layout")
 
 
 class Problem:
@@ -105,8 +111,8 @@ class Problem:
                 keep[options["hide"]] = False
             values = np.where(keep, rng.uniform(0.5, 1, keep.shape), rng.uniform(-1, 0.49, keep.shape))
             self.mask = keep
-            as_f32 = options.get("mask_dtype") == "f32"
-            self.add("has_mask", array("f32", values) if as_f32 else keep)
+            kind = options.get("mask_dtype", "bool")
+            self.add("has_mask", array("f32", values) if kind == "f32" else array(kind, keep))
         if "bias_shape" in options:
             self.bias = random(rng, dtype, options["bias_shape"], -2, 2)
             if "minus_inf" in options:
@@ -124,8 +130,8 @@ class Problem:
     def laid_out(self, t):
         return t.transpose(0, 2, 1, 3) if self.layout == "seq" else merged(t, self.layout)
 
-    def solve(self):
-        """Results and gradients, binary64, heads in front."""
+    def solve(self, rounded=False):
+        """Results and gradients, binary64, heads in front; `rounded`: as attention_backward starts from `out`."""
         leaf = lambda t: torch.tensor(np.asarray(t).astype(np.float64), requires_grad=True)
         q, k, v = leaf(self.q), leaf(self.k), leaf(self.v)
         batch, heads, queries, _ = q.shape
@@ -159,15 +165,26 @@ class Problem:
             sinks = torch.tensor(self.sinks.astype(np.float64)).reshape(-1, heads, 1, 1)
             logits = torch.cat([scores, sinks.expand(batch, heads, queries, 1)], -1)
         out = torch.softmax(logits, -1)[..., :keys] @ v.repeat_interleave(group, 1)
-        (out * torch.tensor(self.dout.astype(np.float64))).sum().backward()
+        lse = torch.logsumexp(logits, -1)
+        dout = torch.tensor(self.dout.astype(np.float64))
+        loss = (out * dout).sum()
+        if rounded:
+            # rowsum(d_out out) is taken from the rounded `out`; the gradient of lse by the scores is P.
+            given = torch.tensor(narrow(self.dtype, out.detach().numpy()).astype(np.float64))
+            loss = loss - ((dout * (given - out)).sum(-1).detach() * lse).sum()
+        loss.backward()
         return {
             "out": out.detach().numpy(),
-            "lse": torch.logsumexp(logits, -1).detach().numpy(),
+            "lse": lse.detach().numpy(),
             "dq": q.grad.numpy(),
             "dk": k.grad.numpy(),
             "dv": v.grad.numpy(),
             "dbias": None if bias is None else bias.grad.numpy(),
         }
+
+
+def label(n):
+    return n if n >= 0 else f"settled-{n + len(SETTLED)}"
 
 
 def half_unit(dtype):
@@ -177,8 +194,8 @@ def half_unit(dtype):
 
 def forwards():
     for dtype in FLOATS:
-        for n, case in enumerate(CASES if dtype == "f32" else CASES[:-1]):
-            identifier = f"attention/{dtype}/options-{n}"
+        for n, case in enumerate(SETTLED + (CASES if dtype == "f32" else CASES[:-1]), -len(SETTLED)):
+            identifier = f"attention/{dtype}/options-{label(n)}"
             p = Problem(identifier, dtype, case)
             r = p.solve()
             lse_dtype = "f64" if dtype == "f64" else "f32"
@@ -205,27 +222,31 @@ PLAIN = [
 
 
 def backwards():
-    # f16 and bf16 start from a rounded `out`: attention_gradient has them, with the error that brings.
-    for dtype in ("f32", "f64"):
-        for n, case in enumerate(PLAIN + CASES if dtype == "f32" else PLAIN[:-1] + CASES[:-1]):
-            identifier = f"attention_backward/{dtype}/case-{n}"
+    for dtype in FLOATS:
+        cases = PLAIN + CASES if dtype == "f32" else PLAIN[:-1] + CASES[:-1]
+        narrow_type = dtype in ("f16", "bf16")
+        for n, case in enumerate(SETTLED + cases, -len(SETTLED)):
+            identifier = f"attention_backward/{dtype}/case-{label(n)}"
             p = Problem(identifier, dtype, case)
-            r = p.solve()
+            r = p.solve(narrow_type)
             attrs = {k: v for k, v in p.attrs.items() if k != "has_sinks"}
             optional = p.optional[: len(p.optional) - ("has_sinks" in p.attrs)]
             names = ["dq", "dk", "dv"]
             if p.bias is not None:
                 names.append("dbias")
                 attrs["bias_gradient"] = True
-            laid_out = lambda name, t: t if name == "dbias" else p.laid_out(t)
+            wide_type = "f32" if narrow_type else dtype
+            result = lambda name: (
+                narrow(wide_type, r[name]) if name == "dbias" else p.laid_out(narrow(dtype, r[name]))
+            )
             # Sums over up to 41 keys or queries of products up to 4.
             yield sample(
                 identifier,
                 [p.laid_out(t) for t in (p.q, p.k, p.v, narrow(dtype, r["out"]))]
-                + [narrow(dtype, r["lse"]), p.laid_out(p.dout)]
+                + [narrow(wide_type, r["lse"]), p.laid_out(p.dout)]
                 + optional,
-                [laid_out(name, narrow(dtype, r[name])) for name in names],
-                ulps(dtype, 8, 256 * unit(dtype)),
+                [result(name) for name in names],
+                [ulps(wide_type if name == "dbias" else dtype, 8, 256 * unit(dtype)) for name in names],
                 p.note,
                 **attrs,
             )
@@ -233,8 +254,8 @@ def backwards():
 
 def gradients():
     for dtype in FLOATS:
-        for n, case in enumerate(PLAIN[:3] + CASES[:-1]):
-            identifier = f"attention_gradient/{dtype}/case-{n}"
+        for n, case in enumerate(SETTLED + PLAIN[:3] + CASES[:-1], -len(SETTLED)):
+            identifier = f"attention_gradient/{dtype}/case-{label(n)}"
             p = Problem(identifier, dtype, case)
             r = p.solve()
             wrt = ("query", "key", "value")[n % 3]

@@ -55,7 +55,7 @@ def attributes(case):
 
 def dtypes_of(case, n):
     large = np.prod(case[1]) > 400
-    return ["f32", "bf16"] if large else FLOATS + (["c64", "i8", "i32", "u8", "i64"] if n in (1, 4) else [])
+    return ["f32", "bf16"] if large else FLOATS + (["c64", *INTS] if n in (1, 4) else [])
 
 
 def values(identifier, dtype, shape):
@@ -92,21 +92,24 @@ def backward():
         x_shape, w_shape, stride, *_ = case
         for dtype in dtypes_of(case, n):
             identifier = f"conv_backward/{dtype}/case-{n}"
-            if dtype in INTS + ["c64"]:
-                continue
             x, w = values(identifier, dtype, x_shape), values(identifier, dtype, w_shape)
-            tx, tw = as_torch(x).requires_grad_(), as_torch(w).requires_grad_()
+            # Whole numbers are exact in f64, which PyTorch differentiates in.
+            leaf = lambda t: as_torch(t if dtype not in INTS else t.astype(np.float64))
+            # Its gradients conjugate the other factor; the ops are the plain sums of products.
+            tx, tw = (leaf(np.conj(t)).requires_grad_() if dtype == "c64" else leaf(t).requires_grad_() for t in (x, w))
             y = convolve(tx, tw, case)
             dy = values(identifier + "dy", dtype, tuple(y.shape))
-            y.backward(as_torch(dy))
+            y.backward(leaf(dy))
             ax, aw = sizes(x).requires_grad_(), sizes(w).requires_grad_()
             convolve(ax, aw, case).backward(sizes(dy))
+            out = lambda t: narrow(dtype, t.grad.numpy().astype(np.int64) if dtype in INTS else t.grad.numpy())
+            parts = 2 if dtype == "c64" else 1
             out_terms = int(np.prod(w_shape[2:])) * w_shape[0] // case[6]
             yield sample(
                 f"conv_backward_input/{dtype}/case-{n}",
                 [dy, w],
-                narrow(dtype, tx.grad.numpy()),
-                sum_tolerance(dtype, out_terms, ax.grad.max()),
+                out(tx),
+                sum_tolerance(dtype, parts * out_terms, ax.grad.max()),
                 f"{case}",
                 size=x_shape[2:],
                 **attributes(case),
@@ -115,8 +118,8 @@ def backward():
             yield sample(
                 f"conv_backward_weight/{dtype}/case-{n}",
                 [x, dy],
-                narrow(dtype, tw.grad.numpy()),
-                sum_tolerance(dtype, weight_terms, aw.grad.max()),
+                out(tw),
+                sum_tolerance(dtype, parts * weight_terms, aw.grad.max()),
                 f"{case}",
                 kernel=w_shape[2:],
                 **attributes(case),
@@ -134,7 +137,7 @@ def transposed():
         ((1, 4, 8, 8), (4, 8, 2, 2), [2, 2], [1, 1], [0, 0], [0, 0], 1),
     ]
     for n, (x_shape, w_shape, stride, dilation, padding, extra, groups) in enumerate(cases):
-        for dtype in FLOATS + (["i32", "c64"] if n == 1 else []):
+        for dtype in FLOATS + ([*INTS, "c64"] if n == 1 else []):
             identifier = f"conv_transpose/{dtype}/case-{n}"
             x, w = values(identifier, dtype, x_shape), values(identifier, dtype, w_shape)
             geometry = (None, stride, padding, extra, groups, dilation)

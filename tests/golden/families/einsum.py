@@ -68,6 +68,9 @@ def products():
         (3, 2),
         (3, 1),
     ], "first axis, broadcast"
+    yield "tensordot", {"axes_a": [-1, 0], "axes_b": [0, -1]}, lambda a, b: np.tensordot(
+        a, b, ([-1, 0], [0, -1])
+    ), [(2, 3, 4), (4, 3, 2)], "axes from the end"
 
 
 def samples():

@@ -281,6 +281,14 @@ def complex_points():
         )
     z = random(rng_of("conj/c64"), "c64", (3, 4))
     yield sample("conj/c64/basic", [z], np.conj(z), EXACT, "conjugate")
+    for dtype in FLOATS:
+        x = array(dtype, special_values(dtype))
+        yield sample(f"conj/{dtype}/special", [x], x, EXACT, "a real number is its own")
+    for dtype in ALL:
+        for shape in ((3, 4), (), (0, 2)):
+            name = f"stop_gradient/{dtype}/rank{len(shape)}{'-empty' if 0 in shape else ''}"
+            x = any_bits(rng_of(name), dtype, shape)
+            yield sample(name, [x], x, EXACT, "the operand itself")
     yield sample("real/c64/basic", [z], z.real, EXACT, "real part")
     yield sample("imag/c64/basic", [z], z.imag, EXACT, "imaginary part")
 

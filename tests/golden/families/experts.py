@@ -1,8 +1,11 @@
 """Grouped products, mixtures of experts, adapters."""
 
+import itertools
+
 import numpy as np
 from gguf import GGMLQuantizationType, quants
 
+from . import quant_blocks
 from .core import EXACT, FLOATS, narrow, random, rng_of, sample, sum_tolerance, ulps, wide
 
 IDS = {"i64": "<i8", "i32": "<i4", "u8": "u1", "f32": "<f4", "f64": "<f8"}
@@ -63,6 +66,23 @@ def packed():
         )
 
 
+def every_format():
+    """Two experts of one column, K = 256."""
+    for ggml, scheme, _, _ in quant_blocks.FORMATS:
+        for dtype in FLOATS:
+            name = f"dequant_grouped_matmul/{dtype}/every-{ggml.lower()}"
+            rng = rng_of(name)
+            stored, w = quant_blocks.weights(ggml, rng, 2, 1)
+            x, idx = random(rng, dtype, (1, 256)), np.array([1], "<i4")
+            y = np.einsum("mk,mnk->mn", wide(x), wide(w)[idx])
+            tol = sum_tolerance(dtype, 256, 3.0 * float(np.abs(w).sum(axis=2).max()))
+            yield sample(name, [x, stored, idx], narrow(dtype, y), tol, "", scheme=scheme, columns=1)
+        name = f"dequant_moe_weights/u8/every-{ggml.lower()}"
+        stored, w = quant_blocks.weights(ggml, rng_of(name), 2, 1)
+        out = np.ascontiguousarray(w.transpose(0, 2, 1))
+        yield sample(name, [stored], out, EXACT, "", scheme=scheme, shape=[2, 256, 1])
+
+
 def adapters():
     for dtype in FLOATS:
         for n, (shape, c, r, scale) in enumerate([((4, 6), 5, 2, 2.0), ((2, 3, 8), 4, 1, 0.25)]):
@@ -109,25 +129,26 @@ def mixtures():
     yield sample(
         "moe_gate/f32/ties", [ties], [narrow("f32", weights), ids], [ulps("f32", 4), EXACT], "first of equals", k=2
     )
-    for dtype in ("f32", "f64"):
-        name = f"moe/{dtype}/swiglu"
+    for dtype, kind, count in itertools.product(FLOATS, ("softmax_topk", "softmax", "sigmoid"), (2, 1)):
+        name = f"moe/{dtype}/swiglu" + (f"-{kind}-{count}" if (kind, count) != ("softmax_topk", 2) else "")
         rng = rng_of(name)
         x, router = random(rng, dtype, (4, 6), -1, 1), random(rng, dtype, (6, 3), -1, 1)
         g, u = (random(rng, dtype, (3, 6, 8), -1, 1) for _ in range(2))
         d = random(rng, dtype, (3, 8, 6), -1, 1)
-        weights, ids = gate(wide(x) @ wide(router), 2, "softmax_topk")
+        weights, ids = gate(wide(x) @ wide(router), count, kind)
         y = np.zeros((4, 6), np.longdouble)
         for t in range(4):
             for j, e in enumerate(ids[t]):
                 a, b = wide(x)[t] @ wide(g)[e], wide(x)[t] @ wide(u)[e]
                 y[t] += weights[t, j] * ((a / (1 + np.exp(-a)) * b) @ wide(d)[e])
         yield sample(
-            name, [x, router, g, u, d], narrow(dtype, y), sum_tolerance(dtype, 24, 60.0), "", k=2
+            name, [x, router, g, u, d], narrow(dtype, y), sum_tolerance(dtype, 24, 60.0), "", k=count, kind=kind
         )
 
 
 def samples():
     yield from grouped()
     yield from packed()
+    yield from every_format()
     yield from adapters()
     yield from mixtures()

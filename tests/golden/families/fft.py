@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .core import EXACT, Complex, Real, any_bits, narrow, random, rng_of, sample
+from .core import ALL, EXACT, Complex, Real, any_bits, narrow, random, rng_of, sample
 
 PI = Real("3.14159265358979323846264338327950288")
 
@@ -114,10 +114,24 @@ def several_axes():
         )
 
 
+def blocks():
+    """fftn of f32 and f64: one axis that holds the real parts, then the imaginary ones."""
+    for dtype in ("f32", "f64"):
+        for norm in ("backward", "forward", "ortho"):
+            for inverse in (False, True):
+                name = f"fftn/{dtype}/{norm}-{'inverse' if inverse else 'forward'}"
+                x = random(rng_of(name), dtype, (2, 6))
+                scale = factor(norm, inverse, 3)
+                y = from_complex(dtype, dft(to_complex(x, -1), inverse, -1) * scale, -1)
+                tol = tolerance(dtype, x, scale)
+                yield sample(name, [x], y, tol, "one axis", axes=[-1], inverse=inverse, norm=norm)
+
+
 def real_transforms():
     for n, axis in [(1, 0), (2, 0), (3, 0), (6, 0), (7, 1), (8, 1), (15, 0), (37, 1), (64, 0)]:
         shape = (n, 3) if axis == 0 else (2, n)
-        for norm, numpy_norm in [("backward", "backward"), ("ortho", "ortho")]:
+        # NumPy's "backward" is 1 forward, as are ours of both names.
+        for norm, numpy_norm in [("backward", "backward"), ("forward", "backward"), ("ortho", "ortho")]:
             x = random(rng_of(f"rfft/{n}/{norm}"), "f32", shape)
             y = np.fft.rfft(x.astype(np.float64), axis=axis, norm=numpy_norm)
             scale = factor(norm, False, n)
@@ -151,12 +165,25 @@ def real_transforms():
             )
 
 
+def last_axis():
+    x = random(rng_of("rfft/last"), "f32", (2, 3, 6))
+    tol = tolerance("f32", x, 1)
+    y = np.fft.rfft(x.astype(np.float64), axis=-2)
+    yield sample("rfft/f32/from-the-end", [x], narrow("c64", y), tol, "numpy.fft.rfft", axis=-2)
+    z = random(rng_of("irfft/last"), "c64", (2, 4, 3))
+    y = np.fft.irfft(z.astype(np.complex128), axis=-2)
+    attrs = {"axis": -2, "norm": "forward"}
+    tol = tolerance("c64", z, 2 * factor("forward", True, 6))
+    yield sample("irfft/c64/from-the-end", [z], narrow("f32", y), tol, "n = 2 (bins - 1)", **attrs)
+
+
 def shifts():
-    for dtype in ("f32", "c64", "i8", "bool", "f64"):
+    for dtype in ALL:
         for name, shape, axes in [
             ("odd", (5,), (0,)),
             ("even", (2, 6), (1,)),
             ("both", (4, 3), (0, 1)),
+            ("end", (2, 3, 4), (-1, -2)),
             ("one", (1,), (0,)),
         ]:
             x = any_bits(rng_of(f"fftshift/{dtype}/{name}"), dtype, shape)
@@ -181,5 +208,7 @@ def shifts():
 def samples():
     yield from transforms()
     yield from several_axes()
+    yield from blocks()
     yield from real_transforms()
+    yield from last_axis()
     yield from shifts()

@@ -31,6 +31,7 @@ DOTS = [
     ((2, 3, 4, 5), (3, 5, 2, 6), [3], [1], [0, 1], [2, 0], "two batch axes, permuted"),
     ((2, 0), (0, 3), [1], [0], [], [], "empty sum: zeros"),
     ((2, 3, 4), (2, 3), [0, 1], [0, 1], [], [], "two contracted axes"),
+    ((2, 3, 4), (4, 2, 5), [-1], [-3], [-3], [-2], "axes from the end"),
 ]
 
 
@@ -48,6 +49,8 @@ def dot_general(a, b, contract_a, contract_b, batch_a, batch_b):
     """Through einsum: batch axes, then a's free axes, then b's."""
     letters = iter(string.ascii_letters)
     names_a, names_b = [None] * a.ndim, [None] * b.ndim
+    contract_a, batch_a = ([i % a.ndim for i in axes] for axes in (contract_a, batch_a))
+    contract_b, batch_b = ([i % b.ndim for i in axes] for axes in (contract_b, batch_b))
     for i, j in [*zip(batch_a, batch_b), *zip(contract_a, contract_b)]:
         names_a[i] = names_b[j] = next(letters)
     names_a = [n or next(letters) for n in names_a]

@@ -291,6 +291,11 @@ def exact_floats():
         out = narrow(dtype, np.nan_to_num(wide, nan=-1.0, posinf=2.0, neginf=-3.0))
         attrs = {"nan": -1.0, "posinf": 2.0, "neginf": -3.0}
         yield sample(f"nan_to_num/{dtype}/given", [x], out, EXACT, "given numbers", **attrs)
+        out = narrow(dtype, np.nan_to_num(wide, nan=8.0, posinf=high, neginf=0.5))
+        attrs = {"nan": 8.0, "neginf": 0.5}
+        yield sample(f"nan_to_num/{dtype}/neginf", [x], out, EXACT, "one of them given", **attrs)
+        out = narrow(dtype, np.nan_to_num(wide, nan=0.0, posinf=-0.25, neginf=low))
+        yield sample(f"nan_to_num/{dtype}/posinf", [x], out, EXACT, "the other", posinf=-0.25)
         x, y = [array(dtype, v) for v in np.meshgrid(special_values(dtype), special_values(dtype))]
         finite = ~np.isnan(y.astype(np.float64))  # NaN has a sign, but not one to rely on
         x, y = x[finite], y[finite]

@@ -3,7 +3,7 @@
 import mpmath
 import numpy as np
 
-from .core import EXACT, NUMPY, array, random, rng_of, sample
+from .core import EXACT, NUMPY, array, narrow, random, rng_of, sample, sum_tolerance
 from .factor import TYPES, condition, exact, over_batch, plain, result, shaped, svd, tolerance
 
 SHAPES = [((4, 4), "plain"), ((2, 3, 3), "batched"), ((1, 1), "1 x 1")]
@@ -100,11 +100,17 @@ def singular_values(dtype):
         yield sample(f"pinv/{dtype}/case-{n}", [a], out, tolerance(dtype, out, grow**2, size), note)
         out = result(dtype, over_batch(lambda x: pinv(x, 0.6), 1, a)[0])
         yield sample(f"pinv/{dtype}/rtol-{n}", [a], out, tolerance(dtype, out, grow**2, size), note, rtol=0.6)
+        out = result(dtype, over_batch(lambda x: pinv(x, 1e-9), 1, a)[0])
+        yield sample(f"pinv/{dtype}/small-rtol-{n}", [a], out, tolerance(dtype, out, grow**2, size), note, rtol=1e-9)
         b = random(rng_of(f"lstsq/{dtype}/{n}"), dtype, (*shape[:-1], 2), -1, 1)
         out = result(dtype, over_batch(pinv, 1, a)[0] @ b.astype(complex))
         yield sample(f"lstsq/{dtype}/case-{n}", [a, b], out, tolerance(dtype, 1 + np.abs(out), grow**2, size), note)
+        for rtol in (0.6, 1e-9):
+            out = result(dtype, over_batch(lambda x: pinv(x, rtol), 1, a)[0] @ b.astype(complex))
+            tol = tolerance(dtype, 1 + np.abs(out), grow**2, size)
+            yield sample(f"lstsq/{dtype}/rtol-{n}-{rtol}", [a, b], out, tol, note, rtol=rtol)
         s = over_batch(lambda x: svd(x)[1], 1, a)[0]
-        for rtol in (None, 0.6):
+        for rtol in (None, 0.6, 1e-9):
             rank = (s > (rtol or 0) * s.max(-1, keepdims=True)).sum(-1).astype(np.int64)
             attrs = {} if rtol is None else {"rtol": rtol}
             yield sample(f"matrix_rank/{dtype}/case-{n}-{rtol}", [a], rank, EXACT, note, **attrs)
@@ -120,7 +126,16 @@ def singular_values(dtype):
     yield sample(f"pinv/{dtype}/one", [ones], out, tolerance(dtype, out, 4, 3), "equal rows")
 
 
+def narrow_traces():
+    for dtype in ("f16", "bf16"):
+        for n, (shape, note) in enumerate(SHAPES):
+            t = random(rng_of(f"trace/{dtype}/{n}"), dtype, shape)
+            out = narrow(dtype, np.trace(t.astype(np.float64), axis1=-2, axis2=-1))
+            yield sample(f"trace/{dtype}/case-{n}", [t], out, sum_tolerance(dtype, shape[-1], 3 * shape[-1]), note)
+
+
 def samples():
+    yield from narrow_traces()
     for dtype in TYPES:
         for family in (determinants, functions, singular_values):
             yield from family(dtype)

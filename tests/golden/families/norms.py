@@ -135,6 +135,7 @@ def vectors():
         ((2, 3, 4), 3.0, (1, 2), 1e-12, "p = 3 over two axes"),
         ((2, 67), 2.0, (1,), 1e-12, "several vectors and a tail"),
         ((2, 3), 2.0, (1,), 50.0, "shorter than eps"),
+        ((2, 3, 4), 2.0, (-2, -1), 1e-12, "axes from the end"),
     ]
     for dtype in FLOATS:
         for n, (shape, p, axes, eps, note) in enumerate(cases):
@@ -155,13 +156,13 @@ def vectors():
             "a zero vector stays zero, NaN spreads over its own",
             axes=(1,),
         )
-        for n, (shape, axis) in enumerate([((3, 2, 4), 0), ((3, 5), 1)]):
+        for n, (shape, axis) in enumerate([((3, 2, 4), 0), ((3, 5), 1), ((2, 3, 4), -2)]):
             identifier = f"weight_norm/{dtype}/case-{n}"
             rng = rng_of(identifier)
             v, g = random(rng, dtype, shape), random(rng, dtype, (shape[axis],), 0.5, 2)
             z = wide(v)
-            others = tuple(i for i in range(z.ndim) if i != axis)
-            scale = [-1 if i == axis else 1 for i in range(z.ndim)]
+            others = tuple(i for i in range(z.ndim) if i != axis % z.ndim)
+            scale = [-1 if i == axis % z.ndim else 1 for i in range(z.ndim)]
             out = z * (wide(g).reshape(scale) / length(z, 2, others))
             yield sample(
                 identifier,

@@ -12,6 +12,7 @@ from .core import (
     FLOATS,
     INTS,
     Real,
+    any_bits,
     array,
     narrow,
     random,
@@ -117,7 +118,7 @@ def pools():
             continue
         for kind in EMPTY:
             small = n in (1, 4)
-            for dtype in FLOATS + (["i8", "i32", "i64", "u8"] if small else []):
+            for dtype in FLOATS + (INTS if small else []):
                 if not small and dtype in FLOATS[n % 2 :: 2]:
                     continue  # half of the dtypes for each geometry
                 for include in (True, False) if kind == "mean" else (True,):
@@ -200,7 +201,7 @@ def special():
 
 def extrema():
     for n, case in enumerate(CASES[:7]):
-        for dtype in FLOATS + (["i8", "u32"] if n == 2 else []):
+        for dtype in FLOATS + (INTS if n in (2, 4) else []):
             if dtype in FLOATS[n % 2 :: 2]:
                 continue
             for kind in ("max", "min"):
@@ -236,6 +237,24 @@ def extrema():
                     kind=kind,
                     **attributes(case),
                 )
+
+
+def unpadded():
+    """count_include_pad says nothing to the extrema."""
+    case = ((2, 5), [3], [2], [1], [1], [1], False)
+    for dtype in FLOATS + INTS:
+        for kind in ("max", "min"):
+            identifier = f"max_pool_with_indices/{dtype}/{kind}-real"
+            x = whole(rng_of(identifier), dtype, case[0])
+            out, places = pool(wide(x), case, kind, False, dtype)
+            attrs = {"kind": kind, "count_include_pad": False, **attributes(case)}
+            yield sample(identifier, [x], [narrow(dtype, out), places], ANY_ZERO, "no padding in it", **attrs)
+            if dtype in FLOATS:
+                dx = np.zeros(x.shape, Real)
+                for row, picked in zip(dx, places):
+                    np.add.at(row, picked, 1)
+                name, dy = f"max_pool_backward/{dtype}/{kind}-real", narrow(dtype, np.ones(out.shape))
+                yield sample(name, [x, dy], narrow(dtype, dx), ANY_ZERO, "no padding in it", **attrs)
 
 
 def lp_pools():
@@ -298,6 +317,18 @@ def others():
                 ANY_ZERO,
                 "largest of each channel",
             )
+        x = random(rng_of(f"max_unpool/{dtype}/line"), dtype, (2, 3, 8), -2, 2)
+        tx = torch.from_numpy(x.astype(np.float64))
+        y, places = F.max_pool1d(tx, 2, return_indices=True)
+        back = F.max_unpool1d(y, places, 2, output_size=(8,)).numpy()
+        yield sample(
+            f"max_unpool/{dtype}/line",
+            [narrow(dtype, y.numpy()), places.numpy().astype(np.int32)],
+            narrow(dtype, back),
+            EXACT,
+            "positions of i32",
+            size=[8],
+        )
         x = random(rng_of(f"max_unpool/{dtype}/case"), dtype, (1, 2, 6, 5), -2, 2)
         tx = torch.from_numpy(x.astype(np.float64))
         y, places = F.max_pool2d(tx, 2, 1, return_indices=True)  # overlapping windows
@@ -312,7 +343,16 @@ def others():
         )
 
 
+def integer_globals():
+    for dtype in INTS:
+        x = any_bits(rng_of(f"global_max_pool/{dtype}"), dtype, (2, 2, 3, 2))
+        out = x.max((2, 3), keepdims=True)
+        yield sample(f"global_max_pool/{dtype}/case", [x], out, EXACT, "largest of each channel")
+
+
 def samples():
+    yield from integer_globals()
+    yield from unpadded()
     yield from pools()
     yield from special()
     yield from extrema()

@@ -7,6 +7,7 @@ and then the division is exact.
 import numpy as np
 from gguf import GGMLQuantizationType, quants
 
+from . import quant_blocks
 from .core import EXACT, FLOATS, array, narrow, random, rng_of, sample, sum_tolerance, ulps, wide
 
 SMALLEST = 1e-12
@@ -124,6 +125,10 @@ def fakes():
             y = fake(wide(x), batch_scale(wide(x), axis, top), top)
             yield sample(name, [x], narrow(dtype, y.reshape(shape)), ulps(dtype, 3), "", **attrs)
 
+            if n == 0:
+                for ste in ("clipped_identity", "tanh", "hard_tanh"):
+                    name, note = f"fake_quantize/{dtype}/{ste}", "the stand-in is for the gradient"
+                    yield sample(name, [x], narrow(dtype, y), ulps(dtype, 3), note, ste=ste)
             for mode in ("fixed", "ema"):
                 name = f"fake_quantize/{dtype}/{mode}-{n}"
                 state = random(rng_of(name + "s"), state_dtype(dtype), (size,), 0.05, 0.4)
@@ -171,6 +176,11 @@ def fake_gradients(dtype, n, bits, shape, axis, top, size):
         # 1 - t^2 of a rounded t loses what cancels
         tol = ulps(dtype, 8, 4 * 2.0**-22 if dtype != "f64" else 4 * 2.0**-50)
         yield sample(name, [x, dy, scale], dx, tol, "", ste=ste, **attrs)
+        s = batch_scale(wide(x), axis, top)
+        slope = np.ones_like(wide(x)) if ste == "clipped_identity" else stand_in(ste, wide(x), s, top)
+        dx = narrow(dtype, (wide(dy) * slope).reshape(shape))
+        note = "the scale of the batch, which clips nothing"
+        yield sample(name + "-batch", [x, dy], dx, tol, note, ste=ste, **attrs)
 
     name = f"fake_quantize_lsq/{dtype}/case-{n}"
     rng = rng_of(name)
@@ -180,11 +190,13 @@ def fake_gradients(dtype, n, bits, shape, axis, top, size):
     z, g = wide(x) / s, wide(dy)
     inside = np.abs(z) <= top
     y = narrow(dtype, fake(wide(x), s, top).reshape(shape))
-    yield sample(name, [x, scale], y, ulps(dtype, 3), "", **attrs)
+    for scaled in (False, True):
+        at = name + ("-scaled" if scaled else "")
+        yield sample(at, [x, scale], y, ulps(dtype, 3), "", gradient_scale=scaled, **attrs)
     dx = narrow(dtype, np.where(inside, g, 0).reshape(shape))
-    yield sample(
-        f"fake_quantize_lsq_backward_x/{dtype}/case-{n}", [x, scale, dy], dx, EXACT, "", **attrs
-    )
+    for scaled in (False, True):
+        at = f"fake_quantize_lsq_backward_x/{dtype}/case-{n}{'-scaled' if scaled else ''}"
+        yield sample(at, [x, scale, dy], dx, EXACT, "", gradient_scale=scaled, **attrs)
     partial = np.where(inside, rhaz(z) - z, np.sign(z) * top)
     terms = max(np.asarray(x).size // size, 1)
     for scaled in (False, True):
@@ -243,6 +255,22 @@ def onnx():
         scale, zero = random(rng, dtype, (3,), 0.02, 0.2), rng.integers(-9, 9, 3).astype("i1")
         y = (q.astype(int) - zero.astype(int)) * wide(scale)
         yield sample(name, [q, scale, zero], narrow(dtype, y), ulps(dtype, 1), "", axis=1)
+        for to, bounds in (("u8", (0, 255)), ("i8", (-128, 127))):
+            for n, (shape, axis) in enumerate([((2, 3), -1), ((2, 3), -2), ((4,), 0)]):
+                name = f"quantize_linear/{dtype}/{to}-without-{n}"
+                scale = random(rng_of(name), dtype, (shape[axis],), 0.02, 0.2)
+                s = channel(wide(scale), len(shape), axis)
+                x = draw(name, dtype, shape, lambda _: s)
+                q = np.clip(np.rint(wide(x) / s), *bounds).astype("u1" if to == "u8" else "i1")
+                yield sample(name, [x, scale], q, EXACT, "no zero point", axis=axis, dtype=to)
+    for kind in ("u8", "i8", "i16", "i32"):
+        for axis in (-1, -2, 0, 1):
+            name = f"dequantize_linear/{kind}/axis{axis}"
+            rng = rng_of(name)
+            q, count = array(kind, rng.integers(0, 100, (2, 3))), (2, 3)[axis]
+            scale, zero = random(rng, "f32", (count,), 0.02, 0.2), array(kind, rng.integers(0, 9, count))
+            y = (q.astype(int) - channel(zero, 2, axis).astype(int)) * channel(wide(scale), 2, axis)
+            yield sample(name, [q, scale, zero], narrow("f32", y), ulps("f32", 1), "", axis=axis)
     half = array("f32", [0.5, 1.5, 2.5, -0.5, -1.5, np.nan, 1e9])
     yield sample(
         "quantize_linear/f32/halves",
@@ -311,12 +339,13 @@ def int8_products():
             ((1, 2, 4, 4), (3, 2, 3, 3), [1, 1], [0, 0], [1, 1], 1, 0),
             ((2, 4, 5, 6), (6, 2, 2, 3), [2, 1], [1, 2], [1, 2], 2, 9),
             ((1, 3, 3, 3), (3, 1, 1, 1), [2, 2], [1, 0], [1, 1], 3, -4),
+            ((1, 2, 3, 3), (2, 2, 2, 2), [1, 1], [1, 1], [1, 1], 1, 1),
         ]
     ):
         rng = rng_of(f"q_conv2d/i8/case-{n}")
         x, w = rng.integers(-128, 128, xs).astype("i1"), rng.integers(-128, 128, ws).astype("i1")
         bias = rng.integers(-500, 500, ws[0]).astype("<i4")
-        mult, w_zp, out_zp = 0.002, 3, -2
+        mult, w_zp, out_zp = (0.002, 3, -2) if n < 3 else (0.0005, -8, 17)
         padded = np.pad(x.astype(int) - x_zp, ((0, 0), (0, 0), *[(p, p) for p in padding]))
         out = [
             (padded.shape[2 + d] - dilation[d] * (ws[2 + d] - 1) - 1) // stride[d] + 1 for d in range(2)
@@ -387,6 +416,12 @@ def packed_products():
             packed = quants.quantize(weight, GGMLQuantizationType[ggml]).view(np.uint8)
             w = quants.dequantize(packed, GGMLQuantizationType[ggml]).reshape(5, k)
             yield product(name, [random(rng, dtype, (2, 3, k)), packed], wide(w).T, scheme)
+    for ggml, scheme, _, _ in quant_blocks.FORMATS:
+        for dtype in FLOATS:
+            name = f"dequant_matmul/{dtype}/every-{ggml.lower()}"
+            rng = rng_of(name)
+            packed, w = quant_blocks.weights(ggml, rng, 2)
+            yield product(name, [random(rng, dtype, (1, 256)), packed], wide(w).T, scheme)
     for ggml, scheme, size, offsets in SCALED:
         name = f"dequant_matmul/f32/{ggml.lower()}"
         rng = rng_of(name)

@@ -269,7 +269,7 @@ def positions(op, x, axis, keepdims, last):
 
 def argmaxes():
     for op in ("argmax", "argmin"):
-        for dtype in REALS:
+        for dtype in REALS + ["bool"]:
             for n, (shape, axis, keepdims, last) in enumerate(
                 [
                     ((4, 5), -1, False, False),

@@ -187,6 +187,30 @@ def integers():
                 axes=[1],
                 sizes=[8],
             )
+    modes = [("nearest", dict(nearest_mode=m)) for m in NEAREST]
+    modes += [("linear", {}), ("cubic", {}), ("linear", dict(exclude_outside=1)), ("linear", dict(antialias=1))]
+    for dtype in INTS:
+        for (mode, attrs), coordinates in itertools.product(modes, COORDINATES):
+            options = "-".join(map(str, attrs)) if mode != "nearest" else attrs["nearest_mode"]
+            identifier = f"resize/{dtype}/{mode}-{coordinates}-{options or 'plain'}"
+            rng, tie = rng_of(identifier), True
+            while tie:  # the reference rounds its weights to f32
+                x = rng.integers(30, 90, (1, 8)).astype(narrow(dtype, np.zeros(1)).dtype)
+                y = onnx_resize(x.astype(np.float64), mode, [1], [5], [], coordinates, **attrs)
+                tie = np.min(np.abs(y - np.floor(y) - 0.5)) < 1e-3
+            flags = {a: bool(v) for a, v in attrs.items() if a in ("exclude_outside", "antialias")}
+            yield sample(
+                identifier,
+                [x],
+                narrow(dtype, np.rint(y)),
+                EXACT,
+                "interpolated in f64 and rounded",
+                mode=mode,
+                axes=[-1],
+                sizes=[5],
+                coordinates=coordinates,
+                **{**attrs, **flags},
+            )
     for dtype in ALL:
         for n, shape in enumerate([(2, 2, 3, 2), (1, 3), (2, 0, 3)]):
             x = any_bits(rng_of(f"resize_nearest_2x/{dtype}/{n}"), dtype, shape)
@@ -208,7 +232,7 @@ def grids():
         axes = len(x_shape) - 2
         if mode == "cubic" and axes == 3:
             continue
-        for dtype in ("f32", "f64") if axes == 3 or mode == "nearest" else FLOATS:
+        for dtype in ("f32", "f64") if axes == 3 else FLOATS:
             identifier = f"grid_sample/{dtype}/{mode}-{outside}-{axes}d" + ("-corners" * corners)
             rng = rng_of(identifier)
             x = random(rng, dtype, x_shape, -2, 2)
@@ -253,7 +277,7 @@ def grids():
 
 
 def patches():
-    for dtype in ("bf16", "f32", "i64", "u8", "bool", "c64"):
+    for dtype in ALL:
         for name, shape, factor in (
             ("pixel_shuffle", (2, 8, 2, 3), 2),
             ("pixel_shuffle", (9, 2, 1), 3),
@@ -278,7 +302,7 @@ def patches():
     for n, (shape, kernel, stride, dilation, padding) in enumerate(cases):
         attrs = dict(kernel=kernel, stride=stride, dilation=dilation, low=padding, high=padding)
         geometry = dict(dilation=dilation, padding=padding, stride=stride)
-        for dtype in ("f16", "bf16", "f32", "f64", "c64", "i8", "u32"):
+        for dtype in [*FLOATS, "c64", *INTS]:
             kind = np.complex128 if dtype == "c64" else np.float64
             x = whole(rng_of(f"unfold/{dtype}/{n}"), dtype, shape)
             columns = F.unfold(torch.from_numpy(x.astype(kind)), kernel, **geometry)

@@ -84,6 +84,7 @@ ELEMENTS = [
     ((2, 4), (2, 7), "i32", -1, "last axis, duplicates"),
     ((2, 3, 2), (2, 2, 2), "u32", 1, "middle axis"),
     ((5,), (0,), "i64", 0, "no updates"),
+    ((3, 2), (2, 2), "f64", 0, "f64-encoded indices"),
 ]
 ND = [  # x, indices
     ((4, 3), (5, 1), "i64", "rows"),
@@ -213,6 +214,7 @@ WINDOWS = [  # x, window, starts
     ((3, 2), (0, 2), [1, 0], "u8", "an empty window"),
     ((), (), [], "i64", "rank 0"),
     ((1, 3, 5, 2), (1, 3, 2, 2), [0, 0, 3, 0], "i32", "as a cache is written"),
+    ((4, 3), (2, 2), [1, 7], "f64", "f64-encoded starts"),
 ]
 
 
@@ -255,6 +257,11 @@ def one_hots():
                 axis=axis,
                 dtype=dtype,
             )
+        for dtype in ALL:
+            name = f"one_hot/{index_dtype}/to-{dtype}"
+            index = array(index_dtype, rng_of(name).integers(0, 3, (3,)))
+            out = (index[..., None] == np.arange(2)).astype(NUMPY[dtype])
+            yield sample(name, [index], out, EXACT, "every dtype of the result", depth=2, dtype=dtype)
 
 
 def samples():

@@ -36,7 +36,10 @@ def ropes():
         ((2, 3, 8), 8, 6, (7, 4), (2, 3), False, "positions per batch, partial"),
         ((2, 2, 3, 4), 4, 4, (7, 2), (2, 3), True, "head-major, positions per batch, interleaved"),
         ((2, 0, 4), 4, 4, (3, 2), (2, 0), False, "no positions"),
+        ((3, 4), 4, 2, (5, 2), (3,), False, "positions of i32"),
+        ((2, 4), 4, 4, (5, 2), (2,), True, "positions of f32"),
     ]
+    kinds = {6: "i32", 7: "f32"}
     for dtype in FLOATS:
         for n, (shape, head_dim, n_rot, table, at, interleaved, note) in enumerate(cases):
             identifier = f"{'rope_at' if at is not None else 'rope'}/{dtype}/variant-{n}"
@@ -50,7 +53,7 @@ def ropes():
             y = turn_pairs(wide(x), *rows, head_dim, n_rot, interleaved)
             yield sample(
                 identifier,
-                [x, cos, sin] + ([] if at is None else [array("i64", positions)]),
+                [x, cos, sin] + ([] if at is None else [array(kinds.get(n, "i64"), positions)]),
                 narrow(dtype, y),
                 ulps(dtype, 2, 16 * unit(dtype)),
                 note,
@@ -97,6 +100,8 @@ def paged_attentions():
         (2, 3, 2, 2, 3, 4, 4, 2, [8, 3], {}, "several queries"),
         (1, 2, 2, 2, 3, 2, 6, 4, [7], {"mask": "sliding_window", "window": 2, "scale": 0.4}, "window"),
         (1, 2, 4, 2, 3, 2, 6, 4, [8], {"mask": "none"}, "no mask but the length"),
+        (1, 2, 2, 1, 3, 2, 4, 3, [5], {"softcap": 1.5, "scale": 2.0}, "soft cap"),
+        (1, 1, 2, 2, 2, 2, 3, 2, [3], {"softcap": 0.5}, "a tight cap"),
     ]
     for dtype in FLOATS:
         for n, (batch, queries, heads, kv, size, page, pages, blocks, lengths, options, note) in enumerate(cases):
@@ -116,14 +121,20 @@ def paged_attentions():
                 seen = (key <= at) | (kind == "none")
                 if kind == "sliding_window":
                     seen &= key >= at - options["window"]
-                out = torch.nn.functional.scaled_dot_product_attention(
-                    t64(q[b]).transpose(0, 1), *own, attn_mask=torch.tensor(seen), scale=options.get("scale")
-                )
+                if "softcap" in options:
+                    cap, scale = options["softcap"], options.get("scale", size**-0.5)
+                    scores = scale * t64(q[b]).transpose(0, 1) @ own[0].transpose(1, 2)
+                    scores = (cap * torch.tanh(scores / cap)).masked_fill(~torch.tensor(seen), -torch.inf)
+                    out = torch.softmax(scores, -1) @ own[1]
+                else:
+                    out = torch.nn.functional.scaled_dot_product_attention(
+                        t64(q[b]).transpose(0, 1), *own, attn_mask=torch.tensor(seen), scale=options.get("scale")
+                    )
                 y[b] = out.transpose(0, 1).numpy()
             held = 0.0 if dtype in ("f32", "f64") else 4 * {"f16": 2.0**-11, "bf16": 2.0**-8}[dtype]
             yield sample(
                 identifier,
-                [q, k, v, array("i32", table), array("i64", lengths)],
+                [q, k, v, array("i64" if n == 4 else "i32", table), array("i32" if n == 4 else "i64", lengths)],
                 narrow(dtype, y),
                 ulps(dtype, 8, max(64 * unit(dtype), held)),
                 note,
@@ -133,15 +144,18 @@ def paged_attentions():
 
 def appends():
     cases = [((2, 5, 3), 1, 2, 3, "at the end"), ((2, 5, 3), 0, 1, 0, "first row"), ((4,), 0, 0, 2, "no rows")]
+    cases += [((2, 4, 3), -2, 1, 2, "axis from the end, position of i32")]
     for dtype in ALL:
         for n, (shape, axis, count, at, note) in enumerate(cases):
             identifier = f"kv_cache_append/{dtype}/case-{n}"
             rng = rng_of(identifier)
-            rows_shape = shape[:axis] + (count,) + shape[axis + 1 :]
+            along = axis % len(shape)
+            rows_shape = shape[:along] + (count,) + shape[along + 1 :]
             cache, rows = any_bits(rng, dtype, shape), any_bits(rng, dtype, rows_shape)
             y = cache.copy()
-            y[(slice(None),) * axis + (slice(at, at + count),)] = rows
-            yield sample(identifier, [cache, rows, array("i64", at)], y, EXACT, note, axis=axis)
+            y[(slice(None),) * along + (slice(at, at + count),)] = rows
+            where = array("i32" if axis < 0 else "i64", at)
+            yield sample(identifier, [cache, rows, where], y, EXACT, note, axis=axis)
 
 
 # ---- recurrences
@@ -278,6 +292,17 @@ def gru_reset_first(x, w, r, bias, h, lengths):
     return [out, h[None]]
 
 
+def rnn_of_sigmoids(x, w, r, bias, h, lengths):
+    """One forward direction, which PyTorch has with tanh and relu only, in extended precision."""
+    hidden = r.shape[2]
+    h, out = h[0], np.zeros((x.shape[0], 1, x.shape[1], hidden), Real)
+    for t in range(x.shape[0]):
+        new = 1 / (1 + np.exp(-(x[t] @ w[0].T + h @ r[0].T + bias[0, :hidden] + bias[0, hidden:])))
+        active = (t < lengths)[:, None]
+        out[t, 0], h = np.where(active, new, 0), np.where(active, new, h)
+    return [out, h[None]]
+
+
 def recurrent_layers():
     cases = [
         ("rnn", "forward", {"activation": "tanh"}, None),
@@ -290,6 +315,9 @@ def recurrent_layers():
         ("lstm", "forward", {}, [1, 4]),
         ("lstm", "bidirectional", {}, [4, 3]),
         ("lstm", "reverse", {}, [2, 3]),
+        ("rnn", "reverse", {"activation": "tanh"}, [2, 4]),
+        ("rnn", "forward", {"activation": "sigmoid"}, [3, 2]),
+        ("gru", "reverse", {"linear_before_reset": True}, [4, 1]),
     ]
     steps, batch, width, hidden = 4, 2, 3, 5
     for dtype in FLOATS:
@@ -303,7 +331,9 @@ def recurrent_layers():
             bias = draw(d, 2 * gates * hidden)
             states = [draw(d, batch, hidden) for _ in range(2 if kind == "lstm" else 1)]
             full = np.array(lengths or [steps] * batch)
-            if options.get("linear_before_reset") is False:
+            if options.get("activation") == "sigmoid":
+                results = rnn_of_sigmoids(*map(wide, (x, w, r, bias, states[0])), full)
+            elif options.get("linear_before_reset") is False:
                 results = gru_reset_first(*map(wide, (x, w, r, bias, states[0])), full)
             elif direction == "reverse":
                 # The reverse half of a layer whose forward half is anything.
@@ -317,7 +347,7 @@ def recurrent_layers():
                 results = by_torch(
                     kind, options, t64(x), *map(t64, (w, r, bias)), [t64(t) for t in states], torch.tensor(full)
                 )
-            inputs = [x, w, r, bias, *states] + ([] if lengths is None else [array("i64", full)])
+            inputs = [x, w, r, bias, *states] + ([] if lengths is None else [array("i64" if n < 10 else "i32", full)])
             yield sample(
                 identifier,
                 inputs,

@@ -81,13 +81,14 @@ ONE = {
     ),
     "swap_axes": (
         lambda x, axis1, axis2: np.swapaxes(x, axis1, axis2),
-        [((2, 3), {"axis1": 0, "axis2": 1}), ((2, 3, 4), {"axis1": 0, "axis2": -1})],
+        [((2, 3), {"axis1": 0, "axis2": 1}), ((2, 3, 4), {"axis1": 0, "axis2": -1}), ((2, 3, 4), {"axis1": -1, "axis2": -2})],
     ),
     "move_axis": (
         lambda x, source, destination: np.moveaxis(x, source, destination),
         [
             ((2, 3, 4), {"source": [0], "destination": [-1]}),
             ((2, 3, 4, 2), {"source": [3, 1], "destination": [0, 2]}),
+            ((2, 3, 4), {"source": [-1, 0], "destination": [0, -2]}),
         ],
     ),
     "tile": (
@@ -113,6 +114,7 @@ ONE = {
             ((5,), {"shifts": [2], "axes": [0]}),
             ((3, 4), {"shifts": [-1, 9], "axes": [0, 1]}),
             ((0, 2), {"shifts": [1], "axes": [0]}),
+            ((2, 3, 2), {"shifts": [1, 2], "axes": [-1, -2]}),
         ],
     ),
     "broadcast_in_dim": (
@@ -154,6 +156,7 @@ ONE = {
             ((3, 2, 4), {"offset": 1, "axis1": -1, "axis2": 0}),
             ((4, 3), {"offset": -2}),
             ((2, 2), {"offset": 5}),
+            ((2, 3, 4), {"axis1": 0, "axis2": -1}),
         ],
     ),
     "diag_embed": (

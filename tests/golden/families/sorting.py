@@ -81,6 +81,16 @@ def sorts():
                 note,
                 **attrs,
             )
+    for dtype in ORDERED:
+        rng = rng_of(f"sort_by_key/{dtype}/three")
+        x = random(rng, dtype, (2, 5), -20, 20)
+        others = [any_bits(rng, dtype, x.shape) for _ in range(2)]
+        where = order(x, -1, True)
+        outs = [np.take_along_axis(v, where, -1) for v in (x, *others)]
+        yield sample(f"sort_by_key/{dtype}/three", [x, *others], outs, EXACT, "two followers", descending=True)
+        where = order(x, 0, False)
+        out = np.take_along_axis(x, where, 0)
+        yield sample(f"sort_by_key/{dtype}/alone", [x], out, EXACT, "keys alone", axis=0)
 
 
 def tops():
@@ -106,6 +116,16 @@ def tops():
             yield sample(
                 f"kth_value/{dtype}/{label}", [x], np.asarray(out), EXACT, note, k=k, axis=axis
             )
+    for dtype in ORDERED:
+        x = random(rng_of(f"topk/{dtype}/indices"), dtype, (2, 4), -20, 20)
+        where = order(x, -1, True)[:, :3]
+        top = np.take_along_axis(x, where, -1)
+        for index_dtype in INTS + ["f32", "f64"]:
+            outs = [top, where.astype(NUMPY[index_dtype])]
+            name = f"topk/{dtype}/indices-{index_dtype}"
+            yield sample(name, [x], outs, EXACT, "positions as asked", k=3, index_dtype=index_dtype)
+        out = np.sort(comparable(x), axis=0)[1:2].astype(x.dtype)
+        yield sample(f"kth_value/{dtype}/kept", [x], out, EXACT, "axis kept", k=2, axis=0, keepdims=True)
 
 
 def searches():
