@@ -15,7 +15,9 @@
 //     of each operand element besides: independent noise that adds up to sqrt(K) * eps * sum |a_i b_i|;
 //   - the same of the largest element for transforms and factorisations of one operand, whose errors
 //   are bounded by its norm, and for digamma, polygamma and lgamma, which have zeros;
-//   - composites are taken apart, bodies run with noise too.
+//   - composites are taken apart, bodies run with noise too; where the CPU computes a composite by a kernel
+//   of its own, 1 ULP besides after every operation in it that rounds once (a kernel may contract and
+//   reorder them).
 // A result without noise upstream is exact: it must match to the bit (a NaN is a NaN, 0 is -0).
 // Else the allowance is 4 times the range plus 5 ULP (f16, bf16: 2). An element on which the noisy
 // runs do not agree about NaN, infinity or an integer is unstable: not compared, but counted;
@@ -74,6 +76,7 @@ class NoisyEvaluator {
   std::vector<Noisy> body_node(const Node& n, std::span<const Noisy> in);
   std::vector<Noisy> primitive(const Node& n, std::span<const Noisy> in);
   std::mt19937_64 random_;
+  bool inside_kernel_ = false;
 };
 
 // One unit in the last place of a number of this size, at least the smallest number there is.
