@@ -133,6 +133,60 @@ def norms():
                 yield sample(name, operands, narrow(dtype, g), tol, f"shape {shape}", **attrs)
 
 
+def other_group_norms():
+    for dtype in FLOATS:
+        rng = rng_of(f"group-norms/{dtype}/eps")
+        x, dy = random(rng, dtype, (2, 4, 3), -2, 2), random(rng, dtype, (2, 4, 3), -2, 2)
+        gamma, beta = (random(rng, dtype, (4,)) for _ in range(2))
+        grads = gradients(lambda x, g, b: F.group_norm(x, 4, g, b, 0.5), [x, gamma, beta], dy)
+        for part, g in zip(("input", "gamma", "beta"), grads):
+            name = f"group_norm_backward_{part}/{dtype}/large-eps"
+            operands = [x, gamma, beta, dy] if part == "input" else [x, dy]
+            tol = ulps(dtype, 16, 64 * unit(dtype))
+            yield sample(name, operands, narrow(dtype, g), tol, "eps 0.5", num_groups=4, eps=0.5)
+
+
+def interleaved_ropes():
+    for dtype in FLOATS:
+        identifier = f"rope_backward/{dtype}/interleaved"
+        rng = rng_of(identifier)
+        dy, angles = random(rng, dtype, (2, 3, 12)), rng.uniform(-3, 3, (3, 2))
+        cos, sin = array(dtype, np.cos(angles)), array(dtype, np.sin(angles))
+
+        def forward(x, cos, sin):
+            heads = x.reshape(2, 3, 2, 6)
+            pairs = torch.view_as_complex(heads[..., :4].reshape(2, 3, 2, 2, 2))
+            turned = torch.view_as_real(pairs * torch.complex(cos, sin)[:, None]).reshape(2, 3, 2, 4)
+            return torch.cat([turned, heads[..., 4:]], -1).reshape(x.shape)
+
+        dx = gradients(forward, [np.zeros((2, 3, 12)), cos, sin], dy)[0]
+        tol = ulps(dtype, 2, 16 * unit(dtype))
+        attrs = {"head_dim": 6, "n_rot": 4, "interleaved": True}
+        yield sample(identifier, [dy, cos, sin], narrow(dtype, dx), tol, "pairs of neighbours", **attrs)
+
+
+def from_the_end():
+    any_zero = {"rel": 0, "abs": 0, "any_zero": True}
+    for dtype in NUMBERS:
+        kind = np.complex128 if dtype == "c64" else np.float64
+        for exclusive in (False, True):
+            identifier = f"cumsum_backward/{dtype}/reverse-{exclusive}"
+            dy = whole(rng_of(identifier), dtype, (2, 4, 3))
+            wide = dy.astype(kind)
+            dx = np.cumsum(wide, -2) - (wide if exclusive else 0)
+            attrs = {"axis": -2, "exclusive": exclusive, "reverse": True}
+            yield sample(identifier, [dy], narrow(dtype, dx), any_zero, "of sums from the end", **attrs)
+        identifier = f"gather_backward/{dtype}/axis-from-the-end"
+        rng = rng_of(identifier)
+        dy, indices = whole(rng, dtype, (2, 3, 2)), rng.integers(0, 4, 3)
+        table = np.zeros((2, 4, 2), kind)
+        for k, index in enumerate(indices):
+            table[:, index] += dy.astype(kind)[:, k]
+        operands = [dy, array("i32", indices)]
+        note = "indices of i32, axis of the table from its end"
+        yield sample(identifier, operands, narrow(dtype, table), any_zero, note, axis=-2, size=4)
+
+
 def rope(head_dim, n_rot):
     def forward(x, cos, sin):
         rows = x.shape[-2]
@@ -233,6 +287,17 @@ def cross_entropy():
                 ulps(dtype, 16, 16 * unit(dtype)),
                 f"shape {shape}",
             )
+        rng = rng_of(f"softmax_cross_entropy_backward/{dtype}/f32-labels")
+        logits, d_loss = random(rng, dtype, (3, 4), -6, 6), random(rng, dtype, (3,))
+        forward = lambda x: F.cross_entropy(x, torch.tensor([2, 0, 3]), reduction="none")
+        (dx,) = gradients(forward, [logits], d_loss)
+        yield sample(
+            f"softmax_cross_entropy_backward/{dtype}/f32-labels",
+            [logits, array("f32", [2, 0, 3]), d_loss],
+            narrow(dtype, dx),
+            ulps(dtype, 16, 16 * unit(dtype)),
+            "labels carried as f32",
+        )
     # The specification's own values, to six decimals.
     yield sample(
         "softmax_cross_entropy_backward/f32/specification",
@@ -261,5 +326,6 @@ def cross_entropy():
 
 
 def samples():
-    for group in (activations, norms, positions_and_sums, cross_entropy):
+    groups = (activations, norms, other_group_norms, interleaved_ropes)
+    for group in (*groups, positions_and_sums, from_the_end, cross_entropy):
         yield from group()

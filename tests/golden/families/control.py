@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .core import ANY_ZERO, FLOATS, INTS, array, narrow, random, rng_of, sample, ulps, unit, whole
+from .core import ALL, ANY_ZERO, EXACT, FLOATS, INTS, NUMBERS, any_bits, array, narrow, random
+from .core import rng_of, sample, ulps, unit, whole, wide
 
 LIBRARIES = {"jax": jax.__version__}
 
@@ -85,8 +86,75 @@ def scans():
         )
 
 
+def plain_scans():
+    """Whole numbers in every dtype: two carries, several and no stacked inputs, both directions."""
+    for dtype in NUMBERS:
+        line, one = (dtype, (2,)), ("i64", ())
+        for reverse in (False, True):
+            identifier = f"scan/{dtype}/two-carries{'-reverse' if reverse else ''}"
+            rng = rng_of(identifier)
+            y, a, b = (whole(rng, dtype, s, 1) for s in ((2,), (3, 2), (3, 2)))
+            body = graph(
+                [one, line, line, line],
+                [
+                    ("constant() {value=i64[]{1}}", *one),
+                    ("add(%0, %4)", *one),
+                    ("mul(%1, %2)", *line),
+                    ("add(%6, %3)", *line),
+                ],
+                ["%5", "%7", "%6"],
+            )
+            last, ys = wide(y), [None] * 3
+            for t in range(3)[:: -1 if reverse else 1]:
+                ys[t] = last * wide(a)[t]
+                last = ys[t] + wide(b)[t]
+            yield sample(
+                identifier,
+                [np.array(4, np.int64), y, a, b],
+                [np.array(7, np.int64), narrow(dtype, last), narrow(dtype, np.stack(ys))],
+                ANY_ZERO,
+                "two carries, two stacked inputs",
+                body=body,
+                length=3,
+                num_carries=2,
+                num_xs=2,
+                reverse=reverse,
+            )
+        for reverse in (False, True):
+            identifier = f"scan/{dtype}/no-inputs{'-reverse' if reverse else ''}"
+            y = whole(rng_of(identifier), dtype, (2,), 1)
+            body = graph([line], [("add(%0, %0)", *line)], ["%1", "%0"])
+            states = np.stack([wide(y) * 2**t for t in range(3)][:: -1 if reverse else 1])
+            outs = [narrow(dtype, 8 * wide(y)), narrow(dtype, states)]
+            attrs = {"body": body, "length": 3, "num_carries": 1, "num_xs": 0, "reverse": reverse}
+            yield sample(identifier, [y], outs, ANY_ZERO, "no stacked inputs", **attrs)
+    flags = ("bool", (2,))
+    rng = rng_of("scan/bool")
+    for reverse in (False, True):
+        y, xs = rng.random(2) < 0.5, rng.random((3, 2)) < 0.5
+        body = graph([flags, flags], [("logical_xor(%0, %1)", *flags)], ["%2", "%0"])
+        last, ys = y, np.zeros((3, 2), bool)
+        for t in range(3)[:: -1 if reverse else 1]:
+            ys[t], last = last, last ^ xs[t]
+        attrs = {"body": body, "length": 3, "num_carries": 1, "num_xs": 1, "reverse": reverse}
+        yield sample(f"scan/bool/xor-{reverse}", [y, xs], [last, ys], ANY_ZERO, "bools", **attrs)
+
+
+def plain_conds():
+    for dtype in ALL:
+        for choice in (True, False):
+            identifier = f"cond/{dtype}/one-{'then' if choice else 'else'}"
+            x = any_bits(rng_of(identifier), dtype, (2, 2))
+            ins = [(dtype, (2, 2))]
+            yes = graph(ins, [("transpose(%0) {perm=[1, 0]}", *ins[0])], ["%1"])
+            no = graph(ins, [], ["%0"])
+            out = np.ascontiguousarray(x.T) if choice else x
+            attrs = {"then_body": yes, "else_body": no}
+            yield sample(identifier, [np.array(choice), x], out, EXACT, "one operand", **attrs)
+
+
 def conds():
-    for dtype in FLOATS + INTS:
+    for dtype in FLOATS + INTS + ["c64"]:
         for choice in (True, False):
             identifier = f"cond/{dtype}/{'then' if choice else 'else'}"
             rng = rng_of(identifier)
@@ -173,6 +241,37 @@ def regions():
         )
 
 
+def plain_regions():
+    """Elementwise regions of whole numbers in every dtype."""
+    for dtype in NUMBERS:
+        identifier = f"region/{dtype}/whole"
+        rng = rng_of(identifier)
+        a, b = whole(rng, dtype, (2, 3)), whole(rng, dtype, (3,))
+        both, line = (dtype, (2, 3)), (dtype, (3,))
+        body = graph([both, line], [("mul(%0, %1)", *both), ("square(%2)", *both)], ["%3", "%2"])
+        product = wide(a) * wide(b)
+        outs = [narrow(dtype, product * product), narrow(dtype, product)]
+        yield sample(identifier, [a, b], outs, ANY_ZERO, "whole numbers", body=body, domain=[2, 3])
+        sums = [("reduce_sum(%0) {axes=[1], keepdims=true}", dtype, (2, 1)), ("add(%1, %0)", *both)]
+        out = narrow(dtype, wide(a).sum(1, keepdims=True) + wide(a))
+        attrs = {"body": graph([both], sums, ["%2"]), "kind": "row", "domain": [2, 3], "axes": [1]}
+        yield sample(f"region/{dtype}/whole-row", [a], out, ANY_ZERO, "sums of rows", **attrs)
+        sums = [("square(%0)", *both), ("reduce_sum(%1) {axes=[0]}", *line)]
+        out = narrow(dtype, (wide(a) * wide(a)).sum(0))
+        attrs = {"body": graph([both], sums, ["%2"]), "kind": "column", "domain": [2, 3], "axes": [0]}
+        yield sample(f"region/{dtype}/whole-column", [a], out, ANY_ZERO, "sums of columns", **attrs)
+    both, x = ("bool", (2, 3)), np.array([[True, False, False], [False, False, False]])
+    steps = [("any(%0) {axes=[1], keepdims=true}", "bool", (2, 1)), ("logical_xor(%1, %0)", *both)]
+    attrs = {"body": graph([both], steps, ["%2"]), "kind": "row", "domain": [2, 3], "axes": [1]}
+    yield sample("region/bool/row", [x], x.any(1, keepdims=True) ^ x, EXACT, "any of a row", **attrs)
+    steps = [("logical_not(%0)", *both), ("all(%1) {axes=[0]}", "bool", (3,))]
+    attrs = {"body": graph([both], steps, ["%2"]), "kind": "column", "domain": [2, 3], "axes": [0]}
+    yield sample("region/bool/column", [x], (~x).all(0), EXACT, "all of a column", **attrs)
+    flags = ("bool", (3,))
+    body, x = graph([flags], [("logical_not(%0)", *flags)], ["%1"]), np.array([True, False, True])
+    yield sample("region/bool/not", [x], ~x, EXACT, "bools", body=body, domain=[3])
+
+
 def samples():
-    for group in (scans, conds, regions):
+    for group in (scans, plain_scans, conds, plain_conds, regions, plain_regions):
         yield from group()

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from .core import EXACT, FLOATS, narrow, random, rng_of, round_float, sample, ulps
-from .randomness import bits_of, philox
+from .core import EXACT, FLOATS, NUMPY, REALS, narrow, random, rng_of, round_float, sample, ulps
+from .randomness import bits_of, philox, uniform_of
 
 KEYS = [(0, 0), (42, 7), (0xDEADBEEF, 0xFFFFFFFF)]
 MASK = 0xFFFFFFFF
@@ -158,6 +158,17 @@ def keys():
             )
             name = f"random_fold_in/u32/key-{k}-{integers.dtype}"
             yield sample(name, [key_array(key), integers], y, EXACT, f"key {key}")
+
+
+def more_keys():
+    integers = np.array([0, 3, 2**32 - 1], np.uint32)
+    y = np.array([fold_in(KEYS[1], int(i)) for i in integers], np.uint32)
+    yield sample("random_fold_in/u32/uint32", [key_array(KEYS[1]), integers], y, EXACT, "every word")
+    words = bits_of(KEYS[2], 12).astype(object).reshape(6, 2)
+    drawn = [-300 + ((int(a) << 32 | int(b)) * 700 >> 64) for a, b in words]
+    attrs = {"dtype": "i16", "shape": (2, 3), "low": -300, "high": 400}
+    y = np.array(drawn, np.int16).reshape(2, 3)
+    yield sample("random_randint/i16/matrix", [key_array(KEYS[2])], y, EXACT, "a matrix", **attrs)
 
 
 def standard():
@@ -361,6 +372,59 @@ def composed():
         )
 
 
+def wide_dtype(dtype):
+    return "f64" if dtype == "f64" else "f32"
+
+
+def every_parameter():
+    """Parameters of every dtype; f16 and bf16 are compared and added in f32."""
+    key = KEYS[1]
+    for dtype in FLOATS:
+        p = round_float(dtype, np.array([0.1, 0.5, 0.8]))
+        u = uniform_of(key, 6, wide_dtype(dtype)).reshape(2, 3)
+        y = u.astype(np.float64) < p.astype(np.float64)
+        name = f"random_bernoulli/bool/of-{dtype}"
+        yield sample(name, [key_array(key), p], y, EXACT, f"p of {dtype}", shape=(2, 3))
+        logits = random(rng_of(f"categorical/of-{dtype}"), dtype, (5,))
+        noise = -np.log(-np.log(open_unit(key, 30, wide_dtype(dtype)))).reshape(2, 3, 5)
+        total = np.sort(noise + logits.astype(np.float64), -1)
+        assert (total[..., -1] - total[..., -2]).min() > 1e-5, "too close for f32"
+        tokens = np.argmax(noise + logits.astype(np.float64), -1)
+        name = f"random_categorical/i64/of-{dtype}"
+        yield sample(name, [key_array(key), logits], tokens, EXACT, f"logits of {dtype}", shape=(2, 3))
+        tol = {"rel": 1e-12, "abs": 1e-13} if dtype == "f64" else ulps(dtype, 16, 2e-6)
+        a, b = round_float(dtype, np.array([0.5, 3.0])), round_float(dtype, np.array([2.0, 0.75]))
+        x_key, y_key = (tuple(int(w) for w in row) for row in split(key, 2))
+        x = drawn(x_key, (2,), lambda s, i: gamma(s, float(a[i]), True))
+        y = drawn(y_key, (2,), lambda s, i: gamma(s, float(b[i]), True))
+        name, beta = f"random_beta/{dtype}/line", narrow(dtype, 1 / (1 + np.exp(y - x)))
+        yield sample(name, [key_array(key), a, b], beta, tol, "a line", shape=(2,))
+        g = drawn(key, (2,), lambda s, i: gamma(s, float(a[i]), False))
+        name, row = f"random_dirichlet/{dtype}/line", narrow(dtype, g / g.sum())
+        yield sample(name, [key_array(key), a], row, tol, "a line", shape=(2,))
+        y = drawn(key, (2, 3), lambda s, i: truncated_normal(s, -1.0, 0.5))
+        attrs = {"dtype": dtype, "shape": (2, 3), "lower": -1.0, "upper": 0.5}
+        tol = {"rel": 1e-12, "abs": 1e-13} if dtype == "f64" else ulps(dtype, 1)
+        name = f"random_truncated_normal/{dtype}/matrix"
+        yield sample(name, [key_array(key)], narrow(dtype, y), tol, "SciPy's ndtri", **attrs)
+
+
+def token_types():
+    """Tokens as every dtype, of logits of every dtype."""
+    for dtype in FLOATS:
+        logits = random(rng_of(f"sample/types/{dtype}"), dtype, (3, 6))
+        tokens = tokens_of(logits, 4, 0.95, 1.25, 19)
+        for to in REALS:
+            out = tokens.astype(NUMPY[to])
+            attrs = {"top_k": 4, "top_p": 0.95, "temperature": 1.25, "seed": 19, "dtype": to}
+            yield sample(f"sample/{dtype}/to-{to}", [logits], out, EXACT, f"tokens of {to}", **attrs)
+        x = random(rng_of(f"filters/{dtype}"), dtype, (2, 5))
+        out = np.where(keep_top_k(x.astype(np.float64), 2), x, np.asarray(0.5, x.dtype))
+        yield sample(f"top_k_filter/{dtype}/fill", [x], out, EXACT, "0.5 elsewhere", k=2, fill=0.5)
+        out = np.where(keep_top_p(x, 0.6), x, np.asarray(-np.inf, x.dtype))
+        yield sample(f"top_p_filter/{dtype}/default", [x], out, EXACT, "-inf elsewhere", p=0.6)
+
+
 def keep_top_k(x, k):
     if k <= 0 or k >= x.shape[-1]:
         return np.ones(x.shape, bool)
@@ -488,3 +552,6 @@ def samples():
     yield from special_parameters()
     yield from composed()
     yield from sampling()
+    yield from more_keys()
+    yield from every_parameter()
+    yield from token_types()

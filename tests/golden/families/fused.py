@@ -47,6 +47,70 @@ def matmuls():
             )
 
 
+# The other kinds of the specification's Activation; the bias keeps arguments in (0.5, 1.5), inside every domain.
+KINDS = {
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "tan": torch.tan,
+    "atan": torch.atan,
+    "round": torch.round,
+}
+
+
+def further_activations():
+    for dtype in FLOATS:
+        for name, function in KINDS.items():
+            identifier = f"fused_matmul_bias_act/{dtype}/{name}"
+            rng = rng_of(identifier)
+            x, w = (random(rng, dtype, (2, 2), -0.4, 0.4) for _ in range(2))
+            bias = narrow(dtype, np.array([1.0, 1.125] if name != "round" else [1.875, -1.125]))
+            y = function(t64(x) @ t64(w) + t64(bias)).numpy()
+            # Slopes below 15 (tan at 1.45).
+            tol = ulps(dtype, 8, 64 * unit(dtype))
+            yield sample(identifier, [x, w, bias], narrow(dtype, y), tol, name, activation=f'"{name}"')
+            identifier = f"fused_transformer_layer/{dtype}/{name}"
+            rng = rng_of(identifier)
+            yield tiny_layer(identifier, rng, dtype, name)
+    for dtype in FLOATS:
+        for name in ACTIVATIONS:
+            identifier = f"fused_transformer_layer/{dtype}/{name or 'none'}"
+            yield tiny_layer(identifier, rng_of(identifier), dtype, name)
+
+
+def tiny_layer(identifier, rng, dtype, activation):
+    """One token, one head of two; the inner layer's arguments stay near 1."""
+    sizes = [("qkv_w", (2, 6)), ("qkv_b", (6,)), ("out_w", (2, 2)), ("out_b", (2,))]
+    sizes += [("ln1_g", (2,)), ("ln1_b", (2,)), ("fc1_w", (2, 2)), ("fc1_b", (2,))]
+    sizes += [("fc2_w", (2, 2)), ("fc2_b", (2,)), ("ln2_g", (2,)), ("ln2_b", (2,))]
+    parts = {name: random(rng, dtype, shape, -0.7, 0.7) for name, shape in sizes}
+    parts["fc1_w"] = random(rng, dtype, (2, 2), -0.2, 0.2)
+    parts["fc1_b"] = narrow(dtype, np.array([1.0, 1.125]) if activation != "round" else np.array([1.875, -1.125]))
+    (hidden,) = draw(rng, dtype, (1, 1, 2))
+    mask = np.ones((1, 1), bool)
+    eps = (1e-1, 1e-1)  # of two numbers the variance may be small
+    by_parts = lambda part: layer_by_parts(t64(hidden), parts, mask, 1, activation, eps, part)
+    y = by_parts(lambda t: t)
+    return sample(
+        identifier,
+        [hidden, *parts.values(), mask],
+        narrow(dtype, y.numpy()),
+        rounded_tolerance(dtype, 1024 * unit(dtype), y, by_parts(rounder(dtype))),
+        f"activation {activation or 'none'}",
+        num_heads=1,
+        head_dim=2,
+        eps1=eps[0],
+        eps2=eps[1],
+        activation=f'"{activation}"',
+        has_bias=True,
+    )
+
+
 def norms():
     rms = lambda x, size, g, eps: F.rms_norm(x, size, g, eps)
     layer = lambda x, size, g, eps: F.layer_norm(x, size, g, None, eps)
@@ -190,7 +254,7 @@ def layer_by_parts(hidden, p, mask, count, activation, eps, part):
     y = part(self_attention(q, k, v, mask, count))
     y = add(part(y @ t64(p["out_w"])), "out_b")
     h = part(F.layer_norm(part(y + hidden), width, t64(p["ln1_g"]), t64(p["ln1_b"]), eps[0]))
-    y = part(ACTIVATIONS[activation](add(part(h @ t64(p["fc1_w"])), "fc1_b")))
+    y = part((ACTIVATIONS | KINDS)[activation](add(part(h @ t64(p["fc1_w"])), "fc1_b")))
     y = add(part(y @ t64(p["fc2_w"])), "fc2_b")
     return part(F.layer_norm(part(y + h), width, t64(p["ln2_g"]), t64(p["ln2_b"]), eps[1]))
 
@@ -271,5 +335,5 @@ def layers():
 
 
 def samples():
-    for group in (matmuls, norms, swiglus, swiglu_casts, attention_blocks, layers):
+    for group in (matmuls, further_activations, norms, swiglus, swiglu_casts, attention_blocks, layers):
         yield from group()

@@ -317,6 +317,54 @@ def class_losses():
                     )
 
 
+def smoothed_nll(x, y, w, smoothing, how):
+    """-(1 - s) w[y] x[y] - s / C sum_c w[c] x[c]; the mean divides by the sum of the w[y]."""
+    rows = torch.arange(len(y))
+    each = -(1 - smoothing) * w[y] * x[rows, y] - smoothing / x.shape[1] * (w * x).sum(1)
+    return {"none": each, "sum": each.sum(), "mean": each.sum() / w[y].sum()}[how]
+
+
+def further_class_losses():
+    for dtype in FLOATS:
+        for how in REDUCTIONS:
+            identifier = f"nll_loss/{dtype}/{how}-smoothed"
+            rng = rng_of(identifier)
+            x, w = random(rng, dtype, (5, 3), -4, 0), random(rng, dtype, (3,), 0.25, 2)
+            labels = array("i32", rng.integers(0, 3, 5))
+            yield case(
+                identifier,
+                [x, labels, w],
+                lambda x, y, w: smoothed_nll(x, y.long(), w, 0.25, how),
+                "smoothed, axis from the end, labels of i32",
+                reduction=how,
+                axis=-1,
+                label_smoothing=0.25,
+            )
+            for axis in (0, -1):
+                identifier = f"soft_cross_entropy/{dtype}/{how}-axis{axis}"
+                rng = rng_of(identifier)
+                x, t = random(rng, dtype, (3, 4), -4, 4), random(rng, dtype, (3, 4), 0, 1)
+                yield case(
+                    identifier,
+                    [x, t],
+                    lambda x, t: F.cross_entropy(
+                        torch.movedim(x, axis, 1), torch.movedim(t, axis, 1), reduction=how
+                    ),
+                    f"classes along axis {axis}",
+                    reduction=how,
+                    axis=axis,
+                )
+        identifier = f"triplet_margin_loss/{dtype}/large-eps"
+        rng = rng_of(identifier)
+        yield case(
+            identifier,
+            [random(rng, dtype, (4, 3), -2, 2) for _ in range(3)],
+            lambda a, b, c: F.triplet_margin_loss(a, b, c, eps=0.25),
+            "eps is added to the difference",
+            eps=0.25,
+        )
+
+
 def label_types():
     for dtype in ["i8", "i16", "i32", "u8", "u32", "f32", "f64"]:
         rng = rng_of(f"cross_entropy/{dtype}")
@@ -365,5 +413,5 @@ def soft_targets():
 
 
 def samples():
-    for group in (pointwise, broadcasts, rows, class_losses, label_types, soft_targets):
+    for group in (pointwise, broadcasts, rows, class_losses, further_class_losses, label_types, soft_targets):
         yield from group()

@@ -358,7 +358,17 @@ CASES = [
     ("inside", 10, 4, {}, "inside"),
     ("full-lists", 20, 1, {"max_list_entries": 20}, "outside"),
     ("dense", 20, 1, {"transmittance_threshold": 0.4, "alpha_cutoff": 0.02}, "outside"),
+    ("steps", 4, 1, {"max_splat_steps": 1, "width": 5, "height": 4}, "outside"),  # an image looks at all
 ]
+SMALL = {
+    "width": 5,
+    "height": 7,
+    "tile_size": 3,
+    "alpha_cutoff": 0.02,
+    "max_splat_steps": 1,
+    "transmittance_threshold": 0.4,
+    "max_list_entries": 24,
+}
 
 
 def attributes(extra, *without):
@@ -433,8 +443,12 @@ def gradient_samples(dtype):
         ("no-clip", {"max_splat_steps": 0}, {"loss_grad_clip": 1e6}),
         ("two-steps", {"max_splat_steps": 2}, {"loss_grad_clip": 0.3}),
     ]
-    for name, n, k, extra, where in CASES[:5]:
-        for what, more, clips in backward:
+    dense = SMALL | {"max_splat_steps": 3}
+    optimiser = {"sh_band": 1, "max_anisotropy": 4.0}  # these do not change the gradients
+    scenes = [(*case, backward) for case in CASES[:5]]
+    scenes.append(("small", 6, 4, dense, "outside", [("optimiser", {}, optimiser)]))
+    for name, n, k, extra, where, forms in scenes:
+        for what, more, clips in forms:
             a, attrs = attributes(extra | more)
             identifier = f"gaussian_splat_render_backward/{dtype}/{name}-{what}"
             scene = scene_for(identifier, dtype, n, k, a, where)
@@ -463,8 +477,10 @@ def gradient_samples(dtype):
 
 
 def raster_samples(dtype):
-    for name, clip in [("plain", None), ("clipped", 0.2)]:
-        a, _ = attributes({"max_list_entries": 40})
+    first = {"max_list_entries": 40}
+    cases = [("plain", None, first), ("clipped", 0.2, first), ("small", None, SMALL), ("small-clipped", 0.05, SMALL)]
+    for name, clip, extra in cases:
+        a, _ = attributes(extra)
         identifier = f"gaussian_splat_raster_backward/{dtype}/{name}"
         scene = scene_for(identifier, dtype, 9, 4, a)
         _, tiles = lists(scene, a)

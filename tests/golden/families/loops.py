@@ -1,0 +1,219 @@
+"""While loops, functions with stated derivatives and the scan family, step by step in NumPy.
+
+Whole numbers, so that every dtype is exact. The sweeps follow the specification's own loop (section 2.11).
+"""
+
+import numpy as np
+
+from .control import graph
+from .core import ANY_ZERO, INEXACT, NUMBERS, array, narrow, rng_of, sample, whole, wide
+
+
+def row(dtype, *shape):
+    return (dtype, shape)
+
+
+def small(rng, dtype, *shape):
+    """-1, 0 and 1: products of many stay small."""
+    return whole(rng, dtype, shape, 1)
+
+
+# ---- while_loop
+
+
+def counted(dtype, limit, y, w, bound):
+    """i < limit: i + 1, y w + w; at most `bound` times."""
+    i, y, w = 0, wide(y), wide(w)
+    while i < limit and (bound is None or i < bound):
+        i, y = i + 1, y * w + w
+    return [array("i32", i), narrow(dtype, y)]
+
+
+def whiles():
+    for dtype in NUMBERS:
+        line = row(dtype, 2)
+        ins = [row("i32"), line, line]
+        cond = graph(ins, [("constant() {value=i32[]{3}}", *row("i32")), ("lt(%0, %3)", *row("bool"))], ["%4"])
+        body = graph(
+            ins,
+            [
+                ("constant() {value=i32[]{1}}", *row("i32")),
+                ("add(%0, %3)", *row("i32")),
+                ("mul(%1, %2)", *line),
+                ("add(%5, %2)", *line),
+            ],
+            ["%4", "%6"],
+        )
+        for name, bound in (("until-false", None), ("bounded", 2), ("not-reached", 9), ("none", 0)):
+            identifier = f"while_loop/{dtype}/{name}"
+            rng = rng_of(identifier)
+            y, w = small(rng, dtype, 2), small(rng, dtype, 2)
+            attrs = {"num_carries": 2, "cond": cond, "body": body}
+            if bound is not None:
+                attrs["max_iterations"] = bound
+            out = counted(dtype, 3, y, w, bound)
+            yield sample(identifier, [array("i32", 0), y, w], out, ANY_ZERO, f"at most {bound} steps", **attrs)
+        ins = [line, row("i32")]
+        steps = [("constant() {value=i32[]{2}}", *row("i32")), ("lt(%1, %2)", *row("bool"))]
+        cond = graph(ins, steps, ["%3"])
+        steps = [("constant() {value=i32[]{1}}", *row("i32")), ("add(%1, %2)", *row("i32")), ("add(%0, %0)", *line)]
+        attrs = {"num_carries": 2, "cond": cond, "body": graph(ins, steps, ["%4", "%3"])}
+        y = whole(rng_of(f"while_loop/{dtype}/first"), dtype, (2,))
+        out = [narrow(dtype, 4 * wide(y)), array("i32", 2)]
+        yield sample(f"while_loop/{dtype}/first", [y, array("i32", 0)], out, ANY_ZERO, "unbounded", **attrs)
+        always = graph([line], [("constant() {value=bool[]{1}}", *row("bool"))], ["%1"])
+        twice = graph([line], [("add(%0, %0)", *line)], ["%1"])
+        y = whole(rng_of(f"while_loop/{dtype}/alone"), dtype, (2,))
+        attrs = {"num_carries": 1, "max_iterations": 3, "cond": always, "body": twice}
+        yield sample(f"while_loop/{dtype}/alone", [y], narrow(dtype, 8 * wide(y)), ANY_ZERO, "one carry", **attrs)
+    one = row("i64")
+    cond = graph([one, one], [("lt(%0, %1)", *row("bool"))], ["%2"])
+    body = graph(
+        [one, one],
+        [("constant() {value=i64[]{2}}", *one), ("mul(%0, %2)", *one), ("constant() {value=i64[]{1}}", *one), ("add(%3, %4)", *one)],
+        ["%5"],
+    )
+    for start in (3, 40, 50):
+        i = start
+        while i < 50:
+            i = 2 * i + 1
+        operands = [array("i64", start), array("i64", 50)]
+        attrs = {"num_carries": 1, "cond": cond, "body": body}
+        yield sample(f"while_loop/i64/from-{start}", operands, array("i64", i), ANY_ZERO, "unbounded", **attrs)
+    flag = row("bool")
+    cond, body = graph([flag], [], ["%0"]), graph([flag], [("logical_not(%0)", *flag)], ["%1"])
+    for start in (False, True):
+        attrs = {"num_carries": 1, "max_iterations": 3, "cond": cond, "body": body}
+        yield sample(f"while_loop/bool/from-{start}", [np.array(start)], np.array(False), ANY_ZERO, "bools", **attrs)
+        del attrs["max_iterations"]
+        name = f"while_loop/bool/unbounded-from-{start}"
+        yield sample(name, [np.array(start)], np.array(False), ANY_ZERO, "bools", **attrs)
+
+
+# ---- custom_fn
+
+
+def functions():
+    for dtype in NUMBERS:
+        line = row(dtype, 2)
+        rng = rng_of(f"custom_fn/{dtype}")
+        x, w = whole(rng, dtype, (2,)), whole(rng, dtype, (2,))
+        fwd = graph([line, line], [("mul(%0, %1)", *line), ("mul(%2, %0)", *line)], ["%2", "%3"])
+        p = wide(x) * wide(w)
+        out = [narrow(dtype, p), narrow(dtype, p * wide(x))]
+        yield sample(f"custom_fn/{dtype}/two-results", [x, w], out, ANY_ZERO, "no stated derivative", fwd=fwd)
+        fwd = graph([line], [("mul(%0, %0)", *line)], ["%1"])
+        stated = graph([line, line, line], [("mul(%0, %2)", *line), ("add(%3, %3)", *line)], ["%4"])
+        jvp = graph([line, line], [("mul(%0, %1)", *line), ("add(%2, %2)", *line)], ["%3"])
+        out = narrow(dtype, wide(x) * wide(x))
+        attrs = {"fwd": fwd, "vjp": stated, "jvp": jvp}
+        yield sample(f"custom_fn/{dtype}/stated", [x], out, ANY_ZERO, "the value is that of fwd", **attrs)
+    flags = row("bool", 2)
+    fwd = graph([flags], [("logical_not(%0)", *flags)], ["%1"])
+    x = np.array([True, False])
+    yield sample("custom_fn/bool/not", [x], ~x, ANY_ZERO, "bools", fwd=fwd)
+
+
+# ---- scans of one carry
+
+
+def kept_steps(length, checkpoints):
+    """The specification's: min(ceil((k + 1) length / K) - 1, length - 1)."""
+    return [min(-(-(k + 1) * length // checkpoints) - 1, length - 1) for k in range(checkpoints)]
+
+
+def scans():
+    for dtype in NUMBERS:
+        line = row(dtype, 2)
+        body = graph([line, line, line], [("mul(%0, %1)", *line), ("add(%3, %2)", *line)], ["%4"])
+        for length, checkpoints in ((7, 3), (4, 0), (3, 3), (5, 1), (0, 0)):
+            identifier = f"scan_checkpointed/{dtype}/{length}-{checkpoints}"
+            rng = rng_of(identifier)
+            y, w, xs = small(rng, dtype, 2), small(rng, dtype, 2), small(rng, dtype, length, 2)
+            last = wide(y)
+            for x in wide(xs):
+                last = last * wide(w) + x
+            attrs = {"length": length, "num_bcast": 1, "num_checkpoints": checkpoints, "body": body}
+            yield sample(identifier, [y, w, xs], narrow(dtype, last), ANY_ZERO, f"keeps {checkpoints}", **attrs)
+        identifier = f"scan_checkpointed/{dtype}/alone"
+        y = small(rng_of(identifier), dtype)
+        square = graph([row(dtype)], [("mul(%0, %0)", *row(dtype))], ["%1"])
+        last = wide(y) ** 8
+        attrs = {"length": 3, "num_checkpoints": 2, "body": square}
+        yield sample(identifier, [y], narrow(dtype, last), ANY_ZERO, "no further operands", **attrs)
+    flags = row("bool", 2)
+    body = graph([flags, flags], [("logical_xor(%0, %1)", *flags)], ["%2"])
+    rng = rng_of("scan_checkpointed/bool")
+    y, xs = rng.random(2) < 0.5, rng.random((3, 2)) < 0.5
+    out = y ^ xs[0] ^ xs[1] ^ xs[2]
+    attrs = {"length": 3, "num_checkpoints": 2, "body": body}
+    yield sample("scan_checkpointed/bool/xor", [y, xs], out, ANY_ZERO, "bools", **attrs)
+
+
+def sweep(init, states, upstream, a, b, save):
+    """Of y' = y a + b: the cotangents of init, a and b. `states` are the carries after each step."""
+    d = np.zeros_like(init) if save else upstream
+    da, db = np.zeros_like(a), np.zeros_like(b)
+    for t in reversed(range(len(a))):
+        if save:
+            d = d + upstream[t]
+        y = init if t == 0 else states[t - 1]
+        da[t], db[t], d = d * y, d, d * a[t]
+    return d, da, db
+
+
+def short_sweeps():
+    """Of y' = y + y without, and of y' = y a with one stacked input."""
+    for dtype in INEXACT:
+        line = row(dtype, 2)
+        rng = rng_of(f"scan_backward/{dtype}/short")
+        init, d, a = small(rng, dtype, 2), small(rng, dtype, 2), small(rng, dtype, 3, 2)
+        back = graph([line] * 2, [("add(%1, %1)", *line)], ["%2"]).replace('name="x1"', 'name="d_output"')
+        states = narrow(dtype, np.stack([wide(init) * 2**t for t in (1, 2, 3)]))
+        attrs = {"length": 3, "body_vjp": back}
+        out = narrow(dtype, 8 * wide(d))
+        yield sample(f"scan_backward/{dtype}/no-inputs", [init, states, d], out, ANY_ZERO, "no inputs", **attrs)
+        back = graph([line] * 3, [("mul(%2, %1)", *line), ("mul(%2, %0)", *line)], ["%3", "%4"])
+        attrs["body_vjp"] = back.replace('name="x2"', 'name="d_output"')
+        states = np.cumprod(wide(a), 0) * wide(init)
+        first, da, _ = sweep(wide(init), states, wide(d), wide(a), np.zeros_like(wide(a)), False)
+        operands = [init, narrow(dtype, states), d, a]
+        yield sample(f"scan_backward/{dtype}/one-input", operands, narrow(dtype, first), ANY_ZERO, "one input", **attrs)
+        yield sample(f"scan_backward_xs/{dtype}/one-input", operands, narrow(dtype, da), ANY_ZERO, "one input", **attrs)
+
+
+def sweeps():
+    for dtype in INEXACT:
+        line = row(dtype, 2)
+        back = graph([line] * 4, [("mul(%3, %1)", *line), ("mul(%3, %0)", *line)], ["%4", "%5", "%3"])
+        back = back.replace('name="x3"', 'name="d_output"')
+        forward = graph([line] * 3, [("mul(%0, %1)", *line), ("add(%3, %2)", *line)], ["%4"])
+        for length, save, checkpoints in ((4, True, 0), (4, False, 0), (5, False, 2), (5, True, 2), (3, False, 3), (1, False, 0)):
+            name = f"{length}-{'all' if save else 'last'}-{checkpoints}"
+            rng = rng_of(f"scan_backward/{dtype}/{name}")
+            init, a, b = small(rng, dtype, 2), small(rng, dtype, length, 2), small(rng, dtype, length, 2)
+            upstream = small(rng, dtype, *((length, 2) if save else (2,)))
+            states, y = [], wide(init)
+            for t in range(length):
+                y = y * wide(a)[t] + wide(b)[t]
+                states.append(y)
+            steps = kept_steps(length, checkpoints) if checkpoints else range(length)
+            kept = narrow(dtype, np.stack([states[t] for t in steps]))
+            grads = sweep(wide(init), states, wide(upstream), wide(a), wide(b), save)
+            operands = [init, kept, upstream, a, b]
+            attrs = {"length": length, "save_trajectory": save, "num_checkpoints": checkpoints, "body_vjp": back}
+            if 0 < checkpoints < length:
+                attrs["forward_body"] = forward
+            note = f"upstream of {'every step' if save else 'the last carry'}, {checkpoints} checkpoints"
+            first, *others = (narrow(dtype, g) for g in grads)
+            yield sample(f"scan_backward/{dtype}/{name}", operands, first, ANY_ZERO, note, **attrs)
+            for index, g in enumerate(others):
+                identifier = f"scan_backward_xs/{dtype}/{name}-{index}"
+                yield sample(identifier, operands, g, ANY_ZERO, note, xs_index=index, **attrs)
+    attrs["xs_index"] = 1
+    yield sample(f"scan_backward/{dtype}/index", operands, first, ANY_ZERO, "xs_index is for scan_backward_xs", **attrs)
+
+
+def samples():
+    for group in (whiles, functions, scans, sweeps, short_sweeps):
+        yield from group()
