@@ -137,9 +137,11 @@ HeadSizes head_sizes(const InferArgs& a, int64_t heads, int64_t head_dim) {
   const Type& hidden = a.in[0];
   require(a, hidden.rank() == 3, "hidden must be [B, S, heads * head_dim]");
   const auto size = heads > 0 ? hidden.shape[2].divide(Dim(heads)) : std::nullopt;
-  require(a, size && size->is_static() && (head_dim == 0 || *size == Dim(head_dim)),
-          fmt::format("hidden must be [B, S, {} * head_dim] with head_dim {}", heads,
-                      head_dim ? std::to_string(head_dim) : "a number"));
+  require(
+      a,
+      size && size->is_static() && size->value() > 0 && (head_dim == 0 || *size == Dim(head_dim)),
+      fmt::format("hidden must be [B, S, {} * head_dim] with head_dim {}", heads,
+                  head_dim ? std::to_string(head_dim) : "a positive number"));
   return {heads, size->value(), hidden.shape[2]};
 }
 
@@ -156,6 +158,12 @@ Types infer_attention_block(const InferArgs& a) {
   if (f.has_bias)
     require(a, is_shape(a.in[4], {s.width * 3}) && is_shape(a.in[5], {s.width}),
             fmt::format("qkv_b must be [3 * {0}], out_b [{0}]", s.width));
+  if (f.has_rope) {
+    const size_t tables = f.has_bias ? 6 : 4;
+    const Type turned[] = {a.in[0], a.in[tables], a.in[tables + 1]};
+    const Attrs rope = RopeAttrs{.head_dim = s.head_dim, .n_rot = s.head_dim};
+    op::rope.def.infer({a.op, rope, turned});
+  }
   return {a.in[0]};
 }
 

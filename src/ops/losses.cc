@@ -7,7 +7,7 @@
 #include "rlx/ops/movement.h"
 #include "rlx/ops/nn.h"
 #include "rlx/ops/nn_rules.h"
-#include "rlx/ops/reduce.h"
+#include "rlx/ops/reduce_rules.h"
 
 namespace rlx {
 namespace {
@@ -87,8 +87,7 @@ Expr stirling(Expr t) {
 Expr distance(Expr x, Expr y, const TripletAttrs& a) {
   Expr d = op::abs(x - y + a.eps);
   if (a.p == 1) return sum_last(d);
-  if (a.p == 2) return op::sqrt(sum_last(d * d));
-  return op::pow(sum_last(op::pow(d, d.like(a.p))), d.like(1 / a.p));
+  return root(sum_last(a.p == 2 ? d * d : op::pow(d, d.like(a.p))), a.p);
 }
 
 Expr smooth_l1(Expr difference, double beta) {

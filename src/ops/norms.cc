@@ -7,7 +7,7 @@
 #include "rlx/ops/nn.h"
 #include "rlx/ops/nn_rules.h"
 #include "rlx/ops/pool.h"
-#include "rlx/ops/reduce.h"
+#include "rlx/ops/reduce_rules.h"
 
 namespace rlx {
 namespace {
@@ -146,6 +146,7 @@ Values decompose_lrn(Builder& b, const Node& n, Operands in) {
   const auto& [size, alpha, beta, k] = n.get<LrnAttrs>();
   Expr x = widen(b, in[0]);
   const Shape shape = b.shape(x);
+  if (shape.elements() == Dim(0)) return {in[0]};
   Dim pixels(1);
   for (size_t i = 2; i < shape.size(); ++i) pixels = pixels * shape[i];
   PoolAttrs window{.kind = PoolKind::sum, .kernel = {size, 1}};
@@ -161,15 +162,11 @@ Values decompose_lrn(Builder& b, const Node& n, Operands in) {
 // The p-norm over the axes, which are kept as size 1. Where all elements are 0 it is 0 with
 // derivative 0.
 Expr length(Expr x, double p, const Ints& axes) {
-  Builder& b = x.builder();
   Expr size = op::abs(x);
   if (std::isinf(p)) return op::reduce_max(size, {axes, true});
   if (p == 1) return op::reduce_sum(size, {axes, true});
   Expr sum = op::reduce_sum(p == 2 ? x * x : op::pow(size, x.like(p)), {axes, true});
-  const Value none = op::eq(sum, sum.like(0));
-  Expr some(b, op::select(b, none, sum.like(1), sum));
-  Expr root = p == 2 ? op::sqrt(some) : op::pow(some, x.like(1 / p));
-  return {b, op::select(b, none, sum, root)};
+  return root(sum, p);
 }
 
 Types infer_normalize(const InferArgs& a) {
@@ -200,7 +197,7 @@ Values decompose_weight_norm(Builder& b, const Node& n, Operands in) {
   Expr v = widen(b, in[0]);
   Expr size = length(v, 2, all_but(axis, v.rank()));
   Expr g(b, reshape_to(b, widen(b, in[1]), size.shape()));
-  return {cast_to(b, v * (g / size), n.type().dtype)};
+  return {cast_to(b, v / size * g, n.type().dtype)};
 }
 
 constexpr OpDef norm(std::string_view name, std::string_view doc, int arity, InferRule infer,

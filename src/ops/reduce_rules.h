@@ -1,4 +1,4 @@
-// What ops along axes share (reduce.cc, statistics.cc, cumulative.cc, sorting.cc).
+// What ops along axes share (reduce.cc, statistics.cc, cumulative.cc, sorting.cc, norms.cc, losses.cc).
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,9 @@ int64_t integer_limit(DType d, bool highest);
 
 // f32 for f16 and bf16: what they are summed in.
 DType accumulator_of(DType d);
+
+// s^(1/p) of a sum s of p-th powers; its derivative at 0 is taken as 0.
+Expr root(Expr s, double p);
 
 // The same node on batched operands of which all are batched, with its axis, or axes, moved by one.
 template <class A>

@@ -27,6 +27,8 @@ Types infer_grid_sample(const InferArgs& a) {
         a, "sample-shape",
         "x must be [N, C, H, W] and grid [N, h, w, 2], or x [N, C, D, H, W] and grid [N, d, "
         "h, w, 3]");
+  for (int64_t i = 2; i < x.rank(); ++i)
+    if (x.shape[at(i)] == Dim(0)) bad_operands(a, "sample-shape", "x must have pixels");
   if (attrs.mode == ResizeMode::cubic && axes != 2)
     bad_operands(a, "sample-mode", "cubic sampling is for two spatial axes");
   Type out{x.dtype, {x.shape[0], x.shape[1]}};

@@ -143,6 +143,11 @@ Types infer_paged_attention(const InferArgs& a) {
   require_shape(a, 4, {q[0]}, "lengths [B]");
   if (!q[2].is_static() || !pages[2].is_static())
     bad_operands(a, "sequence-shape", "the numbers of heads must be known");
+  const int64_t heads = q[2].value(), kv_heads = pages[2].value();
+  if (heads < 1 || kv_heads < 1 || heads % kv_heads || q[3] == Dim(0))
+    bad_operands(a, "sequence-shape",
+                 fmt::format("H ({}) must be a positive multiple of kv_heads ({}), D ({}) positive",
+                             heads, kv_heads, q[3]));
   return {a.in[0]};
 }
 

@@ -1,7 +1,6 @@
 #include "rlx/ops/statistics.h"
 
 #include <cmath>
-#include <limits>
 
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/reduce_rules.h"
@@ -46,16 +45,8 @@ Expr count(Expr x, const A& a) {
 Expr choose(Value condition, Expr yes, Expr no) {
   return {yes.builder(), op::select(yes.builder(), condition, yes, no)};
 }
-Value is_zero(Expr x) { return op::eq(x, x.like(0)); }
 Expr nonzero(Expr x) { return {x.builder(), op::ne(x, x.like(0))}; }
 Expr as(Expr x, DType dtype) { return {x.builder(), cast_to(x.builder(), x, dtype)}; }
-
-// s^(1/p) of a sum s of p-th powers; its derivative at 0 is taken as 0.
-Expr root(Expr s, double p) {
-  const Expr safe = choose(is_zero(s), s.like(1), s);
-  const Expr r = p == 2 ? op::sqrt(safe) : op::pow(safe, s.like(1 / p));
-  return choose(is_zero(s), p > 0 ? s.like(0) : s.like(std::numeric_limits<double>::infinity()), r);
-}
 
 Expr log_sum_exp(Expr x, const ReduceAttrs& a) {
   Expr most = op::stop_gradient(op::reduce_max(x, {a.axes, true}));
@@ -148,8 +139,9 @@ constinit const Op<VarianceAttrs> variance = statistic<VarianceAttrs, spread>(
     kFloats);
 
 constinit const Op<VarianceAttrs> std_dev =
-    statistic<VarianceAttrs, [](Expr x, const VarianceAttrs& a) { return op::sqrt(spread(x, a)); }>(
-        "std", "Square root of the variance over the given axes.", kFloats);
+    statistic<VarianceAttrs, [](Expr x, const VarianceAttrs& a) { return root(spread(x, a), 2); }>(
+        "std", "Square root of the variance over the given axes. The derivative at 0 is 0.",
+        kFloats);
 
 constinit const Op<VectorNormAttrs> norm = statistic<VectorNormAttrs, vector_norm>(
     "norm",
