@@ -32,7 +32,7 @@ struct Sample {
   std::string op;
   std::string attrs;  // "{...}" or empty, with $T
   std::vector<OperandSpec> operands;
-  bool differences = true, second = true;
+  bool differences = true, second = true, variants = true;
   DTypeSet dtypes = kAllDTypes;  // that the attributes leave of those the op takes
 
   bool swept() const {
@@ -117,6 +117,8 @@ inline Sample read_sample(const std::string& text, const std::string& where) {
         s.differences = false;
       else if (option == "second")
         s.second = false;
+      else if (option == "variants")
+        s.variants = false;
       else
         lex.error("unknown option " + option);
     } else {
@@ -155,10 +157,16 @@ inline void register_sample_ops() {
        .vmap = [](Builder& b, const VmapArgs& a) { return b.clone(a.node, a.in); }});
   register_custom_op({.name = "sample.either",
                       .num_inputs = 2,
-                      .infer = same,
-                      .decompose = [](Builder& b, const Node&, Operands in) {
-                        return Values{op::select(b, op::eq(b, in[0], in[1]), in[0], in[1])};
-                      }});
+                      .infer =
+                          [](std::span<const Type> in, std::string_view) {
+                            user_check(in[0] == in[1], "sample-shape", "{} and {} differ", in[0],
+                                       in[1]);
+                            return Types{in[0]};
+                          },
+                      .decompose =
+                          [](Builder& b, const Node&, Operands in) {
+                            return Values{op::select(b, op::eq(b, in[0], in[1]), in[0], in[1])};
+                          }});
 }
 
 // Rows of text in the files folder/*.txt: one a line, lines that begin with a space continue the row above; # comments.
