@@ -233,6 +233,8 @@ inline double draw(const OperandSpec& o, std::mt19937_64& rng) {
   const double u = unit(rng), sign = unit(rng) < 0.5 ? -1 : 1;
   if (o.kind == "positive") return 0.3 + 1.7 * u;
   if (o.kind == "above_one") return 1.2 + 1.7 * u;
+  if (o.kind == "equal") return 0.7;
+  if (o.kind == "zero") return 0;
   if (o.kind == "probability") return 0.05 + 0.9 * u;
   if (o.kind == "sign") return sign;
   if (o.kind == "unit" || o.kind == "rotation") return sign * (0.05 + 0.85 * u);

@@ -5,6 +5,7 @@
 
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/index_rules.h"
+#include "rlx/ops/math.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/reduce_rules.h"
 #include "rlx/ops/scatter.h"
@@ -146,13 +147,6 @@ Values running_wide(Builder& b, const Node& n, Value x, const Monoid& m) {
   return {cast_to(b, running(b, wide, n.get<CumsumAttrs>(), m), dtype)};
 }
 
-// log(exp(a) + exp(c)) without overflow; the difference of equal infinities counts as 0.
-Value combine_exponents(Builder& b, Value first, Value second) {
-  Expr a(b, first), c(b, second);
-  Expr gap(b, op::select(b, op::eq(a, c), a.like(0), a - c));
-  return op::maximum(a, c) + op::log1p(op::exp(-op::abs(gap)));
-}
-
 Value fold_exponents(Builder& b, Value x, int64_t axis) {
   Expr e(b, x);
   Expr most(b, op::stop_gradient(op::reduce_max(e, {{axis}, true})));
@@ -222,7 +216,10 @@ constinit const Op<CumsumAttrs> cumlogsumexp = OpDef{
     .eval = evaluate_cumlogsumexp,
     .decompose =
         [](Builder& b, const Node& n, Operands in) {
-          return running_wide(b, n, in[0], {-kInf, combine_exponents, fold_exponents});
+          return running_wide(
+              b, n, in[0],
+              {-kInf, [](Builder& c, Value p, Value q) { return op::logaddexp(c, p, q); },
+               fold_exponents});
         },
     .vmap = vmap_axis<CumsumAttrs>,
 };

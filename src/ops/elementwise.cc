@@ -245,10 +245,10 @@ constinit const Op<> stop_gradient = [] {
 // PyTorch's convention.
 constinit const Op<> conj = [] {
   OpDef d = unary(
-      "conj", "Complex conjugate; x itself for real x.", kInexact,
+      "conj", "Complex conjugate; x itself for real x.", kNumbers,
       pointwise<1,
-                [](InexactNumber auto x) {
-                  if constexpr (FloatNumber<decltype(x)>)
+                [](auto x) {
+                  if constexpr (RealNumber<decltype(x)>)
                     return x;
                   else
                     return std::conj(x);

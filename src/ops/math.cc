@@ -70,7 +70,8 @@ constinit const Op<> logaddexp = binary(
     in_double<[](Scalar x, Scalar y) { return math::logaddexp(x, y); }>,
     [](Builder& b, Args a, int i, Value t) -> Value {  // equal infinities have no difference
       Expr mine = i == 0 ? X(b, a) : B(b, a), other = i == 0 ? B(b, a) : X(b, a);
-      return T(b, t) * op::sigmoid(zero_where(op::eq(mine, other), mine - other));
+      Expr none = op::logical_and(op::eq(mine, other), op::is_inf(mine));
+      return T(b, t) * op::sigmoid(zero_where(none, mine - other));
     },
     {}, true);
 
@@ -196,14 +197,16 @@ constinit const Op<PolygammaAttrs> polygamma = [] {
   return d;
 }();
 
-constinit const Op<> sinc =
-    unary("sinc", "sin(pi x) / (pi x), and 1 at 0.", kFloats,
-          pointwise<1, [](FloatNumber auto x) { return math::sinc(x); }>,
-          in_double<[](Scalar x) { return math::sinc(x); }>,
-          [](Builder& b, Args a, int, Value t) -> Value {
-            Expr x = X(b, a), none = op::eq(x, x.like(0)), safe = where(none, 1.0, x);
-            return T(b, t) * zero_where(none, (op::cos(safe * M_PI) - op::sinc(safe)) / safe);
-          });
+constinit const Op<> sinc = unary("sinc", "sin(pi x) / (pi x), and 1 at 0.", kFloats,
+                                  pointwise<1, [](FloatNumber auto x) { return math::sinc(x); }>,
+                                  in_double<[](Scalar x) { return math::sinc(x); }>,
+                                  [](Builder& b, Args a, int, Value t) -> Value {
+                                    // At 0 the first term of its series, which has the second and third derivative right.
+                                    Expr x = X(b, a), none = op::eq(x, x.like(0)),
+                                         safe = where(none, 1.0, x);
+                                    Expr slope = (op::cos(safe * M_PI) - op::sinc(safe)) / safe;
+                                    return T(b, t) * where(none, x * (-M_PI * M_PI / 3), slope);
+                                  });
 
 // ---- roots, parts and signs
 

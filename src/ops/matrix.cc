@@ -273,10 +273,13 @@ constinit const Op<> logdet = OpDef{
 
 constinit const Op<> trace = OpDef{
     .name = "trace",
-    .doc = "The sum of the diagonal of square matrices; 0 for 0 x 0.",
-    .dtypes = kInexact,
+    .doc = "The sum of the diagonal of matrices, from the upper left corner; 0 for none.",
+    .dtypes = kNumbers,
     .linear = true,
-    .infer = infer_number,
+    .infer = [](const InferArgs& a) -> Types {
+      require_matrix(a, 0);
+      return {{a.in[0].dtype, batch_of(a.in[0].shape)}};
+    },
     .decompose =
         [](Builder& b, const Node&, Operands in) {
           const int64_t last = last_axis(b, in[0]);

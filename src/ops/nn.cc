@@ -278,8 +278,8 @@ constexpr OpDef norm(std::string_view name, std::string_view doc, DecomposeRule 
 Types infer_cross_entropy(const InferArgs& a) {
   const Type &x = a.in[0], &labels = a.in[1];
   if (x.rank() == 0) bad_operands(a, "labels", "logits must be [.., C]");
-  if (!is_int(labels.dtype) && labels.dtype != DType::F32)
-    bad_operands(a, "labels", "labels must be integers or f32-encoded ids");
+  if (!is_int(labels.dtype) && labels.dtype != DType::F32 && labels.dtype != DType::F64)
+    bad_operands(a, "labels", "labels must be integers or f32/f64-encoded ids");
   bool fits = labels.rank() == x.rank() - 1;
   for (size_t i = 0; fits && i < labels.shape.size(); ++i)
     fits = !differ(labels.shape[i], x.shape[i]);

@@ -13,6 +13,7 @@ import argparse
 import collections
 import dataclasses
 import fnmatch
+import functools
 import pathlib
 import sys
 import warnings
@@ -20,7 +21,7 @@ import warnings
 import numpy as np
 import rlx
 import torch
-from helpers import as_list, dtype_of, tensors
+from helpers import Both, as_list, dtype_of, tensors
 from mapping import MAPPING
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -79,6 +80,7 @@ class Question:
     op: object
     nest: list
     stage: str
+    leaves: int | None = None  # how many tensors of the nest may be differentiated by; None: all
     answers: list = None
     wrt: list = None  # which tensors of the nest are differentiated by
     kept: list = None  # which results are differentiated
@@ -95,8 +97,9 @@ class Question:
 
     def _derivatives(self):
         everything = tensors(self.nest)
-        self.wrt = [i for i, t in enumerate(everything) if differentiable(t) and t.requires_grad]
+        self.wrt = [i for i, t in enumerate(everything[: self.leaves]) if differentiable(t) and t.requires_grad]
         leaves = [everything[i].detach().requires_grad_() for i in self.wrt]
+        everything = [t.detach() for t in everything]
         for i, leaf in zip(self.wrt, leaves):
             everything[i] = leaf
         args, kwargs = refill(self.nest, iter(everything))
@@ -118,7 +121,7 @@ class Question:
         """The answers in float64."""
         wide = lambda ts: ts and [widened(t) for t in ts]
         everything = [widened(t.detach()).requires_grad_(t.requires_grad) for t in tensors(self.nest)]
-        same = Question(self.op, refill(self.nest, iter(everything)), self.stage)
+        same = Question(self.op, refill(self.nest, iter(everything)), self.stage, self.leaves)
         same.cotangents, same.directions = wide(self.cotangents), wide(self.directions)
         return same.answer().answers
 
@@ -198,21 +201,26 @@ def compare(question, ours):
 
 def check(op, name, dtype, stage, sample):
     """Raises Disagreement, Refused, or what went wrong on our side."""
+    entry = MAPPING[name] if isinstance(MAPPING[name], Both) else Both(MAPPING[name], lambda op, *a, **k: op(*a, **k))
+    nest = [[sample.input, *sample.args], sample.kwargs]
     try:
-        question = Question(op, [[sample.input, *sample.args], sample.kwargs], stage).answer()
+        question = Question(functools.partial(entry.theirs, op), nest, stage, entry.wrt).answer()
     except (RuntimeError, NotImplementedError) as e:
-        raise Refused(f"PyTorch: {e}") from None
-    if any(dtype_of(t.dtype) not in DTYPES for t in question.answers) or not question.answers:
-        raise Refused("PyTorch's result has a dtype that we lack, or there is no derivative")
+        raise Refused(f"PyTorch: {str(e).splitlines()[0]}") from None
+    seen = [*question.answers, *(question.cotangents or [])]
+    if not question.answers:
+        raise Refused("there is no derivative")
+    if any(dtype_of(t.dtype) not in DTYPES for t in seen):
+        raise Refused("the result has a dtype that we lack")
     backend = "cpu" if (dtype, stage) == ("float32", "forward") and "cpu" in rlx.backends() else "reference"
     with rlx.use_backend(backend):
         try:
-            ours = question.ours(MAPPING[name])
+            got = question.ours(entry.ours)
         except rlx.Error as e:
             if e.code == "dtype" and dtype in OPTIONAL:
                 raise Refused(str(e)) from None
             raise
-    compare(question, ours)
+    compare(question, got)
 
 
 @dataclasses.dataclass
@@ -270,12 +278,21 @@ def samples_of(op, dtype, stage, limit):
     return found[:: -(-len(found) // limit)] if found else []
 
 
+def shown(sample):
+    """A sample on one line, without what is the same in all of them."""
+    text = " ".join(sample.summary().removeprefix("SampleInput").split())
+    for noise in (', device="cpu"', ", broadcasts_input=False, name=''", "torch.", "size=", "dtype="):
+        text = text.replace(noise, "")
+    return text
+
+
 class Report:
     def __init__(self, differences):
         self.differences = differences
         self.compared = collections.Counter()  # samples by op
         self.stages = collections.Counter()
-        self.explained, self.refused, self.failed = 0, 0, []
+        self.explained, self.failed = 0, []
+        self.refused = collections.Counter()  # samples by op, stage, dtype and why
         self.progress = sys.stderr.isatty()
 
     def run(self, op, name, dtype, stage, limit):
@@ -286,8 +303,8 @@ class Report:
         for number, sample in enumerate(samples_of(op, dtype, stage, limit)):
             try:
                 check(op, name, dtype, stage, sample)
-            except Refused:
-                self.refused += 1
+            except Refused as e:
+                self.refused[f"{name} {stage} {dtype}: {e}"] += 1
                 continue
             except Exception as e:  # noqa: BLE001 - whatever our side raises is a disagreement
                 message = f"{type(e).__name__}: {e}"
@@ -296,7 +313,7 @@ class Report:
                     line.used = True
                     self.explained += 1
                 else:
-                    worst[f"{message} (sample {number}: {' '.join(sample.summary().split())})"] += 1
+                    worst[f"{message} (sample {number}: {shown(sample)})"] += 1
             self.compared[name] += 1
             self.stages[stage] += 1
         if worst:
@@ -312,13 +329,14 @@ class Report:
         print("\n".join(self.failed))
         print(
             f"{len(self.compared)} ops, {self.compared.total()} samples {dict(self.stages)}, {self.explained} explained"
-            f" by {len(self.differences)} lines, {self.refused} that one side lacks, {len(self.failed)} failures"
+            f" by {len(self.differences)} lines, {self.refused.total()} that one side lacks, {len(self.failed)} failures"
         )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ops", default="", help="op_db names, separated by commas")
+    parser.add_argument("--refused", action="store_true", help="print what one side lacks, too")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many per op, dtype and stage")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -328,6 +346,8 @@ def main():
     report = Report(list(read_differences()))
     for case in cases(wanted):
         report.run(*case, options.samples)
+    if options.refused:
+        print("\n".join(f"{count:4} {why}" for why, count in report.refused.items()))
     report.finish(not wanted and options.samples >= SAMPLES)
     return bool(report.failed)
 

@@ -4,8 +4,21 @@ PyTorch computes transcendental functions of integers in float32, names axes `di
 default.
 """
 
+import dataclasses
+from collections.abc import Callable
+
 import rlx
 import torch
+
+
+@dataclasses.dataclass
+class Both:
+    """An op of which something else than PyTorch's plain answer is compared: theirs(op, *args, **kwargs). With `wrt` only
+    so many of the sample's tensors, the first ones, are differentiated by; the others are attributes of ours."""
+
+    ours: Callable
+    theirs: Callable
+    wrt: int | None = None
 
 
 def is_array(x):

@@ -289,6 +289,8 @@ def complex_points():
             name = f"stop_gradient/{dtype}/rank{len(shape)}{'-empty' if 0 in shape else ''}"
             x = any_bits(rng_of(name), dtype, shape)
             yield sample(name, [x], x, EXACT, "the operand itself")
+    whole = array("i32", [-3, 0, 7])
+    yield sample("conj/i32/basic", [whole], whole, EXACT, "integers as they are")
     yield sample("real/c64/basic", [z], z.real, EXACT, "real part")
     yield sample("imag/c64/basic", [z], z.imag, EXACT, "imaginary part")
 

@@ -64,6 +64,10 @@ def determinants(dtype):
     yield sample(f"determinant/{dtype}/singular", [singular], zero, any_zero if dtype != "c64" else {"rel": 0, "abs": 1e-30}, "0")
     yield sample(f"determinant/{dtype}/empty", [empty], one, EXACT, "1 for 0 x 0")
     yield sample(f"trace/{dtype}/empty", [empty], zero, EXACT, "0 for 0 x 0")
+    for rows, columns in ((2, 5), (4, 3)):
+        t = random(rng_of(f"trace/{dtype}/{rows}x{columns}"), dtype, (2, rows, columns))
+        out = result(dtype, np.trace(t.astype(np.clongdouble), axis1=-2, axis2=-1))
+        yield sample(f"trace/{dtype}/{rows}x{columns}", [t], out, tolerance(dtype, 3 * np.ones(1), 1, 4), "not square")
     loss = {"rel": 0, "abs": 1e-30}
     yield sample(f"slogdet/{dtype}/singular", [singular], [zero, np.array(-np.inf, real)], [loss, EXACT], "0 and -infinity")
     if dtype != "c64":
@@ -139,3 +143,5 @@ def samples():
     for dtype in TYPES:
         for family in (determinants, functions, singular_values):
             yield from family(dtype)
+    whole = array("i32", [[1, 2, 3], [4, -5, 6]])
+    yield sample("trace/i32/basic", [whole], np.array(-4, np.int32), EXACT, "integers")

@@ -177,6 +177,7 @@ def losses():
         ((3, 1), "i64", "one class: loss 0"),
         ((0, 4), "i64", "no rows"),
         ((3, 97), "u8", "u8 labels"),
+        ((4, 7), "f64", "f64-encoded labels"),
     ]
     for dtype in FLOATS:
         for n, (shape, label_dtype, note) in enumerate(cases):
