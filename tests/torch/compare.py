@@ -3,10 +3,10 @@
     PYTHONPATH=build/release/python python tests/torch/compare.py [--ops add,div:floor_rounding] [--samples 6]
 
 Every op of mapping.py is checked on every dtype that both have: values in all of them, gradients and second order in
-every floating (and complex) dtype in which PyTorch differentiates. Values in float32 come from the CPU backend, all else
-from the reference backend, which op_check holds against the CPU and which compiles nothing. A disagreement must stand in
-a differences*.txt with its reason, and every line there must name a disagreement that exists; everything else fails, and
-so does an op of which nothing could be compared. Needs torch and expecttest, which `make test` never does.
+every floating (and complex) dtype in which PyTorch differentiates. Values in float32 come from the CPU backend, all
+else from the reference backend, which op_check holds against the CPU and which compiles nothing. A disagreement must
+stand in a differences*.txt with its reason, and every line there must name a disagreement that exists; everything else
+fails, and so does an op of which nothing could be compared. Needs torch and expecttest, which `make test` never does.
 """
 
 import argparse
@@ -37,7 +37,8 @@ STAGES = ("forward", "grad", "second")
 # carry the errors of their formulas and sums, which derivatives multiply.
 EPSILONS = {"float16": 4, "bfloat16": 4, "float32": 64, "float64": 64, "complex64": 64}
 GROWTH = {"forward": 1, "grad": 4, "second": 16}
-SAMPLES = 100  # per op, dtype and stage: the few ops that have hundreds vary two or three attributes in all combinations
+LARGEST = 100_000  # elements of a sample: the few larger ones take minutes on the reference backend and add nothing
+SAMPLES = 100  # per op, dtype and stage: the few ops with hundreds vary two or three attributes in all combinations
 
 
 class Disagreement(Exception):
@@ -275,6 +276,7 @@ def cases(wanted):
 def samples_of(op, dtype, stage, limit):
     torch.manual_seed(0)
     found = list(op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=stage != "forward"))
+    found = [s for s in found if sum(t.numel() for t in tensors([s.input, s.args, s.kwargs])) <= LARGEST]
     return found[:: -(-len(found) // limit)] if found else []
 
 
@@ -328,8 +330,9 @@ class Report:
             print("\r\033[K", end="", file=sys.stderr)
         print("\n".join(self.failed))
         print(
-            f"{len(self.compared)} ops, {self.compared.total()} samples {dict(self.stages)}, {self.explained} explained"
-            f" by {len(self.differences)} lines, {self.refused.total()} that one side lacks, {len(self.failed)} failures"
+            f"{len(self.compared)} ops, {self.compared.total()} samples {dict(self.stages)}, "
+            f"{self.explained} explained by {len(self.differences)} lines, {self.refused.total()} that one side lacks, "
+            f"{len(self.failed)} failures"
         )
 
 

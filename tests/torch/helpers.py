@@ -13,8 +13,8 @@ import torch
 
 @dataclasses.dataclass
 class Both:
-    """An op of which something else than PyTorch's plain answer is compared: theirs(op, *args, **kwargs). With `wrt` only
-    so many of the sample's tensors, the first ones, are differentiated by; the others are attributes of ours."""
+    """An op of which something else than PyTorch's plain answer is compared: theirs(op, *args, **kwargs). With `wrt`
+    only so many of the sample's tensors, the first ones, are differentiated by; the others are attributes of ours."""
 
     ours: Callable
     theirs: Callable

@@ -161,8 +161,8 @@ ROUNDING = ["ceil", "floor", "round", "trunc"]
 LOGICAL = ["logical_not", "logical_and", "logical_or", "logical_xor"]
 FLOATS = [
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "cos", "cosh", "deg2rad", "digamma", "erf",
-    "erfc", "erfinv", "exp", "exp2", "expm1", "hypot", "lgamma", "log", "log10", "log1p", "log2", "logaddexp", "rad2deg",
-    "reciprocal", "rsqrt", "sigmoid", "sin", "sinc", "sinh", "sqrt", "tan", "tanh", "xlogy",
+    "erfc", "erfinv", "exp", "exp2", "expm1", "hypot", "lgamma", "log", "log10", "log1p", "log2", "logaddexp",
+    "rad2deg", "reciprocal", "rsqrt", "sigmoid", "sin", "sinc", "sinh", "sqrt", "tan", "tanh", "xlogy",
 ]  # fmt: skip
 BINARY = [
     "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ge", "gt", "heaviside", "inner", "kron", "le", "lerp", "lt",

@@ -1,7 +1,5 @@
 """Reductions, scans, sorting and searching: part of mapping.py's table, which see."""
 
-import math
-
 import rlx
 import torch
 from helpers import Both, along, as_list, axes_of, dtype_of, floats, is_array, reduction, summed
@@ -134,17 +132,6 @@ def _searchsorted(line, values, *, out_int32=False, right=False, side=None, sort
     return at.astype("i32") if out_int32 else at
 
 
-def _norm(x, p=2, dim=None, keepdim=False):
-    p = 2 if p is None or p == "fro" else p
-    if x.ndim == 0:
-        return rlx.norm(x.reshape(1), axes=[0], ord=p)
-    return rlx.norm(x, axes=axes_of(x, dim), keepdims=keepdim, ord=p)
-
-
-def _nuclear(x, p, dim=None):
-    return rlx.matrix_norm(x, ord="nuc")
-
-
 def _bincount(x, weights=None, minlength=0):
     if weights is None:
         weights = rlx.ones(x.shape, "i64")
@@ -192,10 +179,6 @@ MAPPING = {
     "var_mean": _with_mean(rlx.variance),
     "std_mean:unbiased": _with_mean(rlx.std),
     "var_mean:unbiased": _with_mean(rlx.variance),
-    "norm": _norm,
-    "norm:fro": _norm,
-    "norm:inf": _norm,
-    "norm:nuc": _nuclear,
     "cumsum": _scan(rlx.cumsum),
     "cumprod": _scan(rlx.cumprod),
     "cummax": _scan_with_index(rlx.cummax),

@@ -41,7 +41,7 @@ def _block_diagonal(*xs):
     xs = [x.reshape((1,) * (2 - x.ndim) + tuple(x.shape)) for x in xs]
     width, at, rows = sum(x.shape[1] for x in xs), 0, []
     for x in xs:
-        rows.append(_constant_pad(x, (at, width - at - x.shape[1])))
+        rows.append(rlx.pad(x, rlx.zeros((), x.dtype), low=[0, at], high=[0, width - at - x.shape[1]]))
         at += x.shape[1]
     return rlx.concat(*rows, axis=0)
 
@@ -151,13 +151,6 @@ def _tensor_split(x, where, dim=0):
         return rlx.split(x, axis=dim, sizes=[n // where + (i < n % where) for i in range(where)])
     cuts = [0, *[min(w, n) for w in where], n]
     return rlx.split(x, axis=dim, sizes=[b - a for a, b in itertools.pairwise(cuts)])
-
-
-def _constant_pad(x, amounts, value=0):
-    low, high = [0] * x.ndim, [0] * x.ndim
-    for i in range(0, len(amounts), 2):
-        low[-1 - i // 2], high[-1 - i // 2] = amounts[i], amounts[i + 1]
-    return rlx.pad(x, rlx.asarray(value).astype(x.dtype), low=low, high=high)
 
 
 def _diff(x, n=1, dim=-1, prepend=None, append=None):
@@ -447,7 +440,6 @@ MAPPING = {
     "unbind_copy": lambda x, dim=0: rlx.unstack(x, axis=dim),
     "unfold": _unfold,
     "unfold_copy": _unfold,
-    "constant_pad_nd": _constant_pad,
     "repeat": _repeat,
     "tile": _repeat,
     "repeat_interleave": _repeat_interleave,
