@@ -275,6 +275,8 @@ NodeId GraphBuilder::fused_residual_rms_norm(NodeId x, NodeId residual, const Ma
 
 NodeId GraphBuilder::reduce(NodeId x, ReduceOp op, Ints axes, bool keep_dim,
                             const Declared& shape) {
+  std::sort(axes.begin(), axes.end());  // the specification's rule: any order, an axis counts once
+  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
   return emit(op_of(op), ReduceAttrs{std::move(axes), keep_dim}, {x}, shape);
 }
 NodeId GraphBuilder::softmax(NodeId x, int64_t axis, const Declared& shape) {

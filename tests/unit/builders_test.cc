@@ -364,6 +364,11 @@ Rows norm_and_shape_rows() {
       {"reduce",
        [](G& g) { return did(g, g.reduce(in(g, {4, 8}), ReduceOp::prod, {0}, true, f32({1, 8}))); },
        "reduce_prod : [1, 8] f32"},
+      {"reduce",  // an axis that is named twice counts once
+       [](G& g) {
+         return did(g, g.reduce(in(g, {4, 8}), ReduceOp::sum, {1, 0, 1}, false, f32({})));
+       },
+       "reduce_sum : [] f32"},
       {"softmax", [=](G& g) { return did(g, g.softmax(in(g, {4, 8}), 0, t)); },
        "softmax : [4, 8] f32"},
       {"cumsum", [=](G& g) { return did(g, g.cumsum(in(g, {4, 8}), 1, true, t)); },

@@ -188,7 +188,9 @@ def sweeps():
         back = graph([line] * 4, [("mul(%3, %1)", *line), ("mul(%3, %0)", *line)], ["%4", "%5", "%3"])
         back = back.replace('name="x3"', 'name="d_output"')
         forward = graph([line] * 3, [("mul(%0, %1)", *line), ("add(%3, %2)", *line)], ["%4"])
-        for length, save, checkpoints in ((4, True, 0), (4, False, 0), (5, False, 2), (5, True, 2), (3, False, 3), (1, False, 0)):
+        cases = [(4, True, 0), (4, False, 0), (5, False, 2), (5, True, 2), (3, False, 3), (1, False, 0)]
+        cases += [(10, False, 3), (7, True, 4)] if dtype == "f32" else []  # the specification's examples
+        for length, save, checkpoints in cases:
             name = f"{length}-{'all' if save else 'last'}-{checkpoints}"
             rng = rng_of(f"scan_backward/{dtype}/{name}")
             init, a, b = small(rng, dtype, 2), small(rng, dtype, length, 2), small(rng, dtype, length, 2)
