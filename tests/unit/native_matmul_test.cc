@@ -359,6 +359,34 @@ TEST(NativeMatmul, Bf16TilesOfEverySize) {
   }
 }
 
+// An infinity times numbers that are not zero is an infinity, in its row (of A) or column (of B) alone.
+TEST(NativeMatmul, InfinitiesStayInTheirPlace) {
+  for (DType dtype : {DType::F32, DType::F64, DType::F16, DType::BF16})
+    for (auto [m, n, k] : {std::tuple{3, 4, 3}, {1, 17, 5}, {17, 1, 2}, {150, 40, 9}})
+      for (int transposed : {0, 1, 2, 3})
+        for (int64_t pad : {0, 3})
+          for (bool in_b : {false, true}) {
+            const MatmulProblem p = layout(dense(m, n, k, dtype), transposed, pad);
+            Case c(p);
+            for (TypedBuffer* x : {&c.a, &c.b})
+              for (int64_t i = 0; i < x->size(); ++i) x->set(i, 1);
+            if (in_b)
+              c.b.set((p.k - 1) * p.b_row + p.n / 2 * p.b_col, INFINITY);
+            else
+              c.a.set(p.m / 2 * p.a_row + (p.k - 1) * p.a_col, INFINITY);
+            for (Isa isa : testing::host_isas())
+              for (Path path : {Path::Plain, Path::Packed}) {
+                const TypedBuffer got = run(c, isa, path);
+                for (int64_t i = 0; i < p.m * p.n; ++i) {
+                  const bool hit = in_b ? i % p.n == p.n / 2 : i / p.n == p.m / 2;
+                  ASSERT_EQ(got.get(i / p.n * p.c_row + i % p.n * p.c_col).real(),
+                            hit ? INFINITY : static_cast<double>(p.k))
+                      << describe(p, isa) << " element " << i;
+                }
+              }
+          }
+}
+
 // A reversed operand is a view with a negative stride whose first element lies at the end.
 TEST(NativeMatmul, NegativeStrides) {
   for (DType dtype : {DType::F32, DType::BF16}) {

@@ -188,6 +188,8 @@ Decision onednn_accepts(const MatmulProblem& p, Isa isa) {
     return Decision::no("oneDNN: only bf16 is faster than our own tiles, not {}", p.dtype);
   if (isa != Isa::Avx512 || !multiplies_bf16())
     return Decision::no("oneDNN: this machine does not multiply bf16");
+  if (p.k % 2 == 1)  // it multiplies the last element of a row by the 0 that fills the pair, too
+    return Decision::no("oneDNN: with an odd k an infinity may become NaN");
   if (p.c_col != 1) return Decision::no("oneDNN: the rows of the result are not contiguous");
   if (p.m == 0 || p.n == 0 || p.k == 0) return Decision::no("oneDNN: the product is empty");
   if (!plain_matrix(p.m, p.k, p.a_row, p.a_col) || !plain_matrix(p.k, p.n, p.b_row, p.b_col) ||
