@@ -59,8 +59,8 @@ T asinh(T x) {
 }
 template <class T>
 T acosh(T x) {
-  T t = minimum(x, like(x, 1e8)) - 1.0;
-  return select(x > 1e8, log(x) + M_LN2, log1p(t + sqrt(t * (t + 2.0))));
+  T t = minimum(x, like(x, 1e8)) - 1.0;  // below 0 the first root is NaN
+  return select(x > 1e8, log(x) + M_LN2, log1p(t + sqrt(t) * sqrt(t + 2.0)));
 }
 template <class T>
 T atanh(T x) {
