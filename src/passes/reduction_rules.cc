@@ -34,12 +34,17 @@ bool reductions_merge(const Match& m) {
 }
 
 // A sum starts at +0, so the sum of a single -0 is +0.
+bool makes_positive_zero(const Match& m) {
+  return m.root().op == &op::reduce_sum && is_differentiable(m.type().dtype) && !m.fast_math();
+}
+
+bool no_axes(const Match& m) { return m.get<ReduceAttrs>().axes.empty(); }
+
 bool unit_axes(const Match& m) {
   const Shape& shape = m.shape(x);
   for (int64_t a : m.get<ReduceAttrs>().axes)
     if (!(shape[static_cast<size_t>(a)] == Dim(1))) return false;
-  return !m.get<ReduceAttrs>().axes.empty() &&
-         (m.root().op != &op::reduce_sum || !is_differentiable(m.type().dtype) || m.fast_math());
+  return !no_axes(m) && !makes_positive_zero(m);
 }
 
 }  // namespace
@@ -48,8 +53,11 @@ RuleSet reduction_rules() {
   return {
       {"reduce-nothing",
        pat({op::reduce_sum, op::reduce_prod, op::reduce_max, op::reduce_min, op::reduce_mean}, {x}),
-       [](const Match& m) { return m.get<ReduceAttrs>().axes.empty(); },
+       [](const Match& m) { return no_axes(m) && !makes_positive_zero(m); },
        [](Builder&, const Match& m) { return m[x]; }},
+      {"sum-nothing", pat(op::reduce_sum, {x}),
+       [](const Match& m) { return no_axes(m) && makes_positive_zero(m); },
+       [](Builder& b, const Match& m) { return op::add(b, m[x], b.constant_like(m[x], 0)); }},
       {"reduce-unit-axes",
        pat({op::reduce_sum, op::reduce_prod, op::reduce_max, op::reduce_min}, {x}), unit_axes,
        [](Builder& b, const Match& m) { return reshape_to(b, m[x], m.type().shape); }},
