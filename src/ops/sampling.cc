@@ -81,14 +81,15 @@ struct Sampler {
       x = attrs.align_corners ? reflected(x, zero, most) : reflected(x, x.like(-0.5), most + 0.5);
     return op::minimum(op::maximum(x, zero), most);
   }
-  // The pixels at whole coordinates, times a weight: [N, places, C]; 0 outside.
+  // The pixels at whole coordinates, times a weight: [N, places, C]; 0 outside. A coordinate that is
+  // NaN counts as inside, so that a weight that is NaN is seen.
   Expr term(const std::vector<Expr>& whole, Expr weight) const {
     Expr place = first;
-    Value valid = kNone;
+    Value outside = kNone;
     for (size_t i = 0; i < whole.size(); ++i) {
       const Expr &c = whole[i], zero = c.like(0);
-      const Value in = op::logical_and(op::ge(c, zero), op::le(c, last[i]));
-      valid = valid.valid() ? op::logical_and(b, valid, in) : in;
+      const Value out = op::logical_or(op::lt(c, zero), op::gt(c, last[i]));
+      outside = outside.valid() ? op::logical_or(b, outside, out) : out;
       Expr near = op::minimum(op::maximum(c, zero), last[i]);
       Expr index(b, cast_to(b, op::stop_gradient(near), DType::I64));
       Dim stride(1);
@@ -102,7 +103,7 @@ struct Sampler {
     };
     Expr value(b, op::gather(b, rows, place, {.axis = 0}));
     Expr product = value * Expr(b, column(weight));
-    return {b, op::select(b, column(valid), product, product.like(0))};
+    return {b, op::select(b, column(outside), product.like(0), product)};
   }
 };
 
@@ -127,8 +128,13 @@ Expr sample_linear(const Sampler& s, const std::vector<Expr>& x) {
 
 Expr sample_nearest(const Sampler& s, const std::vector<Expr>& x) {
   std::vector<Expr> whole;
-  for (const Expr& c : x) whole.push_back(op::round(c));
-  return s.term(whole, Expr(s.b, full(s.b, x[0].type(), 1)));
+  Expr weight(s.b, full(s.b, x[0].type(), 1));
+  for (const Expr& c : x) {
+    whole.push_back(op::round(c));
+    const Expr fixed = op::stop_gradient(c);
+    weight = {s.b, op::select(s.b, op::is_nan(fixed), fixed, weight)};
+  }
+  return s.term(whole, weight);
 }
 
 // The cubic of Keys with a = -3/4, at distances 1 + t, t, 1 - t, 2 - t.
@@ -331,7 +337,8 @@ constinit const Op<GridSampleAttrs> grid_sample = OpDef{
         "x [N, C, s..] at the places grid [N, o.., d], coordinates from -1 to 1 with the last "
         "axis' first: the nearest pixel (ties to even), or a linear or cubic (a = -3/4) weighted "
         "sum of those around. The corners of the range are the centres of the outer pixels with "
-        "align_corners, else their outer edges. Outside are zeros, the border, or a reflection.",
+        "align_corners, else their outer edges. Outside are zeros, the border, or a reflection; a "
+        "coordinate that is NaN gives NaN.",
     .arity = 2,
     .dtypes = kFloats,
     .infer = infer_grid_sample,
