@@ -15,9 +15,9 @@ constexpr int kSweeps = 60;  // Jacobi's method takes about ten
 double pivot_size(Complex z) { return std::abs(z.real()) + std::abs(z.imag()); }
 
 double norm(const Matrix& a) {  // Frobenius
-  double sum = 0;
-  for (Complex z : a.values) sum += std::norm(z);
-  return std::sqrt(sum);
+  double norm = 0;
+  for (Complex z : a.values) norm = std::hypot(norm, z.real(), z.imag());
+  return norm;
 }
 
 Matrix columns_of(const Matrix& a, int64_t first, int64_t last) {
@@ -374,7 +374,8 @@ Svd svd(const Matrix& a, bool full_matrices) {
   std::sort(s.begin(), s.end(), std::greater<>());
   int64_t rank = 0;
   while (rank < k && at(rank) > static_cast<double>(b.rows) * kEpsilon * at(0)) ++rank;
-  for (int64_t j = 0; j < rank; ++j) scale_column(b, j, 1 / at(j));
+  for (int64_t i = 0; i < b.rows; ++i)  // the inverse of a denormal overflows
+    for (int64_t j = 0; j < rank; ++j) b(i, j) /= at(j);
   if (rank < k) b = columns_of(qr(columns_of(b, 0, rank), true).q, 0, k);
   Matrix& u = tall ? b : v;
   Matrix& w = tall ? v : b;

@@ -84,10 +84,16 @@ Types infer_irfft(const InferArgs& a) {
 
 using Numbers = std::vector<Complex>;
 
-// e^(sign 2 pi i k / n) for k < n.
+// e^(sign 2 pi i k / n) for k < n; quarter turns have no error.
 Numbers roots(size_t n, int sign) {
+  constexpr int kCosine[] = {1, 0, -1, 0};
   Numbers out;
   for (size_t k = 0; k < n; ++k) {
+    if (4 * k % n == 0) {
+      const size_t quarter = 4 * k / n;
+      out.emplace_back(kCosine[quarter], sign * kCosine[(quarter + 3) % 4]);
+      continue;
+    }
     const long double angle = 2 * 3.14159265358979323846264338327950288L *
                               static_cast<long double>(k) / static_cast<long double>(n);
     out.emplace_back(std::cos(angle), sign * std::sin(angle));
