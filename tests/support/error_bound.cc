@@ -63,19 +63,6 @@ class RoundingCounter final : public ScalarEmitter {
   int next_ = 0;
 };
 
-// How often an elementwise node rounds: 0, 1, or more (2, also where that is not known).
-int roundings(const Node& n, std::span<const NoisyEvaluator::Noisy> in) {
-  if (!n.op->scalar || is_complex(n.type().dtype)) return 2;
-  RoundingCounter counter;
-  std::vector<Scalar> operands;
-  for (const auto& x : in) {
-    if (is_complex(x.value.dtype())) return 2;
-    operands.push_back({&counter, counter.constant(x.value.dtype(), 0), x.value.dtype()});
-  }
-  n.op->scalar(n, operands);
-  return std::min(counter.roundings, 2);
-}
-
 // Ops that the CPU computes whole, by a kernel of its own.
 bool has_kernel(const OpDef& op) {
   static const std::set<std::string> names = [] {
@@ -94,18 +81,6 @@ void collect_bits(const Tensor& t, Bits& bits) {
     std::memcpy(&word, t.raw() + static_cast<size_t>(i) * size, size);
     bits.push_back(word);
   }
-}
-
-// Every element of the result is one of the operands', or (for moves) zero.
-bool only_repeats(const Tensor& out, std::span<const NoisyEvaluator::Noisy> in, bool zero_too) {
-  Bits known, found;
-  if (zero_too) known.push_back(0);
-  for (const auto& x : in)
-    if (x.value.dtype() == out.dtype()) collect_bits(x.value, known);
-  collect_bits(out, found);
-  std::sort(known.begin(), known.end());
-  return std::all_of(found.begin(), found.end(),
-                     [&](uint64_t w) { return std::binary_search(known.begin(), known.end(), w); });
 }
 
 // About how many terms each sum or product of the node has.
@@ -130,15 +105,50 @@ bool is_absolute(const OpDef& op) {
 // Elementwise, but a sum in disguise: log(e^a + e^b) passes through zero where its operands do not.
 bool is_sum_of_operands(const OpDef& op) { return op.name == "logaddexp"; }
 
-bool adds_no_rounding(const Node& n, std::span<const NoisyEvaluator::Noisy> in, const Tensor& out) {
+Types types_of(std::span<const Tensor> in) {
+  Types out;
+  for (const Tensor& t : in) out.push_back(t.type());
+  return out;
+}
+
+Tensors values_of(std::span<const NoisyEvaluator::Noisy> in) {
+  Tensors out;
+  for (const auto& x : in) out.push_back(x.value);
+  return out;
+}
+
+bool adds_no_rounding(const Node& n, std::span<const Tensor> in, const Tensor& out) {
   if (!is_differentiable(out.dtype()) || n.op->kind == Kind::leaf || in.empty()) return true;
-  if (n.op->kind == Kind::elementwise) return roundings(n, in) <= 1;
+  if (n.op->kind == Kind::elementwise) return roundings(n, types_of(in)) <= 1;
   if (n.op->kind == Kind::movement || n.op->kind == Kind::reduction)
     return only_repeats(out, in, n.op->kind == Kind::movement);
   return false;
 }
 
 }  // namespace
+
+bool only_repeats(const Tensor& out, std::span<const Tensor> in, bool zero_too) {
+  Bits known, found;
+  if (zero_too) known.push_back(0);
+  for (const Tensor& x : in)
+    if (x.dtype() == out.dtype()) collect_bits(x, known);
+  collect_bits(out, found);
+  std::sort(known.begin(), known.end());
+  return std::all_of(found.begin(), found.end(),
+                     [&](uint64_t w) { return std::binary_search(known.begin(), known.end(), w); });
+}
+
+int roundings(const Node& n, std::span<const Type> in) {
+  if (!n.op->scalar || is_complex(n.type().dtype)) return 2;
+  RoundingCounter counter;
+  std::vector<Scalar> operands;
+  for (const Type& t : in) {
+    if (is_complex(t.dtype)) return 2;
+    operands.push_back({&counter, counter.constant(t.dtype, 0), t.dtype});
+  }
+  n.op->scalar(n, operands);
+  return std::min(counter.roundings, 2);
+}
 
 double ulp(DType d, double magnitude) {
   const FloatFormat f = format_of(d);
@@ -173,8 +183,7 @@ bool NoisyEvaluator::disturb(Tensor& t, double ulps, bool of_largest) {
 std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::body_node(const Node& n,
                                                              std::span<const Noisy> in) {
   bool noisy = std::any_of(in.begin(), in.end(), [](const Noisy& x) { return x.noisy; });
-  Tensors operands;
-  for (const Noisy& x : in) operands.push_back(x.value);
+  Tensors operands = values_of(in);
   auto body = [&](const Graph& g, std::span<const Tensor> leaves) {
     std::vector<Noisy> bound;
     for (const Tensor& t : leaves) bound.push_back({t, noisy});
@@ -193,12 +202,11 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::body_node(const Node& n,
 std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
                                                              std::span<const Noisy> in) {
   const bool noisy = std::any_of(in.begin(), in.end(), [](const Noisy& x) { return x.noisy; });
-  Tensors operands;
-  for (const Noisy& x : in) operands.push_back(x.value);
+  Tensors operands = values_of(in);
   auto body = [](const Graph& g, std::span<const Tensor> leaves) { return evaluate(g, leaves); };
   const EvalArgs args{n, operands, body};
   Tensors results = n.op->eval(args);
-  if (inside_kernel_ && n.op->kind == Kind::elementwise && roundings(n, in) == 1) {
+  if (inside_kernel_ && n.op->kind == Kind::elementwise && roundings(n, types_of(operands)) == 1) {
     std::vector<Noisy> out;
     for (Tensor& t : results) {
       const bool disturbed = disturb(t, kStepUlps);
@@ -207,7 +215,7 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
     return out;
   }
   std::vector<bool> exact;
-  for (const Tensor& t : results) exact.push_back(adds_no_rounding(n, in, t));
+  for (const Tensor& t : results) exact.push_back(adds_no_rounding(n, operands, t));
   if (std::find(exact.begin(), exact.end(), false) != exact.end() &&
       (n.op->kind != Kind::elementwise || is_sum_of_operands(*n.op))) {
     const double ulps = std::max(kOperandUlps, terms(n, operands));
@@ -228,8 +236,7 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
 
 std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::node(const Node& n, std::span<const Noisy> in) {
   if (n.op->decompose && (n.op->kind == Kind::composite || !n.op->eval)) {
-    Types types;
-    for (const Noisy& x : in) types.push_back(x.value.type());
+    const Types types = types_of(values_of(in));
     const bool outside = !inside_kernel_;
     inside_kernel_ = inside_kernel_ || has_kernel(*n.op);
     std::vector<Noisy> out = graph(decomposed(n, types), in).outputs;

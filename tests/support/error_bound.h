@@ -79,6 +79,12 @@ class NoisyEvaluator {
   bool inside_kernel_ = false;
 };
 
+// How often an elementwise node rounds, counted through its scalar rule: 0, 1, or more (2, also where that is not known).
+int roundings(const Node& n, std::span<const Type> in);
+
+// Every element of the result is one of the operands' of its dtype, or zero where that is allowed.
+bool only_repeats(const Tensor& out, std::span<const Tensor> in, bool zero_too);
+
 // One unit in the last place of a number of this size, at least the smallest number there is.
 double ulp(DType d, double magnitude);
 
