@@ -32,21 +32,23 @@ Value scaled(Builder& b, Value x, Value y) {
   return op::complex(b, op::mul(b, op::real(b, x), y), op::mul(b, op::imag(b, x), y));
 }
 
-// x where it is not zero, else 1: a divisor.
-Value nonzero(Builder& b, Value x) {
-  return op::select(b, op::eq(b, x, b.constant_like(x, 0)), b.constant_like(x, 1), x);
+// 1 / x, and 0 with all its derivatives for 0.
+Value inverse_or_zero(Builder& b, Value x) {
+  const Value zero = b.constant_like(x, 0), is_zero = op::eq(b, x, zero);
+  const Value divisor = op::select(b, is_zero, b.constant_like(x, 1), x);
+  return op::select(b, is_zero, zero, op::reciprocal(b, divisor));
 }
 
 // z / |z|, 0 for 0.
 Value direction(Builder& b, Value z, Value modulus) {
-  return scaled(b, z, op::reciprocal(b, nonzero(b, modulus)));
+  return scaled(b, z, inverse_or_zero(b, modulus));
 }
 
 // i z / |z|^2, 0 for 0: where the angle grows.
 Value angle_gradient(Builder& b, Value z) {
-  const Value power = nonzero(b, op::complex_norm_sq(b, z));
-  return op::complex(b, op::div(b, op::neg(b, op::imag(b, z)), power),
-                     op::div(b, op::real(b, z), power));
+  const Value scale = inverse_or_zero(b, op::complex_norm_sq(b, z));
+  return op::complex(b, op::mul(b, op::neg(b, op::imag(b, z)), scale),
+                     op::mul(b, op::real(b, z), scale));
 }
 
 // A real function with gradient u (complex) changes by Re(conj(u) t).
@@ -107,7 +109,7 @@ constinit const Op<> polar = OpDef{
 constinit const Op<> complex_abs = [] {
   OpDef d = measure("complex_abs",
                     "Modulus |z| as f32, without overflow on the way; inf when a part is infinite. "
-                    "The derivative at 0 is 0.");
+                    "All derivatives at 0 are 0.");
   d.eval = evaluate_complex<1, [](Complex z) { return Complex(std::abs(z)); }>;
   d.jvp = [](Builder& b, const JvpArgs& a) {
     return jvp_real(b, direction(b, a.in[0], a.out[0]), a.tangents[0]);
@@ -120,8 +122,8 @@ constinit const Op<> complex_abs = [] {
 
 constinit const Op<> complex_angle = [] {
   OpDef d = measure("complex_angle",
-                    "Angle of z in [-pi, pi] as f32: atan2(im, re), with the signs of zeros. The "
-                    "derivative at 0 is 0.");
+                    "Angle of z in [-pi, pi] as f32: atan2(im, re), with the signs of zeros. All "
+                    "derivatives at 0 are 0.");
   d.eval = evaluate_complex<1, [](Complex z) { return Complex(std::arg(z)); }>;
   d.jvp = [](Builder& b, const JvpArgs& a) {
     return jvp_real(b, angle_gradient(b, a.in[0]), a.tangents[0]);

@@ -87,7 +87,7 @@ Expr stirling(Expr t) {
 Expr distance(Expr x, Expr y, const TripletAttrs& a) {
   Expr d = op::abs(x - y + a.eps);
   if (a.p == 1) return sum_last(d);
-  return root(sum_last(a.p == 2 ? d * d : op::pow(d, d.like(a.p))), a.p);
+  return power(sum_last(a.p == 2 ? d * d : power(d, a.p)), 1 / a.p);
 }
 
 Expr smooth_l1(Expr difference, double beta) {

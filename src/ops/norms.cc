@@ -165,8 +165,8 @@ Expr length(Expr x, double p, const Ints& axes) {
   Expr size = op::abs(x);
   if (std::isinf(p)) return op::reduce_max(size, {axes, true});
   if (p == 1) return op::reduce_sum(size, {axes, true});
-  Expr sum = op::reduce_sum(p == 2 ? x * x : op::pow(size, x.like(p)), {axes, true});
-  return root(sum, p);
+  Expr sum = op::reduce_sum(p == 2 ? x * x : power(size, p), {axes, true});
+  return power(sum, 1 / p);
 }
 
 Types infer_normalize(const InferArgs& a) {

@@ -42,13 +42,13 @@ int64_t integer_limit(DType d, bool highest) {
 
 DType accumulator_of(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
 
-Expr root(Expr s, double p) {
-  Builder& b = s.builder();
-  const Value zero = op::eq(s, s.like(0));
-  const Expr some(b, op::select(b, zero, s.like(1), s));
-  const Expr r = p == 2 ? op::sqrt(some) : op::pow(some, s.like(1 / p));
-  const Expr at_zero = s.like(p > 0 ? 0 : std::numeric_limits<double>::infinity());
-  return {b, op::select(b, zero, at_zero, r)};
+Expr power(Expr x, double p) {
+  Builder& b = x.builder();
+  const Value zero = op::eq(x, x.like(0));
+  const Expr some(b, op::select(b, zero, x.like(1), x));
+  const Expr y = p == 0.5 ? op::sqrt(some) : op::pow(some, x.like(p));
+  const Expr at_zero = x.like(p > 0 ? 0 : std::numeric_limits<double>::infinity());
+  return {b, op::select(b, zero, at_zero, y)};
 }
 
 namespace {

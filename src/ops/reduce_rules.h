@@ -19,8 +19,8 @@ int64_t integer_limit(DType d, bool highest);
 // f32 for f16 and bf16: what they are summed in.
 DType accumulator_of(DType d);
 
-// s^(1/p) of a sum s of p-th powers; its derivative at 0 is taken as 0.
-Expr root(Expr s, double p);
+// x^p for x >= 0 and p other than 0; its derivatives at 0 are taken as 0.
+Expr power(Expr x, double p);
 
 // The same node on batched operands of which all are batched, with its axis, or axes, moved by one.
 template <class A>

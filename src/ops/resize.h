@@ -6,7 +6,7 @@
 // All are linear in the image and differentiable in the places that they sample at. f16 and bf16 are
 // computed in f32 and rounded once. Raises Error(user): "resize-size" (sizes and scales that are
 // missing, doubled, not positive or of another length than the axes; a symbolic axis),
-// "sample-shape", "sample-mode", "window" (windows.h), "axis-range", "dtype-mixed".
+// "sample-shape", "window" (windows.h), "axis-range", "dtype-mixed".
 #pragma once
 
 #include "rlx/ir/op.h"
@@ -66,7 +66,7 @@ inline std::span<const std::string_view> enum_names(OutsideMode) {
   static constexpr std::string_view names[] = {"zeros", "border", "reflection"};
   return names;
 }
-struct GridSampleAttrs {  // cubic is for two spatial axes
+struct GridSampleAttrs {
   ResizeMode mode = ResizeMode::linear;
   OutsideMode outside = OutsideMode::zeros;
   bool align_corners = false;

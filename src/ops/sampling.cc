@@ -18,7 +18,6 @@ size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 Types infer_grid_sample(const InferArgs& a) {
   require_same_dtype(a);
-  const auto& attrs = a.get<GridSampleAttrs>();
   const Type &x = a.in[0], &grid = a.in[1];
   const int64_t axes = x.rank() - 2;
   if ((axes != 2 && axes != 3) || grid.rank() != x.rank() || differ(grid.shape[0], x.shape[0]) ||
@@ -29,8 +28,6 @@ Types infer_grid_sample(const InferArgs& a) {
         "h, w, 3]");
   for (int64_t i = 2; i < x.rank(); ++i)
     if (x.shape[at(i)] == Dim(0)) bad_operands(a, "sample-shape", "x must have pixels");
-  if (attrs.mode == ResizeMode::cubic && axes != 2)
-    bad_operands(a, "sample-mode", "cubic sampling is for two spatial axes");
   Type out{x.dtype, {x.shape[0], x.shape[1]}};
   out.shape.insert(out.shape.end(), grid.shape.begin() + 1, grid.shape.end() - 1);
   return {out};
@@ -145,18 +142,22 @@ Expr cubic_weight(Expr t, int tap) {
   return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a;
 }
 
-// 4 x 4 pixels; each is moved into the image on its own.
+// 4 x 4 (x 4) pixels; each is moved into the image on its own.
 Expr sample_cubic(const Sampler& s, const std::vector<Expr>& x) {
   std::optional<Expr> sum;
-  const Expr low[] = {op::floor(x[0]), op::floor(x[1])};
-  const Expr part[] = {x[0] - low[0], x[1] - low[1]};
-  for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < 4; ++j) {
-      const std::vector<Expr> whole{s.inside(low[0] + (i - 1.0), 0),
-                                    s.inside(low[1] + (j - 1.0), 1)};
-      const Expr term = s.term(whole, cubic_weight(part[0], i) * cubic_weight(part[1], j));
-      sum = sum ? *sum + term : term;
+  for (size_t taps = 0; taps < size_t{1} << 2 * x.size(); ++taps) {
+    std::vector<Expr> whole;
+    std::optional<Expr> weight;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const int tap = static_cast<int>(taps >> 2 * i & 3);
+      const Expr low = op::floor(x[i]);
+      whole.push_back(s.inside(low + (tap - 1.0), i));
+      const Expr w = cubic_weight(x[i] - low, tap);
+      weight = weight ? *weight * w : w;
     }
+    const Expr term = s.term(whole, *weight);
+    sum = sum ? *sum + term : term;
+  }
   return *sum;
 }
 

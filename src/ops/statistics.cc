@@ -69,7 +69,7 @@ Expr vector_norm(Expr x, const VectorNormAttrs& a) {
   if (a.ord == 0) return sum(as(nonzero(x), x.dtype()), a);
   if (std::isinf(a.ord)) return a.ord > 0 ? op::reduce_max(size, r) : op::reduce_min(size, r);
   if (a.ord == 1) return sum(size, a);
-  return root(sum(a.ord == 2 ? op::square(x) : op::pow(size, x.like(a.ord)), a), a.ord);
+  return power(sum(a.ord == 2 ? op::square(x) : power(size, a.ord), a), 1 / a.ord);
 }
 
 Expr without_nans(Expr x) { return choose(op::is_nan(x), x.like(0), x); }
@@ -108,7 +108,7 @@ constinit const Op<ReduceAttrs> reduce_l1 =
 
 constinit const Op<ReduceAttrs> reduce_l2 =
     statistic<ReduceAttrs,
-              [](Expr x, const ReduceAttrs& a) { return root(sum(op::square(x), a), 2); }>(
+              [](Expr x, const ReduceAttrs& a) { return power(sum(op::square(x), a), 0.5); }>(
         "reduce_l2",
         "Square root of the sum of squares over the given axes; 0 for none. The derivative at 0 is "
         "0.",
@@ -139,7 +139,8 @@ constinit const Op<VarianceAttrs> variance = statistic<VarianceAttrs, spread>(
     kFloats);
 
 constinit const Op<VarianceAttrs> std_dev =
-    statistic<VarianceAttrs, [](Expr x, const VarianceAttrs& a) { return root(spread(x, a), 2); }>(
+    statistic<VarianceAttrs,
+              [](Expr x, const VarianceAttrs& a) { return power(spread(x, a), 0.5); }>(
         "std", "Square root of the variance over the given axes. The derivative at 0 is 0.",
         kFloats);
 

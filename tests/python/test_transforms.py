@@ -303,3 +303,16 @@ def test_a_training_loop():
         w, loss = step(w, 0.1 if i < 50 else 0.2)
     close(w, true, rtol=1e-3)
     assert loss.item() < 1e-6 and len(step._cache) == 1
+
+
+def test_all_derivatives_of_lengths_at_zero_are_zero():
+    zero, some = rlx.array(np.zeros(3)), rlx.array(np.array([0.0, 1.0, 2.0]))
+    for ord in (0.5, -0.5, -1, -2, 1.5, 2, 3.5):
+        first = rlx.grad(lambda x, ord=ord: rlx.norm(x, axes=[0], ord=ord))
+        assert first(zero).tolist() == [0, 0, 0] and first(some)[0].item() == 0
+        assert rlx.grad(lambda x: first(x).sum())(zero).tolist() == [0, 0, 0]
+    origin = rlx.array(np.zeros(1, np.complex64))
+    for f in (rlx.complex_abs, rlx.complex_angle):
+        first = rlx.grad(lambda z, f=f: f(z).sum())
+        assert first(origin).tolist() == [0]
+        assert rlx.grad(lambda z: first(z).real.sum() + first(z).imag.sum())(origin).tolist() == [0]

@@ -230,8 +230,6 @@ def grids():
         shapes, modes, ("zeros", "border", "reflection"), (False, True)
     ):
         axes = len(x_shape) - 2
-        if mode == "cubic" and axes == 3:
-            continue
         for dtype in ("f32", "f64") if axes == 3 else FLOATS:
             identifier = f"grid_sample/{dtype}/{mode}-{outside}-{axes}d" + ("-corners" * corners)
             rng = rng_of(identifier)
