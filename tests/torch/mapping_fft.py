@@ -1,0 +1,103 @@
+"""torch.fft.*: part of mapping_linalg.py's table. A transform is given its size by cutting or zeros, and runs in
+complex64, as there is no complex128. PyTorch's norm "backward" (the default) is our "forward"."""
+
+import math
+
+import rlx
+from helpers import axes_of, floats
+
+_OURS = {None: "forward", "backward": "forward", "ortho": "ortho"}
+_SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def _sized(x, n, axis):
+    """x with n elements along the axis."""
+    axis %= x.ndim
+    amount = [n - s if i == axis else 0 for i, s in enumerate(x.shape)]
+    return x if n == x.shape[axis] else rlx.pad(x, rlx.zeros(()).astype(x.dtype), low=[0] * x.ndim, high=amount)
+
+
+def _complex(x):
+    return x if x.dtype == "c64" else floats(lambda v: v)(x).astype("c64")
+
+
+def _scaled(f, norm, n, inverse):
+    """f by our norm; PyTorch's "forward" divides the transform, not its inverse, by the number of points."""
+    if norm != "forward":
+        return f(_OURS[norm])
+    return f("backward") if inverse else f("backward") * (1.0 / n)
+
+
+def _axes(x, s, dim):
+    """The axes and their sizes. Sizes alone name the last axes, nothing names all of them."""
+    dims = axes_of(x, dim) if dim is not None or s is None else list(range(-len(s), 0))
+    s = list(s) if isinstance(s, (list, tuple)) else [-1] * len(dims) if s is None else [s]
+    return dims, [x.shape[d] if n == -1 else n for d, n in zip(dims, s)]
+
+
+def _fft(inverse):
+    def call(x, s=None, dim=None, norm=None):
+        dims, s = _axes(x, s, dim)
+        z = _complex(x)
+        for n, d in zip(s, dims):
+            z = _sized(z, n, d)
+        return _scaled(lambda own: rlx.fftn(z, axes=dims, inverse=inverse, norm=own), norm, math.prod(s), inverse)
+
+    return call
+
+
+def _rfft(x, s=None, dim=None, norm=None):
+    dims, s = _axes(x, s, dim)
+    x = floats(lambda v: v)(x)
+    if x.dtype != "f32":
+        raise NotImplementedError("complex128")
+    for n, d in zip(s, dims):
+        x = _sized(x, n, d)
+    z = _scaled(lambda own: rlx.rfft(x, axis=dims[-1], norm=own), norm, s[-1], False)
+    return _fft(False)(z, s[:-1], dims[:-1], norm) if dims[:-1] else z
+
+
+def _irfft(x, s=None, dim=None, norm=None):
+    if x.dtype == "f64":
+        raise NotImplementedError("complex128")
+    dims, sizes = _axes(x, s, dim)
+    if s is None or (isinstance(s, (list, tuple)) and s[-1] == -1):
+        sizes[-1] = 2 * (x.shape[dims[-1]] - 1)
+    z = _complex(x)
+    if dims[:-1]:
+        z = _fft(True)(z, sizes[:-1], dims[:-1], norm)
+    z = _sized(z, sizes[-1] // 2 + 1, dims[-1])
+    return _scaled(lambda own: rlx.irfft(z, n=sizes[-1], axis=dims[-1], norm=own), norm, sizes[-1], True)
+
+
+def _hfft(x, s=None, dim=None, norm=None):
+    if x.dtype == "f64":
+        raise NotImplementedError("complex128")
+    return _irfft(rlx.conj(_complex(x)), s, dim, _SWAPPED[norm])
+
+
+def _ihfft(x, s=None, dim=None, norm=None):
+    return rlx.conj(_rfft(x, s, dim, _SWAPPED[norm]))
+
+
+def _one(f):
+    return lambda x, n=None, dim=-1, norm=None: f(x, n, dim, norm)
+
+
+def _two(f):
+    return lambda x, s=None, dim=(-2, -1), norm=None: f(x, s, dim, norm)
+
+
+def _shift(f):
+    return lambda x, dim=None: f(x, axes=axes_of(x, dim))
+
+
+_TRANSFORMS = {"fft": _fft(False), "ifft": _fft(True), "rfft": _rfft, "irfft": _irfft, "hfft": _hfft, "ihfft": _ihfft}
+
+MAPPING = {
+    **{f"fft.{n}": _one(f) for n, f in _TRANSFORMS.items()},
+    **{f"fft.{n}2": _two(f) for n, f in _TRANSFORMS.items()},
+    **{f"fft.{n}n": f for n, f in _TRANSFORMS.items()},
+    "fft.fftshift": _shift(rlx.fftshift),
+    "fft.ifftshift": _shift(rlx.ifftshift),
+}
