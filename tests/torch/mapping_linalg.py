@@ -110,20 +110,24 @@ def _lu_factor(x, pivot=True):
 
 def _lu(x, pivot=True):
     lu, _, permutation = rlx.lu(x)
-    m, n = x.shape[-2:]
+    return _unpacked(lu, permutation)
+
+
+def _unpacked(lu, permutation):
+    m, n = lu.shape[-2:]
     k = min(m, n)
-    moved = rlx.one_hot(permutation, depth=m, dtype="f32").astype(x.dtype).mT
-    lower = rlx.tril(lu[..., :, :k], k=-1) + rlx.eye(m, k).astype(x.dtype)
+    moved = rlx.one_hot(permutation, depth=m).astype(lu.dtype).mT
+    lower = rlx.tril(lu[..., :, :k], k=-1) + rlx.eye(m, k).astype(lu.dtype)
     return moved, lower, rlx.triu(lu[..., :k, :])
 
 
-def _permutation(pivots):
+def _permutation(pivots, rows):
     """The rows' order after the swaps that the pivots (from 1) name."""
     pivots = np.asarray(pivots)
+    order = np.broadcast_to(np.arange(rows), [*pivots.shape[:-1], rows]).copy()
     if not pivots.size:
-        return rlx.array(pivots)
-    order = np.broadcast_to(np.arange(pivots.shape[-1]), pivots.shape).copy()
-    for line, swaps in zip(order.reshape(-1, order.shape[-1]), pivots.reshape(-1, order.shape[-1])):
+        return rlx.array(order)
+    for line, swaps in zip(order.reshape(-1, rows), pivots.reshape(-1, pivots.shape[-1])):
         for i, j in enumerate(swaps - 1):
             line[[i, j]] = line[[j, i]]
     return rlx.array(order)
@@ -132,7 +136,7 @@ def _permutation(pivots):
 def _lu_solve(lu, pivots, b, left=True, adjoint=False):
     if not left:
         return _mh(_lu_solve(lu, pivots, _mh(b), adjoint=not adjoint))
-    order = rlx.one_hot(_permutation(pivots), depth=lu.shape[-1]).astype(lu.dtype)  # P^T
+    order = rlx.one_hot(_permutation(pivots, lu.shape[-1]), depth=lu.shape[-1]).astype(lu.dtype)  # P^T
     steps = [{"lower": True, "unit_diagonal": True}, {"lower": False}]
     if not adjoint:
         y = rlx.triangular_solve(lu, order @ b, **steps[0])
@@ -299,6 +303,7 @@ MAPPING = {
     "linalg.lu_factor_ex": lambda x, pivot=True: (*_lu_factor(x), _no_errors(x)),
     "linalg.lu_solve": _lu_solve,
     "lu": lambda x, pivot=True, get_infos=False: (*_lu_factor(x), *([_no_errors(x)] if get_infos else [])),
+    "lu_unpack": lambda lu, pivots: _unpacked(lu, _permutation(pivots, lu.shape[-2])),
     "lu_solve": lambda b, lu, pivots: _lu_solve(lu, pivots, b),
     "linalg.matrix_norm": _matrix_norm,
     "linalg.matrix_power": lambda x, n: rlx.matrix_power(x, n=n),
@@ -335,6 +340,7 @@ MAPPING = {
 
 # PyTorch's op, called so that its results can be compared.
 THEIRS = {
+    "_batch_norm_with_update": lambda op, *args: op(*args)[:3],
     "linalg.cholesky": lambda op, x, upper=False: op(_hermitian(x), upper=upper),
     "linalg.cholesky_ex": lambda op, x, upper=False: op(_hermitian(x), upper=upper),
     "cholesky_solve": lambda op, b, factor, upper=False: op(b, _triangle(factor, upper), upper=upper),

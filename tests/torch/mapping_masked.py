@@ -11,7 +11,7 @@ _INF = math.inf
 
 def _lowest(x, sign=-1):
     """-inf (or inf) and for integers the end of their range."""
-    if x.dtype.is_floating:
+    if x.dtype.kind != "integer":
         return sign * _INF
     limits = np.iinfo(x.dtype.dtype)
     return int(limits.min if sign < 0 else limits.max)

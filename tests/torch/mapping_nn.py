@@ -88,6 +88,13 @@ def _max_pool(n):
     return pool
 
 
+def _max_pool_backward(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """The gradient of the sum of the maxima."""
+    window = _window(2, kernel_size, stride, padding) | {"ceil_mode": ceil_mode, "dilation": sizes(dilation, 2)}
+    y = rlx.pool(x, kind="max", **window)
+    return rlx.max_pool_backward(x, _filled(y.shape, 1.0, x), **window)
+
+
 def _max_unpool(n):
     def unpool(x, indices, kernel_size, stride=None, padding=0, output_size=None):
         window = _window(n, kernel_size, stride, padding)
@@ -234,12 +241,18 @@ def _native_group_norm(x, weight, bias, n, c, pixels, groups, eps):
     return _group_norm(x, groups, weight, bias, eps), mean.squeeze(2), scale.squeeze(2)
 
 
-def _native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps):
+def _native_batch_norm(x, weight, bias, *rest):
+    """The rest: the running statistics, if any, training, momentum, eps."""
+    *running, training, _, eps = rest
     if not training:
         empty = rlx.zeros((0,)).astype(x.dtype)
-        return _batch_norm(x, running_mean, running_var, weight, bias, eps=eps), empty, empty
+        return _batch_norm(x, *running, weight, bias, eps=eps), empty, empty
     y, mean, variance = rlx.batch_norm_training(x, *_affine(x, weight, bias), eps=eps)
     return y, mean.astype(x.dtype), rlx.rsqrt(variance + eps).astype(x.dtype)
+
+
+def _batch_norm_with_update(x, weight, bias, running_mean, running_var, momentum, eps):
+    return _native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
 
 
 def _local_response_norm(x, size, alpha=1e-4, beta=0.75, k=1.0):
@@ -341,6 +354,19 @@ def _multi_margin(x, target, p=1, margin=1.0, weight=None, reduction="mean"):
     return reduced(losses if x.ndim == 2 or reduction != "none" else losses.reshape(()), reduction)
 
 
+def _multilabel_margin(x, target, reduction="mean"):
+    """The labels of a row end before the first -1. Each is set against every class that is none of them."""
+    rows, labels = (v.reshape(-1, v.shape[-1]) if v.ndim else v.reshape(1, 1) for v in (x, target))
+    listed = rlx.cumprod((labels >= 0).astype(x.dtype), axis=1)
+    places = rlx.maximum(labels, 0)
+    own = rlx.take_along_axis(rows, places, axis=1)
+    hits = rlx.one_hot(places, depth=rows.shape[1], dtype=x.dtype) * listed.expand_dims(-1)
+    other = 1 - rlx.reduce_max(hits, axes=[1])
+    gaps = rlx.relu(1 - own.expand_dims(2) + rows.expand_dims(1))
+    losses = (gaps * listed.expand_dims(2) * other.expand_dims(1)).sum((1, 2)) / rows.shape[1]
+    return reduced(losses if x.ndim == 2 or reduction != "none" else losses.reshape(()), reduction)
+
+
 def _distance(x, y, p=2.0, eps=1e-6, keepdim=False):
     return rlx.norm(floats(rlx.add)(x - y, eps), axes=[-1], ord=float(p), keepdims=keepdim)
 
@@ -379,11 +405,19 @@ def _bilinear(x, y, w, bias=None):
 
 
 def _prelu(x, weight):
-    return rlx.prelu(x, weight.reshape([-1] + [1] * (x.ndim - 2)) if weight.size > 1 and x.ndim > 1 else weight)
+    if weight.size == 1:
+        return rlx.prelu(x, weight.reshape(()))
+    return rlx.prelu(x, weight.reshape([-1] + [1] * (x.ndim - 2)) if x.ndim > 1 else weight)
 
 
 def _softplus(x, beta=1, threshold=20):
     return rlx.where(x * beta > threshold, x, rlx.softplus(x * beta) / beta)
+
+
+def _rrelu(x, lower=1 / 8, upper=1 / 3, training=False):
+    if training:
+        raise NotImplementedError("drawn slopes")
+    return rlx.leaky_relu(x, alpha=(lower + upper) / 2)
 
 
 def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -422,8 +456,49 @@ def _embedding(w, i, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_
     return rlx.where((i == padding_idx % w.shape[0]).expand_dims(-1), rlx.stop_gradient(rows), rows)
 
 
+def _embedding_bag(
+    w,
+    i,
+    offsets=None,
+    max_norm=None,
+    norm_type=2.0,
+    scale_grad_by_freq=False,
+    mode="mean",
+    sparse=False,
+    per_sample_weights=None,
+    include_last_offset=False,
+    padding_idx=None,
+):
+    """Row k of i is bag k; or the bags begin at the offsets."""
+    bags = i.shape[0] if offsets is None else offsets.shape[0] - include_last_offset
+    if offsets is None:
+        of = rlx.repeat(rlx.arange(0, bags), repeats=i.shape[1], axis=0)
+    else:
+        of = rlx.searchsorted(offsets[:bags], rlx.arange(0, i.shape[0]), right=True) - 1
+    rows = _embedding(w, i.reshape(-1), padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    counted = rlx.broadcast(rlx.array(1.0).astype(w.dtype), shape=of.shape)
+    if padding_idx is not None:
+        counted = (i.reshape(-1) != padding_idx % w.shape[0]).astype(w.dtype)
+    count = rlx.scatter_add(counted, of, size=bags).expand_dims(-1)
+    if mode == "max":
+        lowest = _filled([bags, w.shape[1]], -math.inf, w)
+        kept = rlx.where(counted.expand_dims(-1) > 0, rows, _filled(rows.shape, -math.inf, w))
+        return rlx.where(count > 0, rlx.scatter(lowest, of, kept, mode="max"), _filled(lowest.shape, 0.0, w))
+    weights = counted if per_sample_weights is None else counted * per_sample_weights.reshape(-1)
+    total = rlx.scatter_add(rows * weights.expand_dims(-1), of, size=bags)
+    return total / rlx.maximum(count, 1.0) if mode == "mean" else total
+
+
 def _softmin(x, dim, dtype=None):
     return along(rlx.softmax)(-x, dim, dtype)
+
+
+def _safe_softmax(x, dim, dtype=None):
+    """A row of -inf gives 0."""
+    x = floats(lambda v: v)(x)
+    none = rlx.reduce_max(x, axes=[dim], keepdims=True) == -math.inf
+    zero = rlx.array(0.0).astype(x.dtype)
+    return rlx.where(none, zero, along(rlx.softmax)(rlx.where(none, zero, x), dim, dtype))
 
 
 def _cosine_embedding(x, y, target, margin=0.0, reduction="mean"):
@@ -474,6 +549,7 @@ _NN = {
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,
     "batch_norm": _batch_norm,
+    "rrelu": _rrelu,
     "local_response_norm": _local_response_norm,
     "normalize": _normalize,
     "binary_cross_entropy": _weighted(rlx.bce_loss),
@@ -496,6 +572,7 @@ _NN = {
     "soft_margin_loss": _soft_margin,
     "multilabel_soft_margin_loss": _multilabel_soft_margin,
     "multi_margin_loss": _multi_margin,
+    "multilabel_margin_loss": _multilabel_margin,
     "cosine_similarity": _cosine_similarity,
     "pairwise_distance": _distance,
     "pdist": _pdist,
@@ -507,6 +584,7 @@ _NN = {
     "channel_shuffle": _channel_shuffle,
     "one_hot": _one_hot,
     "embedding": _embedding,
+    "embedding_bag": _embedding_bag,
 }
 
 MAPPING = {
@@ -516,6 +594,10 @@ MAPPING = {
     "native_layer_norm": _native_layer_norm,
     "native_group_norm": _native_group_norm,
     "native_batch_norm": _native_batch_norm,
+    "_native_batch_norm_legit": _native_batch_norm,
+    "_batch_norm_with_update": _batch_norm_with_update,
+    "max_pool2d_with_indices_backward": _max_pool_backward,
+    "torch.ops.aten._safe_softmax.default": _safe_softmax,
     "grid_sampler_2d": _grid_sampler,
     "grid_sampler_3d": _grid_sampler,
     "_upsample_bilinear2d_aa": _upsample_aa,
