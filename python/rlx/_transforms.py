@@ -238,6 +238,14 @@ def _is_differentiable(x):
     return x.dtype.kind in ("floating", "complex")
 
 
+def _direction(code, given, x):
+    """A cotangent of the result x, or a tangent of the primal x, in its dtype."""
+    given = asarray(given)
+    if given.shape != x.shape:
+        raise UserError(code, f"one of the {code} has the shape {given.shape} where {x.shape} is needed")
+    return given.astype(x.dtype)
+
+
 def vjp(f, *primals, has_aux=False):
     """(f(*primals), pull) where pull(cotangents) gives the cotangents of the primals, a tuple.
 
@@ -263,7 +271,7 @@ def vjp(f, *primals, has_aux=False):
         by_name = dict(inputs)
         for name, y, ct in zip(names, ys, given):
             if _is_differentiable(y):
-                by_name[name] = asarray(ct).astype(y.dtype)
+                by_name[name] = _direction("cotangents", ct, y)
         by_leaf = dict(zip(wrt, _call_by_name(graph, by_name)[len(ys) :]))
         return unflatten(args_tree, [by_leaf.get(i) for i in range(len(leaves))])
 
@@ -285,7 +293,7 @@ def jvp(f, primals, tangents):
     wrt = [i for i, x in enumerate(leaves) if _is_differentiable(x)]
     graph = traced.graph.jvp([f"x{i}" for i in wrt])
     by_name = _inputs_by_name(traced, leaves)
-    by_name |= {f"tangent_x{i}": asarray(along[i]).astype(leaves[i].dtype) for i in wrt}
+    by_name |= {f"tangent_x{i}": _direction("tangents", along[i], leaves[i]) for i in wrt}
     outs = _call_by_name(graph, by_name)
     count = len(traced.graph.outputs)
     moved = iter(outs[count:])

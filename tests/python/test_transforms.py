@@ -275,6 +275,16 @@ def test_a_jitted_closure_inside_of_a_trace_is_not_kept():
     assert rlx.grad(outer)(rlx.array(3.0)).item() == 4 and rlx.jit(outer)(rlx.array(3.0)).item() == 12
 
 
+def test_directions_have_the_shapes_of_what_they_belong_to():
+    x = rlx.ones((2, 3))
+    double = lambda x: x * 2
+    for wrong in (rlx.ones(()), rlx.ones(3), rlx.ones((3, 2))):
+        for f in (lambda d: rlx.vjp(double, x)[1](d), lambda d: rlx.jvp(double, (x,), (d,))):
+            for call in (f, rlx.jit(f)):
+                with pytest.raises(rlx.Error, match="has the shape"):
+                    call(wrong)
+
+
 def test_zero_cotangents_do_not_meet_infinities():
     x = rlx.array([1.0, 2.0])
     _, pull, aux = rlx.vjp(lambda x: (x * 2, x / 0.0), x, has_aux=True)

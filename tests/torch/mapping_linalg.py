@@ -1,7 +1,7 @@
 """Linear algebra and Fourier transforms: part of mapping.py's table, which see.
 
-Where PyTorch's results have freedom (signs of vectors, their completion) or its samples need preparation, THEIRS says
-how its op is called, and the mapping does the same on our side.
+Where PyTorch's results have freedom (signs of vectors, their completion) or its samples need preparation, both sides
+are given the same.
 """
 
 import functools
@@ -10,7 +10,7 @@ import math
 import numpy as np
 import rlx
 import torch
-from helpers import axes_of
+from helpers import Both, as_list, axes_of
 from mapping_fft import MAPPING as FFT
 
 
@@ -29,6 +29,14 @@ def _modulus(x):
 
 def _hermitian(x):
     return x + (x.mH if isinstance(x, torch.Tensor) else _mh(x))
+
+
+def _of_hermitian(op, x, *args, **kwargs):
+    return op(_hermitian(x), *args, **kwargs)
+
+
+def _first(op, *args, **kwargs):
+    return as_list(op(*args, **kwargs))[0]
 
 
 def _no_errors(x):
@@ -161,6 +169,10 @@ def _triangular_solve(b, a, upper=True, transpose=False, unitriangular=False):
     return rlx.triangular_solve(a, b, lower=not upper, transpose=transpose, unit_diagonal=unitriangular)
 
 
+def _lstsq(a, b, driver=None):
+    return rlx.lstsq(a, b)
+
+
 def _cholesky(x, upper=False):
     return rlx.cholesky(_hermitian(x), lower=not upper)
 
@@ -282,22 +294,25 @@ def _renorm(x, p, dim, maxnorm):
 
 MAPPING = {
     **FFT,
-    "linalg.cholesky": _cholesky,
-    "linalg.cholesky_ex": lambda x, upper=False: (_cholesky(x, upper), _no_errors(x)),
-    "cholesky_solve": _cholesky_solve,
-    "cholesky_inverse": _cholesky_inverse,
+    "linalg.cholesky": Both(_cholesky, _of_hermitian),
+    "linalg.cholesky_ex": Both(lambda x, upper=False: (_cholesky(x, upper), _no_errors(x)), _of_hermitian),
+    "cholesky_solve": Both(
+        _cholesky_solve, lambda op, b, factor, upper=False: op(b, _triangle(factor, upper), upper=upper)
+    ),
+    "cholesky_inverse": Both(
+        _cholesky_inverse, lambda op, factor, upper=False: op(_triangle(factor, upper), upper=upper)
+    ),
     "linalg.cond": _cond,
     "linalg.cross": lambda x, y, dim=-1: rlx.cross(x, y, axis=dim),
     "linalg.det": rlx.determinant,
     "linalg.diagonal": lambda x, offset=0, dim1=-2, dim2=-1: rlx.diagonal(x, offset=offset, axis1=dim1, axis2=dim2),
-    "linalg.eig": _eig,
-    "linalg.eigvals": lambda x: rlx.eig(x)[0],
-    "linalg.eigh": _eigh,
-    "linalg.eigvalsh": lambda x, UPLO="L": _eigh(x)[0],
+    "linalg.eig": Both(_eig, _their_eig),
+    "linalg.eigvals": Both(lambda x: rlx.eig(x)[0], _their_eigvals),
+    "linalg.eigh": Both(_eigh, _their_eigh),
+    "linalg.eigvalsh": Both(lambda x, UPLO="L": _eigh(x)[0], _of_hermitian),
     "linalg.inv": rlx.inverse,
     "linalg.inv_ex": lambda x: (rlx.inverse(x), _no_errors(x)),
-    "linalg.lstsq": lambda a, b, driver=None: rlx.lstsq(a, b),
-    "linalg.lstsq:grad_oriented": lambda a, b, driver=None: rlx.lstsq(a, b),
+    **{f"linalg.lstsq{v}": Both(_lstsq, _first) for v in ("", ":grad_oriented")},
     "linalg.lu": _lu,
     "linalg.lu_factor": _lu_factor,
     "linalg.lu_factor_ex": lambda x, pivot=True: (*_lu_factor(x), _no_errors(x)),
@@ -317,43 +332,23 @@ MAPPING = {
     **{name: _torch_norm for name in ("norm", "norm:nuc", "norm:fro", "norm:inf")},
     "renorm": _renorm,
     "linalg.pinv": _pinv,
-    "linalg.pinv:hermitian": _pinv,
+    "linalg.pinv:hermitian": Both(_pinv, _of_hermitian),
     "linalg.pinv:singular": lambda a, b: rlx.pinv(a @ b.mT),
     "pinverse": lambda x, rcond=1e-15: rlx.pinv(x, rtol=rcond),
     "linalg.polar": _polar,
-    "linalg.qr": _qr,
+    "linalg.qr": Both(_qr, _their_qr),
     "linalg.slogdet": rlx.slogdet,
     "logdet": rlx.logdet,
     "linalg.solve": _solve,
     "linalg.solve_ex": lambda a, b, left=True: (_solve(a, b, left), _no_errors(a)),
     "linalg.solve_triangular": _solve_triangular,
-    "triangular_solve": _triangular_solve,
-    "linalg.svd": _svd,
-    "svd": lambda x, some=True: _svd(x, not some),
+    "triangular_solve": Both(_triangular_solve, _first),
+    "linalg.svd": Both(_svd, _their_svd),
+    "svd": Both(lambda x, some=True: _svd(x, not some), _their_svd),
     "linalg.svdvals": lambda x: rlx.svd(x)[1],
     "linalg.tensorinv": _tensorinv,
     "linalg.tensorsolve": _tensorsolve,
     "linalg.vander": _vander,
     "linalg.vecdot": lambda x, y, dim=-1: (rlx.conj(x) * y).sum(dim),
     "linalg.vector_norm": _vector_norm,
-}
-
-# PyTorch's op, called so that its results can be compared.
-THEIRS = {
-    "_batch_norm_with_update": lambda op, *args: op(*args)[:3],
-    "linalg.cholesky": lambda op, x, upper=False: op(_hermitian(x), upper=upper),
-    "linalg.cholesky_ex": lambda op, x, upper=False: op(_hermitian(x), upper=upper),
-    "cholesky_solve": lambda op, b, factor, upper=False: op(b, _triangle(factor, upper), upper=upper),
-    "cholesky_inverse": lambda op, factor, upper=False: op(_triangle(factor, upper), upper=upper),
-    "linalg.eig": _their_eig,
-    "linalg.eigvals": _their_eigvals,
-    "linalg.eigh": _their_eigh,
-    "linalg.eigvalsh": lambda op, x, UPLO="L": op(_hermitian(x), UPLO),
-    "linalg.lstsq": lambda op, a, b, driver=None: op(a, b, driver=driver)[0],
-    "linalg.lstsq:grad_oriented": lambda op, a, b, driver=None: op(a, b, driver=driver)[0],
-    "linalg.pinv:hermitian": lambda op, x, hermitian: op(_hermitian(x), hermitian=hermitian),
-    "linalg.qr": _their_qr,
-    "linalg.svd": _their_svd,
-    "svd": _their_svd,
-    "triangular_solve": lambda op, *args, **kwargs: op(*args, **kwargs)[0],
 }

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import rlx
-from helpers import along, floats
+from helpers import Both, along, floats
 from mapping_masked import MAPPING as MASKED
 
 
@@ -595,7 +595,7 @@ MAPPING = {
     "native_group_norm": _native_group_norm,
     "native_batch_norm": _native_batch_norm,
     "_native_batch_norm_legit": _native_batch_norm,
-    "_batch_norm_with_update": _batch_norm_with_update,
+    "_batch_norm_with_update": Both(_batch_norm_with_update, lambda op, *args: op(*args)[:3]),
     "max_pool2d_with_indices_backward": _max_pool_backward,
     "torch.ops.aten._safe_softmax.default": _safe_softmax,
     "grid_sampler_2d": _grid_sampler,
