@@ -263,9 +263,25 @@ def read_differences():
             yield Difference(name, stages, dtypes, f"*{pattern[0]}*" if pattern else "*", reason)
 
 
+def name_of(op):
+    return op.name + (f":{op.variant_test_name}" if op.variant_test_name else "")
+
+
+def unaccounted():
+    """Entries of op_db that are neither mapped nor in unmapped.txt (written for one version of PyTorch), or both."""
+    lines = (HERE / "unmapped.txt").read_text().splitlines()
+    version = lines[0].split("PyTorch ")[1].split()[0]
+    listed = {name for line in lines[1:] for name in line.split(" | ")[1].split()}
+    names = {name_of(op) for op in op_db}
+    if torch.__version__.startswith(version):
+        yield from sorted(f"{n}: neither mapped nor in unmapped.txt" for n in names - MAPPING.keys() - listed)
+        yield from sorted(f"{n}: in unmapped.txt, but not in op_db" for n in listed - names)
+    yield from sorted(f"{n}: mapped, and in unmapped.txt" for n in listed & MAPPING.keys())
+
+
 def cases(wanted):
     for op in op_db:
-        name = op.name + (f":{op.variant_test_name}" if op.variant_test_name else "")
+        name = name_of(op)
         if name not in MAPPING or (wanted and name not in wanted):
             continue
         for dtype in DTYPES:
@@ -332,6 +348,7 @@ class Report:
         if whole:
             self.failed += [f"{d.name}: listed but not different: {d.reason}" for d in self.differences if not d.used]
             self.failed += [f"{n}: not in op_db" for n in sorted(MAPPING.keys() - self.compared.keys())]
+            self.failed += unaccounted()
         if self.progress:
             print("\r\033[K", end="", file=sys.stderr)
         print("\n".join(self.failed))
