@@ -16,7 +16,6 @@ namespace rlx::testing {
 
 using Json = nlohmann::json;
 using Execute = std::function<Tensors(const Graph&, const Tensors& inputs)>;
-using Skip = std::function<bool(const std::string& id)>;
 
 struct Tolerance {
   double rel = 0, abs = 0;
@@ -25,11 +24,11 @@ struct Tolerance {
 
 // Mismatches by op, the first few in words.
 struct GoldenReport {
-  int samples = 0, skipped = 0;
+  int samples = 0;
   std::map<std::string, std::vector<std::string>> mismatches;
   bool clean() const { return mismatches.empty(); }
   std::string text() const {
-    std::string out = fmt::format("{} samples, {} skipped\n", samples, skipped);
+    std::string out = fmt::format("{} samples\n", samples);
     for (const auto& [op, list] : mismatches) {
       out += fmt::format("{}: {} mismatches\n", op, list.size());
       for (size_t i = 0; i < std::min<size_t>(list.size(), 3); ++i) out += "  " + list[i] + "\n";
@@ -94,20 +93,48 @@ inline std::string compare_golden(const Tensor& got, const Tensor& want, const T
   return {};
 }
 
-inline std::string run_golden_sample(const Json& j, const Execute& execute) {
-  const OpDef* op = op_table().find(j.at("op").get<std::string>());
-  if (!op) return "unknown op";
-  try {
-    Builder b("golden");
+// Samples as one graph: a node each, with operands of its own.
+struct GoldenBatch {
+  std::vector<Json> samples;
+
+  // What is wrong with each sample; nothing where all is well. What fails the whole graph is tried again one by one.
+  std::vector<std::string> run(const Execute& execute) const {
+    try {
+      Builder b("golden");
+      Tensors operands;
+      for (const Json& j : samples) add(j, b, operands);
+      const Tensors got = execute(b.finish(), operands);
+      std::vector<std::string> out;
+      size_t first = 0;
+      for (const Json& j : samples) {
+        const size_t count = j.at("outputs").size();
+        check(first + count <= got.size(), "{}: fewer results", j.at("id").get<std::string>());
+        out.push_back(compare(j, std::span(got).subspan(first, count)));
+        first += count;
+      }
+      check(first == got.size(), "{} results of {}", first, got.size());
+      return out;
+    } catch (const std::exception& e) {
+      if (samples.size() == 1) return {e.what()};
+    }
+    std::vector<std::string> out;
+    for (const Json& j : samples) out.push_back(GoldenBatch{{j}}.run(execute)[0]);
+    return out;
+  }
+
+ private:
+  static void add(const Json& j, Builder& b, Tensors& operands) {
+    const OpDef* op = op_table().find(j.at("op").get<std::string>());
+    check(op != nullptr, "unknown op");
     Values in;
-    Tensors operands;
     for (const Json& t : j.at("inputs")) {
+      in.push_back(b.input(std::to_string(operands.size()), golden_tensor(t).type()));
       operands.push_back(golden_tensor(t));
-      in.push_back(b.input(std::to_string(in.size()), operands.back().type()));
     }
     for (Value v : b.emit(*op, read_attrs(*op, golden_attrs(j.at("attrs"))), in)) b.output(v);
-    const Tensors got = execute(b.finish(), operands);
-    if (got.size() != j.at("outputs").size()) return fmt::format("{} results", got.size());
+  }
+
+  static std::string compare(const Json& j, std::span<const Tensor> got) {
     for (size_t i = 0; i < got.size(); ++i) {
       const Json& tol = j.at("tol").at(i);
       const Tolerance t{tol.at("rel"), tol.at("abs"), tol.value("any_zero", false)};
@@ -115,11 +142,9 @@ inline std::string run_golden_sample(const Json& j, const Execute& execute) {
           !wrong.empty())
         return fmt::format("result {} {}", i, wrong);
     }
-  } catch (const std::exception& e) {
-    return e.what();
+    return {};
   }
-  return {};
-}
+};
 
 // Calls `use` with every sample of the golden files in the order of their names; RLX_OPS filters them.
 inline void for_each_golden(const std::function<void(const Json&)>& use) {
@@ -141,18 +166,24 @@ inline void for_each_golden(const std::function<void(const Json&)>& use) {
   }
 }
 
-inline GoldenReport run_golden(const Execute& execute, const Skip& skip = {}) {
+// Runs all samples, `batch` to a graph.
+inline GoldenReport run_golden(const Execute& execute, size_t batch = 1) {
   GoldenReport report;
+  GoldenBatch waiting;
+  const auto flush = [&] {
+    const std::vector<std::string> wrong = waiting.run(execute);
+    for (size_t i = 0; i < wrong.size(); ++i)
+      if (const Json& j = waiting.samples[i]; !wrong[i].empty())
+        report.mismatches[j.at("op")].push_back(
+            fmt::format("{}: {}", j.at("id").get<std::string>(), wrong[i]));
+    waiting.samples.clear();
+  };
   for_each_golden([&](const Json& j) {
     ++report.samples;
-    if (skip && skip(j.at("id"))) {
-      ++report.skipped;
-      return;
-    }
-    if (const std::string wrong = run_golden_sample(j, execute); !wrong.empty())
-      report.mismatches[j.at("op")].push_back(
-          fmt::format("{}: {}", j.at("id").get<std::string>(), wrong));
+    waiting.samples.push_back(j);
+    if (waiting.samples.size() == batch) flush();
   });
+  if (!waiting.samples.empty()) flush();
   return report;
 }
 

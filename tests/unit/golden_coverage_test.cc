@@ -134,7 +134,7 @@ std::optional<std::string> from_the_end(const std::string& text, int64_t rank) {
 // What the goldens of one op leave open, a line each.
 class Holes {
  public:
-  explicit Holes(const Golden& g) : g_(g) {}
+  explicit Holes(const Golden& g) : g_(g), main_(main_operand(*g.op)) {}
 
   std::vector<std::string> find() {
     dtypes();
@@ -207,10 +207,21 @@ class Holes {
     if (seen.size() < 2) add("{}: only {}", f.name, fmt::join(seen, ""));
   }
 
-  static DType main_dtype(const Use& u) { return u.in.empty() ? u.out[0].dtype : u.in[0].dtype; }
+  // The first operand that the samples sweep (after a key, a predicate, packed bytes); 0 where none is.
+  static size_t main_operand(const OpDef& op) {
+    size_t first = SIZE_MAX;
+    for (const Sample& s : samples())
+      for (size_t i = 0; s.op == op.name && i < s.operands.size(); ++i)
+        if (s.operands[i].swept()) first = std::min(first, i);
+    return first == SIZE_MAX ? 0 : first;
+  }
 
-  // The value at every dtype of operand 0 (of the result where there is none) with which some golden's node could be
-  // built.
+  DType main_dtype(const Use& u) const {
+    return u.in.empty() ? u.out[0].dtype : u.in[std::min(main_, u.in.size() - 1)].dtype;
+  }
+
+  // The value at every dtype of the main operand (of the result where there is none) with which some golden's node
+  // could be built.
   void value(const FieldInfo& f, const std::string& v) {
     std::set<DType> have;
     for (const Use& u : g_.uses)
@@ -256,6 +267,7 @@ class Holes {
   }
 
   const Golden& g_;
+  const size_t main_;
   std::vector<std::string> out_;
 };
 

@@ -23,6 +23,25 @@ TEST(Golden, WrongResultsAreFound) {
   EXPECT_TRUE(is_filtered() || report.mismatches.contains("add"));
 }
 
+TEST(Golden, OneBadSampleDoesNotSpoilItsBatch) {
+  const auto j = [](const char* dtype, const char* want) {
+    const std::string one =
+        fmt::format(R"({{"dtype": "{}", "shape": [1], "data": "{}"}})", dtype, want);
+    return Json::parse(fmt::format(
+        R"({{"id": "neg", "op": "neg", "attrs": {{}}, "inputs": [{0}], "outputs": [{0}],
+             "tol": [{{"rel": 0, "abs": 0, "any_zero": true}}]}})",
+        one));
+  };
+  const auto run = [](const Graph& g, const Tensors& in) { return evaluate(g, in); };
+  // -0 is 0, -1 is not 1, and there is no neg of bool.
+  const std::vector<std::string> wrong =
+      GoldenBatch{{j("i8", "00"), j("i8", "01"), j("bool", "01")}}.run(run);
+  ASSERT_EQ(wrong.size(), 3u);
+  EXPECT_EQ(wrong[0], "");
+  EXPECT_NE(wrong[1].find("element 0"), std::string::npos) << wrong[1];
+  EXPECT_NE(wrong[2].find("dtype"), std::string::npos) << wrong[2];
+}
+
 TEST(Golden, Comparison) {
   const double nan = std::nan(""), inf = INFINITY;
   EXPECT_TRUE(accept_real(nan, nan, {}));
