@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .core import EXACT, FLOATS, NUMBERS, array, narrow, random, rng_of, sample, ulps, unit, whole
+from .core import EXACT, FLOATS, INTS, NUMBERS, array, narrow, random, rng_of, sample, ulps, unit, whole
 
 # kind -> function, range of the basic case
 ACTIVATIONS = {
@@ -287,17 +287,15 @@ def cross_entropy():
                 ulps(dtype, 16, 16 * unit(dtype)),
                 f"shape {shape}",
             )
-        rng = rng_of(f"softmax_cross_entropy_backward/{dtype}/f32-labels")
-        logits, d_loss = random(rng, dtype, (3, 4), -6, 6), random(rng, dtype, (3,))
-        forward = lambda x: F.cross_entropy(x, torch.tensor([2, 0, 3]), reduction="none")
-        (dx,) = gradients(forward, [logits], d_loss)
-        yield sample(
-            f"softmax_cross_entropy_backward/{dtype}/f32-labels",
-            [logits, array("f32", [2, 0, 3]), d_loss],
-            narrow(dtype, dx),
-            ulps(dtype, 16, 16 * unit(dtype)),
-            "labels carried as f32",
-        )
+        for kind in INTS + ["f32", "f64"]:
+            identifier = f"softmax_cross_entropy_backward/{dtype}/{kind}-labels"
+            rng = rng_of(identifier)
+            logits, d_loss = random(rng, dtype, (3, 4), -6, 6), random(rng, dtype, (3,))
+            forward = lambda x: F.cross_entropy(x, torch.tensor([2, 0, 3]), reduction="none")
+            (dx,) = gradients(forward, [logits], d_loss)
+            operands = [logits, array(kind, [2, 0, 3]), d_loss]
+            tol = ulps(dtype, 16, 16 * unit(dtype))
+            yield sample(identifier, operands, narrow(dtype, dx), tol, f"labels carried as {kind}")
     # The specification's own values, to six decimals.
     yield sample(
         "softmax_cross_entropy_backward/f32/specification",

@@ -3,7 +3,7 @@
 import mpmath
 import numpy as np
 
-from .core import EXACT, NUMPY, array, narrow, random, rng_of, sample, sum_tolerance
+from .core import EXACT, INTS, NUMPY, any_bits, array, narrow, random, rng_of, sample, sum_tolerance, wide
 from .factor import TYPES, condition, exact, over_batch, plain, result, shaped, svd, tolerance
 
 SHAPES = [((4, 4), "plain"), ((2, 3, 3), "batched"), ((1, 1), "1 x 1")]
@@ -130,16 +130,18 @@ def singular_values(dtype):
     yield sample(f"pinv/{dtype}/one", [ones], out, tolerance(dtype, out, 4, 3), "equal rows")
 
 
-def narrow_traces():
-    for dtype in ("f16", "bf16"):
+def other_traces():
+    """f16 and bf16, summed wider; integers, which wrap."""
+    for dtype in ["f16", "bf16", *INTS]:
         for n, (shape, note) in enumerate(SHAPES):
-            t = random(rng_of(f"trace/{dtype}/{n}"), dtype, shape)
-            out = narrow(dtype, np.trace(t.astype(np.float64), axis1=-2, axis2=-1))
+            rng = rng_of(f"trace/{dtype}/{n}")
+            t = any_bits(rng, dtype, shape) if dtype in INTS else random(rng, dtype, shape)
+            out = narrow(dtype, np.trace(wide(t), axis1=-2, axis2=-1))
             yield sample(f"trace/{dtype}/case-{n}", [t], out, sum_tolerance(dtype, shape[-1], 3 * shape[-1]), note)
 
 
 def samples():
-    yield from narrow_traces()
+    yield from other_traces()
     for dtype in TYPES:
         for family in (determinants, functions, singular_values):
             yield from family(dtype)
