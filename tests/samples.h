@@ -331,7 +331,9 @@ inline Tensor make_ranges(const OperandSpec& o, DType d, uint64_t seed) {
   std::vector<int64_t> cuts(static_cast<size_t>(o.sizes[0] + 1));
   for (int64_t& c : cuts) c = static_cast<int64_t>(rng() % static_cast<uint64_t>(o.limit));
   std::sort(cuts.begin(), cuts.end());
-  for (int64_t i = 0; i < t.elements(); ++i) t.set_int(i, cuts[static_cast<size_t>(i / 2 + i % 2)]);
+  const int64_t columns = o.sizes.back();  // 2, unless the size was renamed
+  for (int64_t i = 0; i < t.elements(); ++i)
+    t.set_int(i, cuts[static_cast<size_t>(i / columns + std::min<int64_t>(i % columns, 1))]);
   return t;
 }
 
