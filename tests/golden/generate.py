@@ -1,6 +1,8 @@
-"""Writes the golden values of the ops: tests/golden/<family>.jsonl, by NumPy, independent of RLX.
+"""Writes the golden values of the ops: tests/golden/<family>.jsonl, by NumPy, SciPy, PyTorch, JAX.., independent of RLX.
 
-    python tests/golden/generate.py [family ...]      # needs numpy, ml_dtypes, mpmath, gguf; all families when none is named
+    python tests/golden/generate.py [family ...]      # all families when none is named
+
+Needs numpy, ml_dtypes, mpmath and what the families import: scipy, torch, jax, onnx, gguf; each file's first line has the versions.
 
 Tests only read the files. Nothing here depends on the time, the machine's thread count or the order of samples: the values of a
 sample are drawn from its id. Running the script again with the versions named in a file gives the same bytes.
@@ -34,7 +36,9 @@ concerns are separate samples: "special" (NaN, infinities, signed zeros), "denor
 sin and cos far beyond 2 pi), "empty", "rank0", "broadcast-n".
 """
 
-import importlib
+import ast
+import importlib.metadata
+import inspect
 import json
 import pathlib
 import pkgutil
@@ -43,20 +47,38 @@ import sys
 import families
 from families import core
 
-# Every module of families/ but core is a family and has samples(); a module says FAMILY where its name would not do, and
-# LIBRARIES, the versions of what it uses beside NumPy.
+# Every module of families/ but core is a family and has samples(); a module says FAMILY where its name would not do.
 MODULES = [
     importlib.import_module(f"families.{m.name}")
     for m in pkgutil.iter_modules(families.__path__)
     if m.name != "core"
 ]
-FAMILIES = {getattr(m, "FAMILY", m.__name__.split(".")[-1]): m.samples for m in MODULES}
-LIBRARIES = {m.samples: getattr(m, "LIBRARIES", {}) for m in MODULES}
+FAMILIES = {getattr(m, "FAMILY", m.__name__.split(".")[-1]): m for m in MODULES}
+PEERS = {"scipy", "torch", "jax", "onnx", "gguf"}
+
+
+def imported(name: str) -> set[str]:
+    """The packages that a family imports, itself or through another family."""
+    out = set()
+    for node in ast.walk(ast.parse(inspect.getsource(importlib.import_module(name)))):
+        if isinstance(node, ast.Import):
+            out |= {a.name.split(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            out.add(node.module.split(".")[0])
+        elif isinstance(node, ast.ImportFrom):
+            others = [node.module] if node.module else [a.name for a in node.names]
+            out |= set().union(*(imported(f"families.{n}") for n in others))
+    return out
+
+
+def versions(module) -> dict[str, str]:
+    peers = sorted(imported(module.__name__) & PEERS)
+    return core.versions() | {p: importlib.metadata.version(p) for p in peers}
 
 
 def write(family: str) -> tuple[int, int]:
     """Writes one family's file; returns the number of samples and of bytes."""
-    samples = list(FAMILIES[family]())
+    samples = list(FAMILIES[family].samples())
     ids = [s["id"] for s in samples]
     assert len(set(ids)) == len(
         ids
@@ -66,7 +88,7 @@ def write(family: str) -> tuple[int, int]:
         "format": 1,
         "samples": len(samples),
         "seed": core.SEED,
-        "versions": core.versions() | LIBRARIES[FAMILIES[family]],
+        "versions": versions(FAMILIES[family]),
     }
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in [header, *samples])
     path = pathlib.Path(__file__).with_name(f"{family}.jsonl")

@@ -8,7 +8,6 @@ import torch
 from .core import FLOATS, array, narrow, random, rng_of, sample, ulps, unit
 from .nn import merged
 
-LIBRARIES = {"torch": torch.__version__}
 
 # Layouts: 2 [S, H*D], 3 [B, S, H*D], 4 [B, H, S, D], "seq" [B, S, H, D].
 #

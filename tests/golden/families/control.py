@@ -11,8 +11,6 @@ import numpy as np
 from .core import ALL, ANY_ZERO, EXACT, FLOATS, INTS, NUMBERS, any_bits, array, narrow, random
 from .core import rng_of, sample, ulps, unit, whole, wide
 
-LIBRARIES = {"jax": jax.__version__}
-
 
 def graph(inputs, lines, results):
     """The text of a body: inputs are (dtype, shape), lines are expressions with %n and their (dtype, shape)."""

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 
 SEED = 20240607
+mpmath.mp.prec = 160  # of all families, whichever run
 
 FLOATS = ["f16", "bf16", "f32", "f64"]
 INTS = ["i8", "i16", "i32", "i64", "u8", "u32"]

@@ -274,7 +274,6 @@ def gamma_derivatives():
     """The implicit derivative by mpmath: -(dP/dalpha) / (dP/dx)."""
     import mpmath
 
-    mpmath.mp.prec = 160
     alphas = np.array([0.05, 0.3, 0.3, 1.0, 1.0, 2.5, 2.5, 2.5, 30.0, 30.0, 400.0])
     x = np.array([1e-4, 0.01, 2.0, 0.2, 3.0, 0.5, 2.0, 9.0, 22.0, 41.0, 415.0])
 

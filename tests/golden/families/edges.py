@@ -8,8 +8,6 @@ from .core import ANY_ZERO, EXACT, FLOATS, INTS, NUMBERS, NUMPY, array, narrow, 
 from .core import ulps, whole, wide
 from .quantise import fp8, rhaz
 
-LIBRARIES = {"torch": torch.__version__}
-
 
 def indices():
     """An index carried as f32 or f64 is truncated toward zero."""

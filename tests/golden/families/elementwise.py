@@ -27,8 +27,6 @@ from .core import (
     wide,
 )
 
-mpmath.mp.prec = 120
-
 
 def erf(x):
     def one(v):

@@ -10,7 +10,6 @@ import numpy as np
 from .core import EXACT, NUMPY, array, narrow, random, rng_of, sample, unit
 
 TYPES = ["f32", "f64", "c64"]
-mpmath.mp.dps = 40
 
 
 # ---- mpmath and NumPy

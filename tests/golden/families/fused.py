@@ -6,8 +6,6 @@ import torch.nn.functional as F
 
 from .core import FLOATS, narrow, random, rng_of, sample, ulps, unit
 
-LIBRARIES = {"torch": torch.__version__}
-
 
 def t64(x):
     return torch.tensor(np.asarray(x).astype(np.float64))

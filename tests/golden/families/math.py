@@ -27,7 +27,6 @@ from .core import (
     unit,
 )
 
-mpmath.mp.prec = 160
 NAN, INF = mpmath.nan, mpmath.inf
 
 

@@ -6,8 +6,6 @@ import torch
 from .core import FLOATS, Real, any_bits, array, narrow, random, rng_of, sample, ulps, unit, wide
 from .core import ALL, EXACT
 
-LIBRARIES = {"torch": torch.__version__}
-
 
 def t64(x):
     return torch.tensor(np.asarray(x).astype(np.float64))

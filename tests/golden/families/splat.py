@@ -6,7 +6,6 @@ import torch
 from .core import EXACT, array, rng_of, sample
 
 C0, C1 = 0.28209479, 0.48860251
-LIBRARIES = {"torch": torch.__version__}
 DEFAULTS = dict(
     width=12,
     height=10,
