@@ -63,6 +63,18 @@ class RoundingCounter final : public ScalarEmitter {
   int next_ = 0;
 };
 
+bool narrows(const Node& n, std::span<const NoisyEvaluator::Noisy> in) {
+  return n.op == &op::cast && is_float(n.type().dtype) && is_float(in[0].value.dtype()) &&
+         size_of(n.type().dtype) < size_of(in[0].value.dtype());
+}
+
+bool holds_whole_numbers(const Tensor& t) {
+  for (int64_t i = 0; i < t.elements(); ++i)
+    if (const Complex v = t.get_complex(i); v.imag() != 0 || v.real() != std::trunc(v.real()))
+      return false;
+  return true;
+}
+
 // Ops that the CPU computes whole, by a kernel of its own.
 bool has_kernel(const OpDef& op) {
   static const std::set<std::string> names = [] {
@@ -170,6 +182,7 @@ bool NoisyEvaluator::disturb(Tensor& t, double ulps, bool of_largest) {
   for (int64_t i = 0; i < t.elements(); ++i) {
     const Complex v = t.get_complex(i);
     if (!std::isfinite(v.real()) || !std::isfinite(v.imag())) continue;
+    if (every_rounding_ && v == 0.0 && !of_largest) continue;
     const double size = ulps * ulp(t.dtype(), std::max(std::abs(v), largest));
     if (is_complex(t.dtype()))
       fresh.set_complex(i, v + Complex(size * unit(random_), size * unit(random_)));
@@ -206,7 +219,8 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
   auto body = [](const Graph& g, std::span<const Tensor> leaves) { return evaluate(g, leaves); };
   const EvalArgs args{n, operands, body};
   Tensors results = n.op->eval(args);
-  if (inside_kernel_ && n.op->kind == Kind::elementwise && roundings(n, types_of(operands)) == 1) {
+  const bool once = roundings(n, types_of(operands)) == 1 || (every_rounding_ && narrows(n, in));
+  if (inside_kernel_ && n.op->kind == Kind::elementwise && once) {
     std::vector<Noisy> out;
     for (Tensor& t : results) {
       const bool disturbed = disturb(t, kStepUlps);
@@ -221,7 +235,8 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
     const double ulps = std::max(kOperandUlps, terms(n, operands));
     const bool whole = n.op->kind == Kind::contraction && operands.size() == 1;
     for (Tensor& t : operands)
-      if (!is_short(t.dtype())) disturb(t, ulps, whole);
+      if (!is_short(t.dtype()) && !(every_rounding_ && !whole && holds_whole_numbers(t)))
+        disturb(t, ulps, whole);
     results = n.op->eval(args);
   }
   std::vector<Noisy> out;
@@ -376,6 +391,31 @@ BoundedRun evaluate_bounded(const Graph& unbound, const NamedTensors& leaves, ui
   for (const auto& [bounded, noisy] : inexact)
     if (!noisy) bounded->draws.clear();
   return run;
+}
+
+std::vector<Bounded> bounded_by_rounding(const Graph& g, const Tensors& in, const Tensors& wide,
+                                         uint64_t seed, int draws) {
+  std::vector<NoisyEvaluator::Noisy> plain;
+  for (const Tensor& t : in) plain.push_back({t, false});
+  const Types types = g.output_types();
+  std::vector<Bounded> out;
+  for (size_t i = 0; i < wide.size(); ++i) {
+    out.push_back({Tensor(types[i].dtype, wide[i].sizes()), {}});
+    for (int64_t k = 0; k < wide[i].elements(); ++k)
+      out[i].value.set_complex(k, wide[i].get_complex(k));
+  }
+  std::vector<bool> inexact(wide.size());
+  for (int k = 0; k < draws; ++k) {
+    NoisyEvaluator::Run noisy =
+        NoisyEvaluator(seed * 1000003 + static_cast<uint64_t>(k), true).graph(g, plain);
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i].draws.push_back(noisy.outputs[i].value);
+      inexact[i] = inexact[i] || noisy.outputs[i].noisy;
+    }
+  }
+  for (size_t i = 0; i < out.size(); ++i)
+    if (!inexact[i]) out[i].draws.clear();
+  return out;
 }
 
 }  // namespace rlx::testing

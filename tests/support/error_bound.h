@@ -54,10 +54,19 @@ struct BoundedRun {
 BoundedRun evaluate_bounded(const Graph& g, const NamedTensors& leaves, uint64_t seed,
                             int draws = 8);
 
+// The results of a graph in a narrow dtype against `wide`, those of the same graph in f64: what all
+// its roundings can do. Noise as above, and of 1 ULP after every operation that rounds once (a zero
+// is not rounded, sums of whole numbers neither). The allowance does not reach from the draws to
+// the value.
+std::vector<Bounded> bounded_by_rounding(const Graph& g, const Tensors& in, const Tensors& wide,
+                                         uint64_t seed, int draws = 8);
+
 // The reference with noise, also node by node.
 class NoisyEvaluator {
  public:
-  explicit NoisyEvaluator(uint64_t seed) : random_(seed) {}
+  // every_rounding: noise where all implementations round alike, none where nothing is rounded.
+  explicit NoisyEvaluator(uint64_t seed, bool every_rounding = false)
+      : random_(seed), every_rounding_(every_rounding), inside_kernel_(every_rounding) {}
 
   struct Noisy {
     Tensor value;
@@ -76,7 +85,7 @@ class NoisyEvaluator {
   std::vector<Noisy> body_node(const Node& n, std::span<const Noisy> in);
   std::vector<Noisy> primitive(const Node& n, std::span<const Noisy> in);
   std::mt19937_64 random_;
-  bool inside_kernel_ = false;
+  bool every_rounding_, inside_kernel_;
 };
 
 // How often an elementwise node rounds, counted through its scalar rule: 0, 1, or more (2, also where that is not known).
