@@ -219,11 +219,11 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
   auto body = [](const Graph& g, std::span<const Tensor> leaves) { return evaluate(g, leaves); };
   const EvalArgs args{n, operands, body};
   Tensors results = n.op->eval(args);
-  const bool once = roundings(n, types_of(operands)) == 1 || (every_rounding_ && narrows(n, in));
-  if (inside_kernel_ && n.op->kind == Kind::elementwise && once) {
+  if (inside_kernel_ && n.op->kind == Kind::elementwise &&
+      (roundings(n, types_of(operands)) == 1 || (every_rounding_ && narrows(n, in)))) {
     std::vector<Noisy> out;
     for (Tensor& t : results) {
-      const bool disturbed = disturb(t, kStepUlps);
+      const bool disturbed = !(every_rounding_ && holds_whole_numbers(t)) && disturb(t, kStepUlps);
       out.push_back({std::move(t), noisy || disturbed});
     }
     return out;

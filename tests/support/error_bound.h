@@ -55,8 +55,8 @@ BoundedRun evaluate_bounded(const Graph& g, const NamedTensors& leaves, uint64_t
                             int draws = 8);
 
 // The results of a graph in a narrow dtype against `wide`, those of the same graph in f64: what all
-// its roundings can do. Noise as above, and of 1 ULP after every operation that rounds once (a zero
-// is not rounded, sums of whole numbers neither). The allowance does not reach from the draws to
+// its roundings can do. Noise as above, and of 1 ULP after every operation that rounds once (zeros
+// and whole numbers are taken for exact). The allowance does not reach from the draws to
 // the value.
 std::vector<Bounded> bounded_by_rounding(const Graph& g, const Tensors& in, const Tensors& wide,
                                          uint64_t seed, int draws = 8);

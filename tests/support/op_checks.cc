@@ -296,7 +296,7 @@ std::vector<unsigned> choices(size_t operands) {
   const unsigned all = (1u << operands) - 1;
   for (unsigned mask = 1; mask <= all; ++mask) {
     const int batched = std::popcount(mask);
-    if (operands <= 5 || batched == 1 || batched + 1 >= static_cast<int>(operands))
+    if (operands <= kEveryChoice || batched == 1 || batched + 1 >= static_cast<int>(operands))
       out.push_back(mask);
   }
   return out;

@@ -72,7 +72,8 @@ void check_vmap(const Case& c, const Graph& g, const Tensors& shared,
                 const std::vector<Tensors>& each, unsigned mask, const std::string& what,
                 const Dim& size = kBatch);
 // Which operands are batched: every choice for up to five of them, else each alone, all but each,
-// and all.
+// and all (the long suite has every choice of those rows, too).
+constexpr size_t kEveryChoice = 5;
 std::vector<unsigned> choices(size_t operands);
 // vmap of the value for each of these choices.
 void check_vmap_choices(const Case& c, const Dim& size = kBatch);

@@ -87,6 +87,18 @@ Candidate mapped(const Sample& s, const std::function<int64_t(int64_t)>& size) {
   return c;
 }
 
+// All sizes of the first `count` operands divided by their greatest common divisor and multiplied.
+std::optional<Candidate> multiplied(const Sample& s, size_t count, int64_t times) {
+  int64_t common = 0;
+  for (size_t i = 0; i < count; ++i)
+    for (int64_t d : s.operands[i].sizes)
+      if (!is_fixed(s.operands[i])) common = std::gcd(common, d);
+  if (common == 0) return std::nullopt;
+  Candidate out = mapped(s, [=](int64_t d) { return d % common ? d : d / common * times; });
+  for (size_t i = count; i < s.operands.size(); ++i) out.shapes[i] = s.operands[i].sizes;
+  return out;
+}
+
 // Sets of operands that may get or lose axes together: all, those of the highest rank, each alone.
 std::vector<std::vector<size_t>> operand_sets(const Sample& s) {
   std::vector<size_t> all, highest;
@@ -153,7 +165,7 @@ Candidates other_ranks(const Sample& s) {
   const auto sets = operand_sets(s);
   out.push_back(without_leading(s, sets[0], 64));
   for (const Ints& batch :
-       {Ints{2}, Ints{3, 1}, Ints{5}, Ints{1}, Ints{2, 2, 2}, Ints{7}, Ints{4, 3}})
+       {Ints{2}, Ints{3, 1}, Ints{5}, Ints{1}, Ints{2, 2, 2}, Ints{7}, Ints{4, 3}, Ints{2, 5}})
     for (const auto& set : sets) out.push_back(with_batch(s, set, batch));
   for (const auto& set : sets) out.push_back(without_leading(s, set, 1));
   return out;
@@ -175,23 +187,23 @@ Candidates broadcast_ones(const Sample& s) {
 Candidates other_sizes(const Sample& s) {
   Candidates out;
   const auto classes = places_by_size(s);
-  for (int step = 0; step < 6; ++step)
+  for (size_t step = 0; step < 13; ++step)
     for (const auto& [size, places] : classes) {
-      const int64_t to[] = {1, size + 1, 2 * size, 5, 7, 3 * size};
+      const int64_t to[] = {1, size + 1, 2 * size, 5, 7, 3 * size, size + 2, 6, 11, 4, 13, 8, 9};
       out.push_back(replaced(s, places, size, to[step]));
     }
   for (int64_t more : {1, 2, 3}) out.push_back(mapped(s, [=](int64_t d) { return d + more; }));
   out.push_back(mapped(s, [](int64_t) { return 1; }));
-  int64_t common = 0;
-  for (const auto& [size, places] : classes) common = std::gcd(common, size);
-  for (int64_t times : {1, 2, 4, 5, 6, 7})
-    if (common > 1) out.push_back(mapped(s, [=](int64_t d) { return d / common * times; }));
+  for (int64_t times : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
+    for (size_t last :
+         {s.operands.size(), s.operands.size() - 1})  // all operands, or all but the last
+      if (auto c = multiplied(s, last, times)) out.push_back(std::move(*c));
   return out;
 }
 
 Candidates sizes_in_part(const Sample& s) {
   Candidates out;
-  for (int64_t more : {1, 3, 4})
+  for (int64_t more : {1, 3, 4, 5, 7, 8})
     for (const auto& [size, places] : places_by_size(s))
       for (const auto& part : parts(places)) out.push_back(replaced(s, part, size, size + more));
   return out;
