@@ -19,7 +19,7 @@ using Execute = std::function<Tensors(const Graph&, const Tensors& inputs)>;
 
 struct Tolerance {
   double rel = 0, abs = 0;
-  bool any_zero = false;
+  bool any_zero = false, signed_zero = false;
 };
 
 // Mismatches by op, the first few in words.
@@ -67,6 +67,7 @@ inline bool accept_real(double x, double y, const Tolerance& t) {
   if (std::isinf(x) || std::isinf(y)) return x == y;
   if (t.rel == 0 && t.abs == 0)
     return x == y && (x != 0 || t.any_zero || std::signbit(x) == std::signbit(y));
+  if (t.signed_zero && y == 0) return x == 0 && std::signbit(x) == std::signbit(y);
   return std::fabs(x - y) <= t.abs + t.rel * std::fabs(y);
 }
 
@@ -74,7 +75,7 @@ inline bool accept_element(const Tensor& got, const Tensor& want, int64_t i, con
   if (is_float(want.dtype())) return accept_real(got.get_float(i), want.get_float(i), t);
   if (!is_complex(want.dtype())) return got.get_int(i) == want.get_int(i);
   const Complex x = got.get_complex(i), y = want.get_complex(i);
-  if (t.rel == 0 && t.abs == 0)
+  if ((t.rel == 0 && t.abs == 0) || t.signed_zero)
     return accept_real(x.real(), y.real(), t) && accept_real(x.imag(), y.imag(), t);
   return std::abs(x - y) <= t.abs + t.rel * std::abs(y);
 }
@@ -137,7 +138,8 @@ struct GoldenBatch {
   static std::string compare(const Json& j, std::span<const Tensor> got) {
     for (size_t i = 0; i < got.size(); ++i) {
       const Json& tol = j.at("tol").at(i);
-      const Tolerance t{tol.at("rel"), tol.at("abs"), tol.value("any_zero", false)};
+      const Tolerance t{tol.at("rel"), tol.at("abs"), tol.value("any_zero", false),
+                        tol.value("signed_zero", false)};
       if (std::string wrong = compare_golden(got[i], golden_tensor(j.at("outputs")[i]), t);
           !wrong.empty())
         return fmt::format("result {} {}", i, wrong);

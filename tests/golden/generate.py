@@ -27,6 +27,7 @@ each further line is a sample:
     - not r = a = 0, both are finite and |x - y| <= a + r |y|.
   c64 with r = a = 0 is compared part by part as f32; otherwise |.| is the modulus and no part is NaN or infinite.
   {"rel": 0, "abs": 0, "any_zero": true}: as above, but +0 and -0 are the same (maximum of +0 and -0).
+  {"rel": r, "abs": a, "signed_zero": true}: a golden zero is met by a zero of its sign alone; c64 part by part.
 
 ## How values are computed
 Operands are exactly what the file holds. Results are computed in a wider type (x87 80-bit reals for functions and sums, exact

@@ -50,6 +50,8 @@ TEST(Golden, Comparison) {
   EXPECT_FALSE(accept_real(1, inf, {1, 1}));
   EXPECT_FALSE(accept_real(0.0, -0.0, {}));
   EXPECT_TRUE(accept_real(0.0, -0.0, {.any_zero = true}));
+  EXPECT_FALSE(accept_real(-0.0, 0.0, {.rel = 1, .abs = 1, .signed_zero = true}));
+  EXPECT_FALSE(accept_real(1e-30, 0.0, {.rel = 1, .abs = 1, .signed_zero = true}));
   EXPECT_TRUE(accept_real(1.0 + 1e-7, 1, {.rel = 1e-6}));
   EXPECT_FALSE(accept_real(1.0 + 1e-5, 1, {.rel = 1e-6}));
 }
