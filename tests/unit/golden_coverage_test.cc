@@ -120,7 +120,8 @@ bool is_refused(const OpDef& op, const FieldInfo& f, const std::string& value) {
 
 // The list with the rank taken off every axis, as counted from the end; nothing where that is not negative.
 std::optional<std::string> from_the_end(const std::string& text, int64_t rank) {
-  Reader r{Lexer(text[0] == '[' ? text : "[" + text + "]"), nullptr, nullptr};
+  const std::string list = text[0] == '[' ? text : "[" + text + "]";
+  Reader r{Lexer(list), nullptr, nullptr};
   Ints axes;
   Codec<Ints>::read(r, axes);
   if (axes.empty()) return std::nullopt;

@@ -78,10 +78,10 @@ TEST(LinearAlgebra, BadOperandsAreNamed) {
   };
   const Tensor square(f32, {3, 3}), wide(f32, {2, 3}), line(f32, {3});
   for (const OpDef* op : {&op::cholesky, &op::eigh, &op::eig, &op::determinant, &op::slogdet,
-                          &op::inverse, &op::expm, &op::trace, &op::logdet, &op::matrix_power})
+                          &op::inverse, &op::expm, &op::logdet, &op::matrix_power})
     EXPECT_EQ(build(*op, {wide}), "matrix-square") << op->name;
   for (const OpDef* op :
-       {&op::qr, &op::svd, &op::lu, &op::pinv, &op::matrix_rank, &op::matrix_norm})
+       {&op::qr, &op::svd, &op::lu, &op::pinv, &op::trace, &op::matrix_rank, &op::matrix_norm})
     EXPECT_EQ(build(*op, {line}), "matrix-rank") << op->name;
   EXPECT_EQ(build(op::dense_solve.def, {square, Tensor(f32, {2})}), "solve-shape");
   EXPECT_EQ(build(op::dense_solve.def, {square, Tensor(f64, {3})}), "dtype-mixed");
