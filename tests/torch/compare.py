@@ -49,6 +49,11 @@ class Refused(Exception):
     """One side lacks the dtype, or PyTorch has no derivative."""
 
 
+def in_groups(names):
+    """Dtypes, given by names and names of groups."""
+    return [d for g in names.split(",") for d in GROUPS.get(g.strip(), [g.strip()])]
+
+
 def to_ours(x):
     if isinstance(x, torch.Tensor):
         return rlx.array(x.detach().resolve_conj().resolve_neg())
@@ -257,7 +262,7 @@ def read_differences():
                 continue
             name, stages, dtypes, *pattern, reason = (part.strip() for part in line.split(" | "))
             stages = STAGES if stages == "*" else [s.strip() for s in stages.split(",")]
-            dtypes = [d for g in dtypes.split(",") for d in GROUPS.get(g.strip(), [g.strip()])]
+            dtypes = in_groups(dtypes)
             if not reason or set(stages) - set(STAGES) or set(dtypes) - set(DTYPES):
                 raise SystemExit(f"{file.name}: cannot read: {line}")
             yield Difference(name, stages, dtypes, f"*{pattern[0]}*" if pattern else "*", reason)
@@ -279,12 +284,12 @@ def unaccounted():
     yield from sorted(f"{n}: mapped, and in unmapped.txt" for n in listed & MAPPING.keys())
 
 
-def cases(wanted):
+def cases(wanted, dtypes):
     for op in op_db:
         name = name_of(op)
         if name not in MAPPING or (wanted and name not in wanted):
             continue
-        for dtype in DTYPES:
+        for dtype in dtypes:
             torch_dtype = getattr(torch, dtype)
             if not op.supports_dtype(torch_dtype, "cpu"):
                 continue
@@ -362,6 +367,7 @@ class Report:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ops", default="", help="op_db names, separated by commas")
+    parser.add_argument("--dtypes", default="*", help="dtypes or groups of them: halves,float32")
     parser.add_argument("--refused", action="store_true", help="print what one side lacks, too")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many per op, dtype and stage")
     options = parser.parse_args()
@@ -370,11 +376,11 @@ def main():
     torch.set_num_threads(1)
     wanted = set(filter(None, options.ops.split(",")))
     report = Report(list(read_differences()))
-    for case in cases(wanted):
+    for case in cases(wanted, in_groups(options.dtypes)):
         report.run(*case, options.samples)
     if options.refused:
         print("\n".join(f"{count:4} {why}" for why, count in report.refused.items()))
-    report.finish(not wanted and options.samples >= SAMPLES)
+    report.finish(not wanted and options.dtypes == "*" and options.samples >= SAMPLES)
     return bool(report.failed)
 
 
