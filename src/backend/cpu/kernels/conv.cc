@@ -95,6 +95,15 @@ void unfold_any(const ConvProblem& p, const void* x, int64_t row, int64_t rows, 
 
 c64_t operator+(c64_t a, c64_t b) { return {a.re + b.re, a.im + b.im}; }
 
+template <class T>
+T sum_of(T a, T b) {  // integers wrap
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
+                          static_cast<std::make_unsigned_t<T>>(b));
+  else
+    return a + b;
+}
+
 // The transpose: adds rows of the matrix of windows to the planes x, all in the type of sums.
 template <class T>
 void fold(const ConvProblem& p, const T* from, int64_t rows, int64_t begin, int64_t end, T* x) {
@@ -108,7 +117,7 @@ void fold(const ConvProblem& p, const T* from, int64_t rows, int64_t begin, int6
       const int64_t start = start_of(p, tap, column);
       const Valid valid(start, stride, p.x[2], count);
       for (int64_t i = valid.begin; i < valid.end; ++i)
-        to[start + i * stride] = static_cast<T>(to[start + i * stride] + from[at + i]);
+        to[start + i * stride] = sum_of(to[start + i * stride], from[at + i]);
     });
   }
 }
