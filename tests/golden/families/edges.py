@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .core import ANY_ZERO, EXACT, FLOATS, INTS, NUMBERS, NUMPY, array, narrow, random, rng_of, sample
+from .core import ANY_ZERO, EXACT, FLOATS, INTS, NUMBERS, NUMPY, array, narrow, rng_of, sample
 from .core import ulps, whole, wide
 from .quantise import fp8, rhaz
 

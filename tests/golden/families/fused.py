@@ -194,7 +194,7 @@ def rounder(dtype):
 
 
 def rounded_tolerance(dtype, absolute, exact, rounded):
-    """Blocks round where their parts end; what those roundings do is seen by rounding here, and may be twice as much."""
+    """Blocks round where their parts end; what that does is seen by rounding here, and may be twice as much."""
     if dtype in ("f32", "f64"):
         return ulps(dtype, 8, absolute)
     return ulps(dtype, 1, 2 * float((exact - rounded).abs().max()))

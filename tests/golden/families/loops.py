@@ -70,7 +70,12 @@ def whiles():
     cond = graph([one, one], [("lt(%0, %1)", *row("bool"))], ["%2"])
     body = graph(
         [one, one],
-        [("constant() {value=i64[]{2}}", *one), ("mul(%0, %2)", *one), ("constant() {value=i64[]{1}}", *one), ("add(%3, %4)", *one)],
+        [
+            ("constant() {value=i64[]{2}}", *one),
+            ("mul(%0, %2)", *one),
+            ("constant() {value=i64[]{1}}", *one),
+            ("add(%3, %4)", *one),
+        ],
         ["%5"],
     )
     for start in (3, 40, 50):

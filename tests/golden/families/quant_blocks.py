@@ -180,7 +180,7 @@ def bytes_of(x, d):
 
 
 def by_definition():
-    """Encoders without a choice that gguf does not have: whole f32 bits, the largest magnitude as 127, the mean magnitude."""
+    """Encoders without a choice that gguf does not have: f32 bits, the largest magnitude as 127, the mean magnitude."""
     for dtype in FLOATS:
         rng = rng_of(f"quantise_blocks/{dtype}/definition")
         x = array(dtype, rng.uniform(-2, 2, (2, 256)))

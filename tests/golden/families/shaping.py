@@ -81,7 +81,11 @@ ONE = {
     ),
     "swap_axes": (
         lambda x, axis1, axis2: np.swapaxes(x, axis1, axis2),
-        [((2, 3), {"axis1": 0, "axis2": 1}), ((2, 3, 4), {"axis1": 0, "axis2": -1}), ((2, 3, 4), {"axis1": -1, "axis2": -2})],
+        [
+            ((2, 3), {"axis1": 0, "axis2": 1}),
+            ((2, 3, 4), {"axis1": 0, "axis2": -1}),
+            ((2, 3, 4), {"axis1": -1, "axis2": -2}),
+        ],
     ),
     "move_axis": (
         lambda x, source, destination: np.moveaxis(x, source, destination),
