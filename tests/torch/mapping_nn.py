@@ -421,6 +421,7 @@ def _rrelu(x, lower=1 / 8, upper=1 / 3, training=False):
 
 
 def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """softmax(q k^T) v for [.., heads, S, D], and the logsumexp of its rows."""
     if dropout_p:
         raise NotImplementedError("dropout")
     if is_causal and q.shape[-2] != k.shape[-2]:  # PyTorch counts both from the start, we from the end
@@ -433,8 +434,8 @@ def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=No
     if attn_mask is not None:
         options |= {"has_mask": attn_mask.dtype == "bool", "has_bias": attn_mask.dtype != "bool"}
         extra = [attn_mask]
-    y = rlx.attention(*four, *extra, mask="causal" if is_causal else "none", **options)[0]
-    return y.reshape([*q.shape[:-1], v.shape[-1]])
+    y, rows = rlx.attention(*four, *extra, mask="causal" if is_causal else "none", **options)
+    return y.reshape([*q.shape[:-1], v.shape[-1]]), rows
 
 
 def _channel_shuffle(x, groups):
@@ -578,7 +579,7 @@ _NN = {
     "pdist": _pdist,
     "linear": _linear,
     "bilinear": _bilinear,
-    "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention": lambda *args, **kwargs: _attention(*args, **kwargs)[0],
     "pixel_shuffle": lambda x, upscale_factor: rlx.pixel_shuffle(x, factor=upscale_factor),
     "pixel_unshuffle": lambda x, downscale_factor: rlx.pixel_unshuffle(x, factor=downscale_factor),
     "channel_shuffle": _channel_shuffle,
@@ -598,6 +599,7 @@ MAPPING = {
     "_batch_norm_with_update": Both(_batch_norm_with_update, lambda op, *args: op(*args)[:3]),
     "max_pool2d_with_indices_backward": _max_pool_backward,
     "torch.ops.aten._safe_softmax.default": _safe_softmax,
+    "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": _attention,
     "grid_sampler_2d": _grid_sampler,
     "grid_sampler_3d": _grid_sampler,
     "_upsample_bilinear2d_aa": _upsample_aa,
