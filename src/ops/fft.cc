@@ -331,8 +331,11 @@ constinit const Op<FftShiftAttrs> ifftshift =
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::fft,   &op::fftn,     &op::rfft,
-                                 &op::irfft, &op::fftshift, &op::ifftshift};
+constexpr const OpDef* kOps[] = {
+    &op::fft,   &op::fftn,     &op::rfft,
+    &op::irfft, &op::fftshift, &op::ifftshift,
+    &op::stft,  &op::istft,    &op::general_cosine_window,
+};
 }  // namespace
 constinit const Family kFft{"fft", kOps};
 

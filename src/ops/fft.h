@@ -4,10 +4,13 @@
 //   Value back = op::fft(b, spectrum, {.inverse = true, .norm = FftNorm::forward});
 //   Value half = op::rfft(b, x);                                  // f32 [.., n] -> c64 [.., n/2 + 1]
 //   Value x2 = op::irfft(b, half, {.n = n, .norm = FftNorm::forward});
+//   Value hann = op::general_cosine_window(b, {.size = 400, .coefficients = {0.5, 0.5}});
+//   Value z = op::stft(b, x, hann, {.hop = 160});                 // [.., n] -> [.., 201, frames]
 //
 // Complex numbers are c64, or f32/f64 in blocks: the axis holds the N real parts, then the N
 // imaginary ones. Any N >= 1. Raises "fft-length" for a length that cannot be (an odd block, no
-// elements, a half spectrum of another length), "fft-axes" for blocks along several axes.
+// elements, a half spectrum of another length, a signal shorter than its window), "fft-axes" for
+// blocks along several axes, "stft-window" and "stft-hop" for windows and steps that cannot be.
 #pragma once
 
 #include "rlx/ir/op.h"
@@ -61,6 +64,25 @@ struct IrfftAttrs {
                       field("axis", &IrfftAttrs::axis)};
   }
 };
+struct StftAttrs {
+  int64_t hop = 1;  // from one frame to the next
+  FftNorm norm = FftNorm::forward;
+  static constexpr auto fields() {
+    return std::tuple{field("hop", &StftAttrs::hop), field("norm", &StftAttrs::norm)};
+  }
+};
+struct CosineWindowAttrs {  // hann: 0.5, 0.5; hamming: 0.54, 0.46; blackman: 0.42, 0.5, 0.08
+  int64_t size = 0;
+  std::vector<double> coefficients = {0.5, 0.5};
+  bool periodic = false;  // of a window of size + 1 all but the last: for stft
+  DType dtype = DType::F32;
+  static constexpr auto fields() {
+    return std::tuple{field("size", &CosineWindowAttrs::size),
+                      field("coefficients", &CosineWindowAttrs::coefficients),
+                      field("periodic", &CosineWindowAttrs::periodic),
+                      field("dtype", &CosineWindowAttrs::dtype)};
+  }
+};
 struct FftShiftAttrs {
   Ints axes;  // empty: nothing is shifted
   static constexpr auto fields() { return std::tuple{field("axes", &FftShiftAttrs::axes)}; }
@@ -72,6 +94,9 @@ extern const Op<FftnAttrs> fftn;                     // fft along several axes
 extern const Op<RfftAttrs> rfft;                     // f32 -> c64, exact length
 extern const Op<IrfftAttrs> irfft;                   // c64 -> f32
 extern const Op<FftShiftAttrs> fftshift, ifftshift;  // frequency 0 to the middle and back
+extern const Op<StftAttrs> stft;   // x [.., n], window [w] -> c64 [.., w / 2 + 1, frames]
+extern const Op<StftAttrs> istft;  // back, [.., w + (frames - 1) hop]
+extern const Op<CosineWindowAttrs> general_cosine_window;
 }  // namespace op
 
 extern const Family kFft;

@@ -1,8 +1,9 @@
 """Fourier transforms, by NumPy in binary64 (f64 by mpmath-free extended sums of the definition)."""
 
 import numpy as np
+import scipy.signal
 
-from .core import ALL, EXACT, Complex, Real, any_bits, narrow, random, rng_of, sample
+from .core import ALL, EXACT, Complex, Real, any_bits, narrow, random, rng_of, sample, ulps
 
 PI = Real("3.14159265358979323846264338327950288")
 
@@ -96,11 +97,7 @@ def several_axes():
             "forward": "backward",
             "ortho": "ortho",
         }
-        check = (
-            (np.fft.ifftn if inverse else np.fft.fftn)(wide, axes=axes, norm=numpy_norm[norm])
-            if axes
-            else wide
-        )
+        check = (np.fft.ifftn if inverse else np.fft.fftn)(wide, axes=axes, norm=numpy_norm[norm]) if axes else wide
         assert np.allclose(check, (y * scale).astype(np.complex128)), name
         yield sample(
             f"fftn/c64/{name}",
@@ -205,6 +202,58 @@ def shifts():
             )
 
 
+def frames(x, w, hop):
+    """[.., frames, w]: what the window sees."""
+    count = (x.shape[-1] - w) // hop + 1
+    return np.stack([x[..., t * hop : t * hop + w] for t in range(count)], -2)
+
+
+def short_time():
+    for shape, w, hop in [((9,), 4, 2), ((2, 3, 10), 5, 3), ((4,), 4, 1), ((2, 40), 16, 4), ((3, 7), 1, 2)]:
+        for norm in ("forward", "backward", "ortho"):
+            case = f"stft/f32/{'x'.join(map(str, shape))}-{w}-{hop}-{norm}"
+            x, window = random(rng_of(case), "f32", shape), random(rng_of(case + "w"), "f32", (w,))
+            seen = frames(x.astype(Real), w, hop) * window.astype(Real)
+            scale = factor(norm, False, w)
+            z = np.swapaxes(dft(seen, False, seen.ndim - 1)[..., : w // 2 + 1], -1, -2) * scale
+            tol = tolerance("f32", seen, scale)
+            yield sample(case, [x, window], narrow("c64", z), tol, "frame by frame", hop=hop, norm=norm)
+    for shape, w, hop in [((3, 4), 4, 2), ((2, 3, 2), 5, 3), ((9, 6), 16, 4), ((2, 2), 2, 5)]:
+        for norm, numpy_norm in [("forward", "backward"), ("backward", "forward"), ("ortho", "ortho")]:
+            case = f"istft/c64/{'x'.join(map(str, shape))}-{w}-{hop}-{norm}"
+            z, window = random(rng_of(case), "c64", shape), random(rng_of(case + "w"), "f32", (w,), 0.5, 2)
+            wide = window.astype(np.float64)
+            seen = np.fft.irfft(z.astype(np.complex128), w, -2, numpy_norm) * wide[:, None]
+            y, weight = np.zeros((*shape[:-2], w + (shape[-1] - 1) * hop)), 0
+            for t in range(shape[-1]):
+                place = np.zeros(y.shape[-1])
+                place[t * hop : t * hop + w] = wide**2
+                y[..., t * hop : t * hop + w] += seen[..., t]
+                weight = weight + place
+            y = np.where(weight == 0, 0, y / np.where(weight == 0, 1, weight))
+            tol = tolerance("c64", z, 16 * factor(norm, True, w))
+            yield sample(case, [z, window], narrow("f32", y), tol, "overlap and add", hop=hop, norm=norm)
+
+
+def windows():
+    kinds = {"hann": [0.5, 0.5], "hamming": [0.54, 0.46], "blackman": [0.42, 0.5, 0.08]}
+    for name, coefficients in kinds.items():
+        for size, periodic in [(0, False), (1, False), (2, True), (7, False), (12, True), (33, False)]:
+            y = scipy.signal.windows.general_cosine(size, coefficients, sym=not periodic)
+            for dtype in ("f64", "f32", "f16", "bf16"):
+                yield sample(
+                    f"general_cosine_window/{dtype}/{name}-{size}{'-periodic' * periodic}",
+                    [],
+                    narrow(dtype, y),
+                    ulps(dtype, 1, 2e-15),  # terms of size 1 that cancel at the ends, two ways to their angles
+                    "scipy.signal.windows.general_cosine",
+                    size=size,
+                    coefficients=coefficients,
+                    periodic=periodic,
+                    dtype=dtype,
+                )
+
+
 def samples():
     yield from transforms()
     yield from several_axes()
@@ -212,3 +261,5 @@ def samples():
     yield from real_transforms()
     yield from last_axis()
     yield from shifts()
+    yield from short_time()
+    yield from windows()
