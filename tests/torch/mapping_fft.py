@@ -1,10 +1,10 @@
-"""torch.fft.*: part of mapping_linalg.py's table. A transform is given its size by cutting or zeros, and runs in
-complex64, as there is no complex128. PyTorch's norm "backward" (the default) is our "forward"."""
+"""torch.fft.*, stft and windows: part of mapping_linalg.py's table. A transform is given its size by cutting or zeros,
+and runs in complex64, as there is no complex128. PyTorch's norm "backward" (the default) is our "forward"."""
 
 import math
 
 import rlx
-from helpers import axes_of, floats
+from helpers import axes_of, dtype_of, floats
 
 _OURS = {None: "forward", "backward": "forward", "ortho": "ortho"}
 _SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -92,12 +92,65 @@ def _shift(f):
     return lambda x, dim=None: f(x, axes=axes_of(x, dim))
 
 
+def _window(window, n_fft, win_length):
+    """A window of n_fft: ones by default, in the middle of zeros when it is shorter."""
+    w = rlx.ones((win_length or n_fft,)) if window is None else window
+    low = (n_fft - w.shape[0]) // 2
+    return rlx.pad(w, rlx.zeros(()).astype(w.dtype), low=[low], high=[n_fft - w.shape[0] - low])
+
+
+def _stft(
+    x, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
+    onesided=None, return_complex=None, align_to_window=None,
+):  # fmt: skip
+    if x.dtype != "f32" or onesided is False:
+        raise NotImplementedError("complex128, or a complex signal")
+    if center:
+        amount = [0] * (x.ndim - 1) + [n_fft // 2]
+        x = rlx.pad_mode(x, low=amount, high=amount, mode=pad_mode)
+    norm = "ortho" if normalized else "forward"
+    z = rlx.stft(x, _window(window, n_fft, win_length), hop=hop_length or n_fft // 4, norm=norm)
+    return z if return_complex else rlx.stack([rlx.real(z), rlx.imag(z)], z.ndim)
+
+
+def _istft(
+    z, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
+    length=None, return_complex=False,
+):  # fmt: skip
+    if return_complex:
+        raise NotImplementedError("a complex signal")
+    norm, hop = "ortho" if normalized else "forward", hop_length or n_fft // 4
+    y = rlx.istft(z[..., : n_fft // 2 + 1, :], _window(window, n_fft, win_length), hop=hop, norm=norm)
+    start = n_fft // 2 if center else 0
+    end = start + length if length else y.shape[-1] - start
+    return _sized(y[..., start:end], end - start, -1)
+
+
+def _cosine_window(*coefficients):
+    def call(size, sym=True, dtype=None, a=None, alpha=None, **placement):
+        own = a or ([alpha, 1 - alpha] if alpha else coefficients)
+        return rlx.general_cosine_window(size=size, coefficients=own, periodic=not sym, dtype=dtype_of(dtype))
+
+    return call
+
+
+_WINDOWS = {
+    "hann": [0.5, 0.5],
+    "hamming": [0.54, 0.46],
+    "blackman": [0.42, 0.5, 0.08],
+    "nuttall": [0.3635819, 0.4891775, 0.1365995, 0.0106411],
+    "general_cosine": [],
+    "general_hamming": [],
+}
 _TRANSFORMS = {"fft": _fft(False), "ifft": _fft(True), "rfft": _rfft, "irfft": _irfft, "hfft": _hfft, "ihfft": _ihfft}
 
 MAPPING = {
     **{f"fft.{n}": _one(f) for n, f in _TRANSFORMS.items()},
     **{f"fft.{n}2": _two(f) for n, f in _TRANSFORMS.items()},
     **{f"fft.{n}n": f for n, f in _TRANSFORMS.items()},
+    **{f"signal.windows.{n}": _cosine_window(*c) for n, c in _WINDOWS.items()},
+    "stft": _stft,
+    "istft": _istft,
     "fft.fftshift": _shift(rlx.fftshift),
     "fft.ifftshift": _shift(rlx.ifftshift),
 }
