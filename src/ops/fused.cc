@@ -145,6 +145,16 @@ HeadSizes head_sizes(const InferArgs& a, int64_t heads, int64_t head_dim) {
   return {heads, size->value(), hidden.shape[2]};
 }
 
+// The operands from `first` on are of hidden's dtype, the mask is of a real one or bool.
+void require_block_dtypes(const InferArgs& a, size_t mask, size_t first, size_t end) {
+  Types own{a.in[0]};
+  for (size_t i = first; i < end; ++i)
+    if (i != mask) own.push_back(a.in[i]);
+  require_same_dtype({a.op, a.attrs, own});
+  if (!(kReals | kBools).has(a.in[mask].dtype))
+    bad_operands(a, "dtype", "the mask must be of a real dtype or bool");
+}
+
 Types infer_attention_block(const InferArgs& a) {
   const auto& f = a.get<FusedAttentionBlockAttrs>();
   require_operands(a, size_t{4} + (f.has_bias ? 2 : 0) + (f.has_rope ? 2 : 0));
@@ -158,6 +168,7 @@ Types infer_attention_block(const InferArgs& a) {
   if (f.has_bias)
     require(a, is_shape(a.in[4], {s.width * 3}) && is_shape(a.in[5], {s.width}),
             fmt::format("qkv_b must be [3 * {0}], out_b [{0}]", s.width));
+  require_block_dtypes(a, 3, 1, f.has_bias ? 6 : 3);
   if (f.has_rope) {
     const size_t tables = f.has_bias ? 6 : 4;
     const Type turned[] = {a.in[0], a.in[tables], a.in[tables + 1]};
@@ -249,6 +260,7 @@ Types infer_transformer_layer(const InferArgs& a) {
                       s.width));
   for (const Type* t : {&p.ln1_g, &p.ln1_b, &p.ln2_g, &p.ln2_b})
     require(a, is_shape(*t, {s.width}), fmt::format("gains and shifts must be [{}]", s.width));
+  require_block_dtypes(a, a.in.size() - 1, 1, a.in.size());
   activation_of(a, f.activation, {p.hidden.dtype, {p.hidden.shape[0], p.hidden.shape[1], inner}});
   return {p.hidden};
 }

@@ -107,6 +107,9 @@ Dim coded_columns(const InferArgs& a, const QuantScheme& s, const Dim& k) {
   require_operand(a, 2, scale);
   if (s.scale_is_fp8()) require_operand(a, 3, {wide, {1}});
   if (s.has_zero_point()) require_operand(a, 3, scale);
+  if (!needs_fourth && a.in.size() > 3 && a.in[3].dtype != wide)
+    bad_operands(a, "quant-operands",
+                 fmt::format("the zero points, though not read, are {}", wide));
   if (s.info().block_elements == 2) {  // nibbles
     if (a.in[1].dtype != DType::U8) bad_operands(a, "dtype", "nibbles are u8");
     if (!n.is_static() ||

@@ -1,6 +1,7 @@
 // ONNX's recurrent layers, each a scan of one cell per direction. The products with x are taken for
 // all steps at once.
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/index_rules.h"
 #include "rlx/ops/linalg.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/sequence.h"
@@ -32,7 +33,10 @@ Types infer_recurrent(const InferArgs& a, Cell cell, Direction direction) {
                 fmt::format("bias [{}, {} * H]", directions, 2 * cell.gates));
   for (size_t i = 4; i < 4 + states; ++i)
     require_shape(a, i, {directions, x[1], hidden}, "an initial state [D, B, H]");
-  if (a.in.size() > 4 + states) require_shape(a, 4 + states, {x[1]}, "lengths [B]");
+  if (a.in.size() > 4 + states) {
+    require_shape(a, 4 + states, {x[1]}, "lengths [B]");
+    require_indices(a, 4 + states);
+  }
   const DType dtype = a.in[0].dtype;
   Types out{{dtype, {x[0], directions, x[1], hidden}}};
   for (size_t i = 0; i < states; ++i) out.push_back({dtype, {directions, x[1], hidden}});

@@ -4,6 +4,7 @@
 
 #include "rlx/ops/control.h"
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/index_rules.h"
 #include "rlx/ops/linalg.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/reduce.h"
@@ -79,6 +80,7 @@ Types infer_rope_at(const InferArgs& a) {
                     !differ(at.back(), x[x.size() - 2]);
   if (!fits)
     bad_operands(a, "rope-shape", "positions must be [S], or [B, S] with x [B, .., S, heads * D]");
+  require_indices(a, 3);
   return {a.in[0]};
 }
 
@@ -141,6 +143,7 @@ Types infer_paged_attention(const InferArgs& a) {
   require_rank(a, 3, 2, "block_table [B, blocks]");
   require_shape(a, 3, {q[0], a.in[3].shape[1]}, "block_table [B, blocks]");
   require_shape(a, 4, {q[0]}, "lengths [B]");
+  for (size_t i : {3, 4}) require_indices(a, i);
   if (!q[2].is_static() || !pages[2].is_static())
     bad_operands(a, "sequence-shape", "the numbers of heads must be known");
   const int64_t heads = q[2].value(), kv_heads = pages[2].value();
@@ -194,6 +197,7 @@ Types infer_cache_append(const InferArgs& a) {
                  fmt::format("rows must be as the cache but for axis {}, where they are not more, "
                              "and the position a number of rank 0",
                              axis));
+  require_indices(a, 2);
   return {a.in[0]};
 }
 
@@ -264,6 +268,8 @@ Values decompose_selective_scan(Builder& b, const Node& n, Operands in) {
 Types infer_selective_scan_backward(const InferArgs& a) {
   infer_selective_scan({a.op, a.attrs, a.in.first(5)});
   require_shape(a, 5, a.in[0].shape, "dy, as x");
+  const Type both[] = {a.in[0], a.in[5]};
+  require_same_dtype({a.op, a.attrs, both});
   const Type &x = a.in[0], &rates = a.in[2];
   const DType wide = x.dtype == DType::F64 ? DType::F64 : DType::F32;
   return {x, x, {wide, {x.shape[0], x.shape[2], rates.shape[1]}}, a.in[3], a.in[4]};

@@ -162,7 +162,8 @@ class Holes {
     for (size_t i = 0; i < out.size(); ++i) to[fmt::format("result {}", i)].insert(out[i].dtype);
   }
 
-  // Every dtype that the samples, which sweep all that the op takes, give an operand or a result.
+  // Every dtype that the samples, which sweep all that the op takes, give an operand or a result; and every one that an
+  // operand may have with the others as they are.
   void dtypes() {
     Places have, want;
     for (const Use& u : g_.uses) collect(u.in, u.out, have);
@@ -177,12 +178,27 @@ class Holes {
         collect(in, c->graph.output_types(), want);
       }
     }
+    std::set<std::vector<DType>> tried;
+    for (const Use& u : g_.uses) {
+      std::vector<DType> signature;
+      for (const Type& t : u.in) signature.push_back(t.dtype);
+      if (tried.insert(signature).second) each_operand_alone(u, want);
+    }
     for (const auto& [place, dtypes] : want) {
       std::vector<DType> missing;
       std::set_difference(dtypes.begin(), dtypes.end(), have[place].begin(), have[place].end(),
                           std::back_inserter(missing));
       if (!missing.empty()) add("{} of {}", place, fmt::join(missing, " "));
     }
+  }
+
+  void each_operand_alone(const Use& u, Places& to) const {
+    for (size_t i = 0; i < u.in.size(); ++i)
+      for (const DTypeInfo& d : kDTypes) {
+        Types in = u.in;
+        in[i].dtype = d.dtype;
+        if (const auto node = build(*g_.op, u.attrs, in)) collect(in, node->out, to);
+      }
   }
 
   // All given and none given; at least two numbers of operands where any is taken.
