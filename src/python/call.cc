@@ -289,8 +289,15 @@ nb::list call_graph(const Graph& g, const nb::sequence& operands) {
     for (Value v : scope->builder.inline_graph(g, in)) out.append(wrap(scope->make(v)));
     return out;
   }
+  const Values leaves = g.inputs();
+  check(leaves.size() == arrays.size(), "\"{}\" takes {} arrays, given {}", g.name, leaves.size(),
+        arrays.size());
   std::vector<const void*> inputs;
-  for (const Array* a : arrays) inputs.push_back(a->tensor->raw());
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    check(g.type(leaves[i]) == arrays[i]->type(), "\"{}\": array {} is {} where {} is wanted",
+          g.name, i, arrays[i]->type(), g.type(leaves[i]));
+    inputs.push_back(arrays[i]->tensor->raw());
+  }
   return wrap_all(compile_cached(g)->run(inputs));
 }
 
