@@ -14,6 +14,18 @@ namespace {
 
 // ---- values
 
+struct FloatFormat {
+  int mantissa, exponent;  // bits, and the exponent of the largest numbers
+};
+FloatFormat format_of(DType d) {
+  if (d == DType::F64) return {52, 1023};
+  if (d == DType::F16) return {10, 15};
+  if (d == DType::BF16) return {7, 127};
+  return {23, 127};
+}
+double smallest_normal(DType d) { return std::ldexp(ulp(d, 0), format_of(d).mantissa); }
+bool is_short(DType d) { return d == DType::F16 || d == DType::BF16; }
+
 // Neither an index nor a key: any number is a value of it.
 bool is_plain(const OperandSpec& o) {
   return o.kind != "index" && o.kind != "ranges" && o.kind != "key" && o.dtype != "bool";
@@ -329,6 +341,7 @@ class Checker {
   void check_row(const Sample& s, const Case& c);
   void check_place(const Sample& s, const Case& c, Program& p, size_t k, int64_t place,
                    bool imaginary);
+  void check_denormals(const Sample& s, const Case& c, Program& p, size_t k);
   void compare(const Trial& t, size_t v, bool repeats);
   bool agrees(const Trial& t, size_t v, size_t r, int64_t i, double scale);
   void find_lost_nan(const Trial& t);
@@ -458,6 +471,41 @@ void Checker::check_place(const Sample& s, const Case& c, Program& p, size_t k, 
   if (is_differentiable(t.dtype)) find_lost_nan(t);
 }
 
+// The whole operand denormal: where the results are, too, nobody has flushed them to zero.
+void Checker::check_denormals(const Sample& s, const Case& c, Program& p, size_t k) {
+  const DType d = c.operands[k].dtype();
+  Tensors in = c.operands;
+  in[k] = Tensor(d, in[k].sizes());
+  const double tiny = ulp(d, 0), normal = smallest_normal(d);
+  for (int64_t i = 0; i < in[k].elements(); ++i) {
+    const double v = static_cast<double>(1 + i % 5) / 16 * normal;
+    in[k].set_complex(i, is_complex(d) ? Complex(v, v) : v);
+  }
+  const Outcome want = p.reference(in), got = p.cpu(in);
+  ++report_.runs;
+  if (!want.error.empty() || !got.error.empty()) return;
+  for (size_t r = 0; r < want.results.size(); ++r) {
+    const Tensor &a = got.results[r], &b = want.results[r];
+    if (b.dtype() != d) continue;
+    double largest = 0;
+    for (int64_t i = 0; i < b.elements(); ++i)
+      largest = std::max(largest, std::abs(b.get_complex(i)));
+    if (!(largest > 0 && largest < 16 * normal)) continue;
+    // f16 and bf16 are summed in f32.
+    const double terms = is_short(d) ? 4 : 8 + 2 * static_cast<double>(in[k].elements());
+    const double allowed = tolerance(d) * largest + terms * tiny;
+    for (int64_t i = 0; i < b.elements(); ++i) {
+      if (std::abs(a.get_complex(i) - b.get_complex(i)) <= allowed) continue;
+      if (!table_.allows("machine", p.op.name, k, "denormal"))
+        fail("denormal", p.op,
+             fmt::format("{} at {}, operand {} denormal: result {} element {} is {} instead of {}",
+                         s.text, to_string(c.dtype), k, r, i, text_of(a.get_complex(i)),
+                         text_of(b.get_complex(i))));
+      break;
+    }
+  }
+}
+
 void Checker::check_row(const Sample& s, const Case& c) {
   std::optional<Program> p;
   for (size_t k = 0; k < c.operands.size(); ++k) {
@@ -471,6 +519,7 @@ void Checker::check_row(const Sample& s, const Case& c) {
       check_place(s, c, *p, k, place, false);
       if (is_complex(x.dtype())) check_place(s, c, *p, k, place, true);
     }
+    if (is_differentiable(x.dtype())) check_denormals(s, c, *p, k);
   }
   report_.programs += p.has_value();
 }
@@ -571,13 +620,7 @@ std::vector<SpecialValue> special_values(DType d) {
     return {{"min", info(d).is_signed ? -std::ldexp(1.0, bits) : 0.0},
             {"max", bits == 63 ? 0x1p63 : std::ldexp(1.0, bits) - 1}};
   }
-  struct Format {
-    int mantissa, exponent;  // bits, and the exponent of the largest numbers
-  };
-  const Format f = d == DType::F64    ? Format{52, 1023}
-                   : d == DType::F16  ? Format{10, 15}
-                   : d == DType::BF16 ? Format{7, 127}
-                                      : Format{23, 127};
+  const FloatFormat f = format_of(d);
   const double tiny = ulp(d, 0), max = std::ldexp(2 - std::ldexp(1.0, -f.mantissa), f.exponent);
   return {{"nan", std::nan("")},
           {"inf", INFINITY},
@@ -585,7 +628,7 @@ std::vector<SpecialValue> special_values(DType d) {
           {"0", 0.0},
           {"-0", -0.0},
           {"tiny", tiny},
-          {"denormal", 0.625 * std::ldexp(tiny, f.mantissa)},
+          {"denormal", 0.625 * smallest_normal(d)},
           {"max", max},
           {"-max", -max}};
 }

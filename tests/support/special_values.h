@@ -15,6 +15,7 @@
 //             it when two of the other values give two results; so the rule of C99's Annex F, that pow(1, NaN) is 1
 //             since pow(1, y) is 1 for every y, is no exception.
 //   moved     An op that moves elements keeps their bits.
+//   denormal  An operand that is all denormal gives the reference's results where these are about as small.
 //
 // Exceptions stand in tests/special_values.txt, one a line: check | op | operand | value | why. An exception that no row
 // needs is an error of the table.

@@ -295,6 +295,10 @@ COMPLEX = {
 
 
 def complex_functions():
+    re, im = pairs("f32")
+    z = np.empty(re.shape, np.complex64)
+    z.real, z.imag = re, im
+    yield sample("complex/f32/grid", [re, im], z, EXACT, "every pair of special parts")
     for name, function in COMPLEX.items():
         z = complex_grid()
         with np.errstate(all="ignore"):
