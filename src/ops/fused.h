@@ -6,7 +6,8 @@
 //
 // An activation is the name of an op with one operand that keeps its type, or "" for none. The
 // small ops compute f16 and bf16 in f32 and round once; the blocks round where their parts end.
-// Raises "fused-shape", "fused-operands" and "activation", and what the parts raise.
+// Raises "fused-shape", "fused-operands", "activation", "dtype-mixed" and "dtype" (of a mask that is
+// neither real nor bool), and what the parts raise.
 #pragma once
 
 #include "rlx/ir/op.h"

@@ -6,8 +6,9 @@
 //   Values l = b.emit(op::lstm.def, LstmAttrs{}, Values{x, w, r, bias, h0, c0});
 //
 // All are composites; recurrences become a scan over time, f16 and bf16 are computed in f32. Wrong
-// operands raise "sequence-shape", "dtype-mixed", "rope-shape", "rope-heads", "cache-shape"; a
-// position or page outside its table raises "index-range" when the program runs.
+// operands raise "sequence-shape", "dtype-mixed", "index-dtype" (positions, pages and lengths are
+// of any index dtype), "rope-shape", "rope-heads", "cache-shape"; a position or page outside its
+// table raises "index-range" when the program runs.
 #pragma once
 
 #include "rlx/ops/nn.h"
