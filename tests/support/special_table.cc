@@ -34,11 +34,12 @@ SpecialTable::SpecialTable() {
     if (line.empty() || line[0] == '#') continue;
     const std::vector<std::string> c = cells_of(line);
     const std::string where = fmt::format("special_values.txt:{}: {}", number, line);
-    check(c.size() == 5 && !c[4].empty(), "{}: not five cells", where);
+    check((c.size() == 5 || (c.size() == 6 && c[5] == "long")) && !c[4].empty(),
+          "{}: not five cells, or six with the last one 'long'", where);
     check(std::find(std::begin(kChecks), std::end(kChecks), c[0]) != std::end(kChecks),
           "{}: no check {}", where, c[0]);
     check(op_table().find(c[1]) != nullptr, "{}: no op {}", where, c[1]);
-    rows_.push_back({c[0], c[1], c[2], c[3], where});
+    rows_.push_back({c[0], c[1], c[2], c[3], where, c.size() == 6});
   }
 }
 
@@ -53,10 +54,11 @@ bool SpecialTable::allows(std::string_view check, std::string_view op, size_t op
   return found;
 }
 
-std::vector<std::string> SpecialTable::unneeded() const {
+std::vector<std::string> SpecialTable::unneeded(bool whole_grid) const {
   std::vector<std::string> out;
   for (const Row& r : rows_)
-    if (!r.used && is_wanted(r.op) && r.check != "machine") out.push_back(r.where);
+    if (!r.used && is_wanted(r.op) && r.check != "machine" && (whole_grid || !r.only_long))
+      out.push_back(r.where);
   return out;
 }
 

@@ -607,7 +607,7 @@ SpecialReport Checker::run() {
       if (!s.swept()) break;
     }
   report_.exceptions = table_.size();
-  report_.unneeded = table_.unneeded();
+  report_.unneeded = table_.unneeded(options_.places > SpecialOptions{}.places);
   return report_;
 }
 
