@@ -45,30 +45,8 @@ def _floating(x):
     return x if x.dtype.kind in ("floating", "complex") else x.astype(_DTYPES[_core.promote(x._dtype, _FLOAT.index)])
 
 
-def _kind(x):
-    return "floating" if isinstance(x, float) else "integer" if isinstance(x, int) else asarray(x).dtype.kind
-
-
 def _divide(x, y):
     return op.div(_floating(x), _floating(y))
-
-
-def _opposite(r, y):
-    """Where a remainder and its divisor have different signs."""
-    return op.logical_and(op.ne(r, 0), op.ne(op.lt(r, 0), op.lt(y, 0)))
-
-
-def _modulo(x, y):
-    r = op.rem(x, y)
-    return op.select(_opposite(r, y), op.add(r, y), r)
-
-
-def _floor_divide(x, y):
-    if any(_kind(v) == "floating" for v in (x, y)):
-        return op.stop_gradient(op.round(op.div(op.sub(x, _modulo(x, y)), y)))
-    q = op.div(x, y)
-    r = op.rem(x, y)
-    return op.sub(q, op.cast(_opposite(r, y), to=q.dtype))
 
 
 def _logical(bools, integers):
@@ -248,8 +226,8 @@ class Array(_core.ArrayBase):
     __sub__, __rsub__ = _binary(op.sub), _binary(op.sub, True)
     __mul__, __rmul__ = _binary(op.mul), _binary(op.mul, True)
     __truediv__, __rtruediv__ = _binary(_divide), _binary(_divide, True)
-    __floordiv__, __rfloordiv__ = _binary(_floor_divide), _binary(_floor_divide, True)
-    __mod__, __rmod__ = _binary(_modulo), _binary(_modulo, True)
+    __floordiv__, __rfloordiv__ = _binary(op.floor_div), _binary(op.floor_div, True)
+    __mod__, __rmod__ = _binary(op.mod), _binary(op.mod, True)
     __pow__, __rpow__ = _binary(op.pow), _binary(op.pow, True)
     __matmul__, __rmatmul__ = _binary(matmul), _binary(matmul, True)
     __and__, __rand__ = _binary(_and), _binary(_and, True)
