@@ -26,6 +26,11 @@ constexpr OpDef activation(std::string_view name, std::string_view doc, Decompos
   return d;
 }
 
+constexpr OpDef with_derivative(OpDef d, DerivativeRule derivative) {
+  d.derivative = derivative;
+  return d;
+}
+
 constexpr OpDef with_two_operands(OpDef d) {
   d.arity = 2;
   d.infer = infer_broadcast;
@@ -182,9 +187,13 @@ constinit const Op<ShrinkAttrs> hardshrink =
                        }>),
             infer_shrink);
 
-constinit const Op<> tanhshrink =
+constinit const Op<> tanhshrink = with_derivative(
     activation("tanhshrink", "x - tanh(x).",
-               by_formula<[](const Node&, Exprs x) { return x[0] - op::tanh(x[0]); }>);
+               by_formula<[](const Node&, Exprs x) { return x[0] - op::tanh(x[0]); }>),
+    [](Builder& b, const JvpArgs& a, int, Value t) -> Value {  // 1 - (1 - y^2) would cancel
+      const Expr y = op::tanh(Expr(b, a.in[0]));
+      return Expr(b, t) * (y * y);
+    });
 
 constinit const Op<ThresholdAttrs> threshold =
     activation("threshold", "x where x > threshold, else value (the derivative there is 0).",
