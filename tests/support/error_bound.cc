@@ -12,8 +12,8 @@ namespace rlx::testing {
 
 namespace {
 
-constexpr double kUlps = 4, kShortUlps = 1.5, kStepUlps = 1, kOperandUlps = 4, kRangeFactor = 4,
-                 kBaseUlps = 5, kShortBaseUlps = 2;
+constexpr double kUlps = 4, kShortUlps = 1.5, kStepUlps = 1, kNormFactor = 2, kOperandUlps = 4,
+                 kRangeFactor = 4, kBaseUlps = 5, kShortBaseUlps = 2;
 
 struct FloatFormat {
   int mantissa, min_exponent;
@@ -112,6 +112,11 @@ double terms(const Node& n, const Tensors& in) {
 // zeros.
 bool is_absolute(const OpDef& op) {
   return op.name == "digamma" || op.name == "polygamma" || op.name == "lgamma";
+}
+
+// Transforms and factorisations: of one operand, or of the matrix of a system.
+bool has_error_by_norm(const Node& n) {
+  return n.op->kind == Kind::contraction && (n.in.size() == 1 || n.op->name == "dense_solve");
 }
 
 // Elementwise, but a sum in disguise: log(e^a + e^b) passes through zero where its operands do not.
@@ -232,8 +237,8 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
   for (const Tensor& t : results) exact.push_back(adds_no_rounding(n, operands, t));
   if (std::find(exact.begin(), exact.end(), false) != exact.end() &&
       (n.op->kind != Kind::elementwise || is_sum_of_operands(*n.op))) {
-    const double ulps = std::max(kOperandUlps, terms(n, operands));
-    const bool whole = n.op->kind == Kind::contraction && operands.size() == 1;
+    const bool whole = has_error_by_norm(n);
+    const double ulps = std::max(kOperandUlps, (whole ? kNormFactor : 1) * terms(n, operands));
     for (Tensor& t : operands)
       if (!is_short(t.dtype()) && !(every_rounding_ && !whole && holds_whole_numbers(t)))
         disturb(t, ulps, whole);

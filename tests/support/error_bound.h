@@ -13,8 +13,9 @@
 //     (counted through its scalar rule), and for integers and bools;
 //   - 4 ULP (f16, bf16: 1.5) of the result elsewhere, and for sums and products of K terms (logaddexp among them) max(4, K) ULP
 //     of each operand element besides: independent noise that adds up to sqrt(K) * eps * sum |a_i b_i|;
-//   - the same of the largest element for transforms and factorisations of one operand, whose errors
-//   are bounded by its norm, and for digamma, polygamma and lgamma, which have zeros;
+//   - twice that of the largest element for transforms, factorisations and solved systems, whose errors
+//   are bounded by the norm of their operands; and 4 ULP of the largest result for digamma, polygamma and
+//   lgamma, which have zeros;
 //   - composites are taken apart, bodies run with noise too; where the CPU computes a composite by a kernel
 //   of its own, 1 ULP besides after every operation in it that rounds once (a kernel may contract and
 //   reorder them).
