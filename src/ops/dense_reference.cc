@@ -20,6 +20,23 @@ double norm(const Matrix& a) {  // Frobenius
   return norm;
 }
 
+// The exponent of the largest part of a; 0 where there is none, or one that is not finite.
+int exponent_of(const Matrix& a) {
+  double largest = 0;
+  for (Complex z : a.values)
+    for (double part : {std::abs(z.real()), std::abs(z.imag())}) {
+      if (!std::isfinite(part)) return 0;
+      largest = std::max(largest, part);
+    }
+  return largest > 0 ? std::ilogb(largest) : 0;
+}
+
+// a times a power of two: near 1 the squares of a's elements neither overflow nor vanish.
+Matrix scaled(Matrix a, int exponent) {
+  for (Complex& z : a.values) z = {std::ldexp(z.real(), exponent), std::ldexp(z.imag(), exponent)};
+  return a;
+}
+
 Matrix columns_of(const Matrix& a, int64_t first, int64_t last) {
   Matrix out(a.rows, last - first);
   for (int64_t i = 0; i < out.rows; ++i)
@@ -97,12 +114,12 @@ struct Reflection {
     double below = 0;
     for (int64_t i = j; i < a.rows; ++i) {
       v[static_cast<size_t>(i - j)] = a(i, j);
-      if (i > j) below += std::norm(a(i, j));
+      if (i > j) below = std::hypot(below, a(i, j).real(), a(i, j).imag());
     }
     const Complex alpha = v[0];
     v[0] = 1;
     if (below == 0 && alpha.imag() == 0) return;
-    const double beta = -std::copysign(std::sqrt(std::norm(alpha) + below), alpha.real());
+    const double beta = -std::copysign(std::hypot(std::abs(alpha), below), alpha.real());
     tau = Complex(beta - alpha.real(), -alpha.imag()) / beta;
     for (size_t i = 1; i < v.size(); ++i) v[i] /= alpha - beta;
   }
@@ -347,7 +364,8 @@ Eigen eig(const Matrix& a) {
 
 Svd svd(const Matrix& a, bool full_matrices) {
   const bool tall = a.rows >= a.columns;
-  Matrix b = tall ? a : adjoint(a), v = Matrix::identity(b.columns);
+  const int exponent = exponent_of(a);
+  Matrix b = scaled(tall ? a : adjoint(a), -exponent), v = Matrix::identity(b.columns);
   const int64_t k = b.columns;
   const double enough = kEpsilon * static_cast<double>(std::max<int64_t>(2, b.rows));
   bool again = true;
@@ -374,8 +392,7 @@ Svd svd(const Matrix& a, bool full_matrices) {
   std::sort(s.begin(), s.end(), std::greater<>());
   int64_t rank = 0;
   while (rank < k && at(rank) > static_cast<double>(b.rows) * kEpsilon * at(0)) ++rank;
-  for (int64_t i = 0; i < b.rows; ++i)  // the inverse of a denormal overflows
-    for (int64_t j = 0; j < rank; ++j) b(i, j) /= at(j);
+  for (int64_t j = 0; j < rank; ++j) scale_column(b, j, 1 / at(j));
   if (rank < k) b = columns_of(qr(columns_of(b, 0, rank), true).q, 0, k);
   Matrix& u = tall ? b : v;
   Matrix& w = tall ? v : b;
@@ -390,6 +407,7 @@ Svd svd(const Matrix& a, bool full_matrices) {
     return q;
   };
   if (full_matrices) u = completed(u), w = completed(w);
+  for (double& value : s) value = std::ldexp(value, exponent);
   return {u, s, adjoint(w)};
 }
 
