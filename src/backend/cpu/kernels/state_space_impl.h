@@ -78,11 +78,11 @@ struct SelectiveScanBackwardImpl {
     T *sum_b, *sum_c;  // [states, L]: of one step, over the channels
     T *db, *dc;        // [steps, states], over the parts
     int64_t bytes;
-    // With base 0 it only counts.
-    Scratch(const SelectiveScanProblem& p, uintptr_t base) : page(p.states * kScanChannels) {
+    // Without a base it only counts.
+    Scratch(const SelectiveScanProblem& p, std::byte* base) : page(p.states * kScanChannels) {
       bytes = 0;
       const auto take = [&](int64_t count) {
-        T* const at = reinterpret_cast<T*>(base + static_cast<uintptr_t>(bytes));
+        T* const at = base ? reinterpret_cast<T*>(base + bytes) : nullptr;
         bytes += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
         return at;
       };
@@ -95,11 +95,11 @@ struct SelectiveScanBackwardImpl {
   static int64_t stretches(const SelectiveScanProblem& p) {
     return (p.steps + kScanSteps - 1) / kScanSteps;
   }
-  static int64_t scratch_bytes(const SelectiveScanProblem& p) { return Scratch(p, 0).bytes; }
+  static int64_t scratch_bytes(const SelectiveScanProblem& p) { return Scratch(p, nullptr).bytes; }
 
   static void run(const SelectiveScanProblem& p, const SelectiveScanGradients& g, int64_t begin,
                   int64_t end, void* scratch) {
-    const Scratch s(p, reinterpret_cast<uintptr_t>(scratch));
+    const Scratch s(p, static_cast<std::byte*>(scratch));
     for (int64_t at = begin; at < end; ++at) {
       const int64_t rows = p.steps * p.states;
       for (int64_t i = 0; i < rows; ++i) s.db[i] = s.dc[i] = 0;
