@@ -41,7 +41,7 @@ extern const Op<SoftmaxAttrs> softmax, log_softmax;
 extern const Op<NormAttrs> layer_norm,
     rms_norm;  // x, gamma [D], beta [D]; D is the size of the axis
 extern const Op<>
-    softmax_cross_entropy;  // logits [.., C], labels [..] (integers, or ids in f32 or f64)
+    softmax_cross_entropy;        // logits [.., C], labels [..] (integers, or ids in f32 or f64)
 extern const Op<RopeAttrs> rope;  // x [.., S, heads * head_dim], cos [P, >= n_rot/2], sin; P >= S
 }  // namespace op
 
