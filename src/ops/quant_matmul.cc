@@ -1,6 +1,7 @@
 // Packed weights, and products with int8 and packed operands.
 #include <cmath>
 
+#include "rlx/base/checked.h"
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/linalg.h"
 #include "rlx/ops/movement.h"
@@ -21,7 +22,7 @@ int64_t row_bytes(std::string_view op, const FormatInfo& f, const Dim& k) {
   user_check(k.is_static() && k.value() % f.block_elements == 0, "quant-block",
              "{}: rows of {} elements are not whole blocks of {} ({})", op, k, f.block_elements,
              f.name);
-  return k.value() / f.block_elements * f.block_bytes;
+  return mul_or_fail(k.value() / f.block_elements, f.block_bytes, "the bytes of a row");
 }
 
 namespace {

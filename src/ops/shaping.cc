@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "rlx/base/checked.h"
 #include "rlx/ops/composite_rules.h"
 #include "rlx/ops/elementwise.h"
 
@@ -319,9 +320,10 @@ Types infer_blocks(const InferArgs& a) {
   const int64_t block = a.get<BlockAttrs>().block;
   const Shape& x = a.in[0].shape;
   const bool to_space = a.op.name == op::depth_to_space.def.name;
-  bool fits = block >= 1 && x.rank() == 4;
+  const std::optional<int64_t> square = checked_mul(block, block);
+  bool fits = block >= 1 && square && x.rank() == 4;
   if (fits)
-    fits = to_space ? x[1].divide(block * block).has_value()
+    fits = to_space ? x[1].divide(*square).has_value()
                     : x[2].divide(block).has_value() && x[3].divide(block).has_value();
   if (!fits)
     bad_operands(a, "block-size",
