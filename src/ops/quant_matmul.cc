@@ -22,7 +22,8 @@ int64_t row_bytes(std::string_view op, const FormatInfo& f, const Dim& k) {
   user_check(k.is_static() && k.value() % f.block_elements == 0, "quant-block",
              "{}: rows of {} elements are not whole blocks of {} ({})", op, k, f.block_elements,
              f.name);
-  return mul_or_fail(k.value() / f.block_elements, f.block_bytes, "the bytes of a row");
+  return mul_or_fail(k.value() / f.block_elements, f.block_bytes,
+                     fmt::format("{}: the bytes of a row", op));
 }
 
 namespace {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "../support/expect_error.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/rules.h"
@@ -17,17 +18,6 @@ const Type kScalar{DType::F64, {}};
 Tensor number(double v) { return Tensor::scalar(DType::F64, v); }
 Tensor vector(std::vector<double> v) {
   return Tensor::from<double>({static_cast<int64_t>(v.size())}, v);
-}
-
-template <class F>
-void expect_error(std::string_view code, std::string_view part, F&& f) {
-  try {
-    f();
-    ADD_FAILURE() << "no error, expected " << code;
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    EXPECT_NE(e.message().find(part), std::string::npos) << e.what();
-  }
 }
 
 // A body over inputs of the given types.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "../support/expect_error.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/rules.h"
@@ -26,17 +27,6 @@ void expect_near(const Tensor& a, const Tensor& b, double tolerance, std::string
   ASSERT_EQ(a.sizes(), b.sizes()) << what;
   for (int64_t i = 0; i < a.elements(); ++i)
     ASSERT_NEAR(a.get_float(i), b.get_float(i), tolerance) << what << " element " << i;
-}
-
-template <class F>
-void expect_error(std::string_view code, std::string_view part, F&& f) {
-  try {
-    f();
-    ADD_FAILURE() << "no error, expected " << code;
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    EXPECT_NE(e.message().find(part), std::string::npos) << e.what();
-  }
 }
 
 // ---- attention

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "../support/expect_error.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/splat.h"
@@ -69,17 +70,6 @@ double distance(const Tensor& a, const Tensor& b) {
   for (int64_t i = 0; i < a.elements(); ++i)
     most = std::max(most, std::abs(a.get_float(i) - b.get_float(i)));
   return most;
-}
-
-template <class F>
-void expect_error(std::string_view code, std::string_view part, F&& f) {
-  try {
-    f();
-    ADD_FAILURE() << "no error, expected " << code;
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    EXPECT_NE(e.message().find(part), std::string::npos) << e.what();
-  }
 }
 
 const GaussianSplatRenderParams kSmall{{.width = 20, .height = 14, .tile_size = 6}, 1.2};

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "../support/expect_error.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/transform/reverse.h"
 
@@ -30,17 +31,6 @@ template <class F>
 Tensor of_counting(Ints sizes, F&& f) {
   Graph g = trace("f", [&](Tracer& t) { return f(t.input("x", Shape::of(sizes))); });
   return evaluate(g, {{"x", counting(sizes)}}).outputs.at(0);
-}
-
-template <class F>
-void expect_error(std::string_view code, std::string_view part, F&& f) {
-  try {
-    f();
-    ADD_FAILURE() << "no error; expected " << code;
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    EXPECT_NE(e.message().find(part), std::string::npos) << e.what();
-  }
 }
 
 using Numbers = std::vector<double>;

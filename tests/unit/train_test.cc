@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "../support/expect_error.h"
 #include "rlx/train/functions.h"
 #include "rlx/train/init.h"
 #include "rlx/train/train_step.h"
@@ -13,17 +14,6 @@ namespace {
 
 Tensor doubles(Ints sizes, std::vector<double> v) {
   return Tensor::from<double>(std::move(sizes), v);
-}
-
-template <class F>
-void expect_error(std::string_view code, std::string_view part, F&& f) {
-  try {
-    f();
-    ADD_FAILURE() << "no error; expected " << code;
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    EXPECT_NE(e.message().find(part), std::string::npos) << e.what();
-  }
 }
 
 // ---- initialisers

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "../support/expect_error.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/rules.h"
@@ -42,17 +43,6 @@ int count(const Graph& g, const OpDef* op) {
   int n = 0;
   for (const Node& node : g.nodes) n += node.op == op;
   return n;
-}
-
-template <class F>
-void expect_error(std::string_view code, std::string_view part, F&& f) {
-  try {
-    f();
-    ADD_FAILURE() << "no error; expected " << code;
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    EXPECT_NE(e.message().find(part), std::string::npos) << e.what();
-  }
 }
 
 // ---- reverse
