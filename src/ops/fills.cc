@@ -68,7 +68,8 @@ Value diagonal_of(Builder& b, Value x, const DiagonalAttrs& d) {
   const int64_t columns = shape.back().value();
   shape.pop_back();
   const int64_t rows = shape.back().value();
-  const int64_t row = std::max<int64_t>(-d.offset, 0), column = std::max<int64_t>(d.offset, 0);
+  const int64_t row = -std::clamp<int64_t>(d.offset, -rows, 0),
+                column = std::clamp<int64_t>(d.offset, 0, columns);
   const int64_t length = std::max<int64_t>(0, std::min(rows - row, columns - column));
   shape.back() = rows * columns;
   SliceAttrs s{Shape(shape.size(), Dim(0)), shape, Ints(shape.size(), 1)};
@@ -80,12 +81,13 @@ Value diagonal_of(Builder& b, Value x, const DiagonalAttrs& d) {
 
 // x [.., n] moves to row i of a square of n + |k| rows for a diagonal k >= 0, to column i for k < 0.
 Values decompose_diag_embed(Builder& b, const Node& n, Operands in) {
-  const int64_t k = n.get<DiagAttrs>().offset, more = std::abs(k);
+  const int64_t k = n.get<DiagAttrs>().offset;
+  const Dim more = Dim(k < 0 ? -1 : 1) * Dim(k);
   Shape shape = b.shape(in[0]);
-  const Dim size = shape.back() + Dim(more);
+  const Dim size = shape.back() + more;
   PadAttrs p{Shape(shape.size(), Dim(0)), Shape(shape.size(), Dim(0))};
   p.high.back() = more;
-  const Value line = more ? op::pad(b, in[0], zero_like(b, in[0]), p) : in[0];
+  const Value line = k ? op::pad(b, in[0], zero_like(b, in[0]), p) : in[0];
   shape.back() = size;
   shape.insert(k >= 0 ? shape.end() : shape.end() - 1, Dim(1));
   const Expr number = diagonal_number(b, size, size);

@@ -7,6 +7,7 @@
 #include "rlx/ops/movement.h"
 #include "rlx/ops/quant_rules.h"
 #include "rlx/ops/quantise.h"
+#include "rlx/ops/windows.h"
 #include "rlx/quant/minifloat.h"
 
 namespace rlx {
@@ -253,21 +254,19 @@ Types infer_q_conv(const InferArgs& a) {
   for (size_t i = 1; i < 4; ++i)
     if (!x[i].is_static() || !w[i].is_static()) refuse("all sizes but N must be known");
   if (!w[0].is_static() || q.groups < 1 || w[0].value() % q.groups != 0 ||
-      x[1].value() != w[1].value() * q.groups || differ(bias[0], w[0]))
+      !(x[1] == w[1] * q.groups) || differ(bias[0], w[0]))
     refuse(fmt::format("{} groups of channels do not fit", q.groups));
-  if (q.stride.size() != 2 || q.padding.size() != 2 || q.dilation.size() != 2)
-    refuse("stride, padding and dilation have two numbers");
-  Shape shape{x[0], w[0], 0, 0};
-  for (size_t d = 0; d < 2; ++d) {
-    if (q.stride[d] < 1 || q.dilation[d] < 1 || q.padding[d] < 0)
-      refuse("strides and dilations are at least 1, paddings at least 0");
-    const int64_t covered = q.dilation[d] * (w[2 + d].value() - 1) + 1,
-                  room = x[2 + d].value() + 2 * q.padding[d] - covered;
-    if (room < 0 || w[2 + d].value() < 1)
-      refuse(fmt::format("a kernel that covers {} does not fit into {}", covered, room + covered));
-    shape[2 + d] = room / q.stride[d] + 1;
-  }
-  return {{DType::I8, shape}};
+  const Window window{.kernel = {w[2].value(), w[3].value()},
+                      .stride = q.stride,
+                      .dilation = q.dilation,
+                      .low = q.padding,
+                      .high = q.padding};
+  require_window(a.op.name, window);
+  for (int64_t p : q.padding)
+    if (p < 0) refuse(fmt::format("padding must be 0 or more, not {}", p));
+  return {{DType::I8,
+           {x[0], w[0], count_windows(a.op.name, x[2], window, 0),
+            count_windows(a.op.name, x[3], window, 1)}}};
 }
 
 // Every tap's window of x side by side: [N, groups, C / groups * kh * kw, OH * OW].

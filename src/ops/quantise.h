@@ -11,7 +11,7 @@
 //
 // Raises Error(user): "quant-bits", "quant-scales", "quant-state", "quant-scheme", "quant-block" (K is not whole
 // blocks), "quant-bytes" (packed operand of the wrong size), "quant-operands" (number, dtype or shape of scales
-// and zero points), "quant-conv", "matmul-inner", "matmul-rank", "dtype", "axis-range".
+// and zero points), "quant-conv", "window", "matmul-inner", "matmul-rank", "dtype", "axis-range".
 #pragma once
 
 #include "rlx/ir/op.h"

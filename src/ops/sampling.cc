@@ -235,12 +235,13 @@ Types infer_pixel_shuffle(const InferArgs& a) {
   if (t.rank() < 3 || f < 1)
     bad_operands(a, "sample-shape", "x must be [.., C, H, W] and the factor positive");
   const size_t c = t.shape.size() - 3;
-  auto divided = [&](const Dim& d, int64_t by) {
-    const auto q = d.divide(Dim(by));
+  auto divided = [&](const Dim& d, const Dim& by) {
+    const auto q = d.divide(by);
     if (!q) bad_operands(a, "sample-shape", fmt::format("{} must be a multiple of {}", d, by));
     return *q;
   };
-  t.shape[c] = shuffle ? divided(t.shape[c], f * f) : t.shape[c] * (f * f);
+  const Dim area = Dim(f) * f;
+  t.shape[c] = shuffle ? divided(t.shape[c], area) : t.shape[c] * area;
   for (size_t i : {c + 1, c + 2}) t.shape[i] = shuffle ? t.shape[i] * f : divided(t.shape[i], f);
   return {t};
 }

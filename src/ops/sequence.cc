@@ -105,9 +105,9 @@ Types infer_axial_rope(const InferArgs& a) {
     bad_operands(a, "rope-heads",
                  "end_x, end_y and num_heads must be positive, head_dim a positive multiple of 4, "
                  "theta positive and repeat_factor not negative");
-  const int64_t tokens = r.end_x * r.end_y * std::max<int64_t>(r.repeat_factor, 1);
+  const Dim tokens = Dim(r.end_x) * r.end_y * std::max<int64_t>(r.repeat_factor, 1);
   require_rank(a, 0, 3, "[B, S, num_heads * head_dim]");
-  require_shape(a, 0, {a.in[0].shape[0], tokens, r.num_heads * r.head_dim},
+  require_shape(a, 0, {a.in[0].shape[0], tokens, Dim(r.num_heads) * r.head_dim},
                 fmt::format("[B, {}, {} * {}]", tokens, r.num_heads, r.head_dim));
   return {a.in[0]};
 }

@@ -41,7 +41,7 @@ Types infer_istft(const InferArgs& a) {
         fmt::format("the last two axes must be {} bins and a known number of frames above 0",
                     length / 2 + 1));
   out.pop_back();
-  out.back() = length + (*frames - 1) * a.get<StftAttrs>().hop;
+  out.back() = Dim(*frames - 1) * a.get<StftAttrs>().hop + length;
   return {{DType::F32, out}};
 }
 

@@ -22,8 +22,12 @@ void require_window(std::string_view op, const Window& w) {
                list->size());
   for (const Ints* list : {&w.kernel, &w.stride, &w.dilation})
     for (int64_t v : *list)
-      user_check(v >= 1, "window", "{}: kernel, stride and dilation must be positive, not {}", op,
-                 v);
+      user_check(v >= 1 && v <= kMaxWindow, "window",
+                 "{}: kernel, stride and dilation must be from 1 to {}, not {}", op, kMaxWindow, v);
+  for (const Ints* list : {&w.low, &w.high})
+    for (int64_t v : *list)
+      user_check(v >= -kMaxWindow && v <= kMaxWindow, "window",
+                 "{}: padding must be from -{} to {}, not {}", op, kMaxWindow, kMaxWindow, v);
 }
 
 namespace {
@@ -31,9 +35,12 @@ namespace {
 // floor(n / d), when n is known modulo d.
 std::optional<Dim> floor_divide(const Dim& n, int64_t d) {
   if (const auto v = n.static_value()) return Dim(*v >= 0 ? *v / d : -ceil_div(-*v, d));
-  for (int64_t rest = 0; rest < d; ++rest)
-    if (auto q = (n - rest).divide(Dim(d))) return q;
-  return std::nullopt;
+  std::vector<std::string> symbols;
+  n.collect_symbols(symbols);
+  DimBinding zeros;
+  for (const std::string& s : symbols) zeros[s] = 0;
+  const int64_t constant = n.bind(zeros).value();
+  return (n - (constant % d + d) % d).divide(Dim(d));
 }
 
 }  // namespace

@@ -21,8 +21,11 @@ struct Window {
 // Empty lists become their defaults: stride and dilation 1, padding 0.
 void fill_window(Ints& stride, Ints& dilation, Ints& low, Ints& high, size_t axes);
 
+// The largest kernel, stride, dilation and padding: an extent then fits in 64 bits.
+inline constexpr int64_t kMaxWindow = (int64_t{1} << 31) - 1;
+
 // Raises "window", naming the op, when there are not 1 to 3 axes, a list has another length, or a kernel, stride or
-// dilation is not positive.
+// dilation is not in [1, kMaxWindow] or a padding not in [-kMaxWindow, kMaxWindow].
 void require_window(std::string_view op, const Window& w);
 
 // How many windows fit along axis i of this size; with `ceil_mode` also one that runs over the end,
