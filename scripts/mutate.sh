@@ -24,7 +24,7 @@ mkdir -p "$scratch/tree"
 cd "$scratch/tree"
 $cmake --preset release >"$scratch/configure.log"
 build() { $cmake --build build/release -j"$jobs" --target "$@" >"$scratch/build.log" 2>&1; }
-# Short of the 500 programs; memory that a mutant ruins may also end the test by a signal.
+# Fewer than the 1,000 programs of the fast suite; memory that a mutant ruins may also end the test by a signal.
 passes() { (cd tests && RLX_RANDOM_COUNT=200 timeout 600 "../build/release/tests/$1" >"$scratch/$1.log" 2>&1) 2>/dev/null; }
 
 build "${tests[@]}" || { tail -20 "$scratch/build.log"; exit 1; }
