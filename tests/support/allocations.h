@@ -39,6 +39,9 @@ inline void* counted_or_throw(size_t size, size_t alignment) {
   if (void* p = counted_new(size, alignment)) return p;
   throw std::bad_alloc();
 }
+
+// Not inlined: GCC would see `free` beside the library's own `new` and call it a mismatch.
+[[gnu::noinline]] inline void release(void* p) noexcept { std::free(p); }
 }  // namespace rlx::testing
 
 void* operator new(size_t n) { return rlx::testing::counted_or_throw(n, 0); }
@@ -61,14 +64,14 @@ void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept
 void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
   return rlx::testing::counted_new(n, static_cast<size_t>(a));
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p) noexcept { rlx::testing::release(p); }
+void operator delete[](void* p) noexcept { rlx::testing::release(p); }
+void operator delete(void* p, size_t) noexcept { rlx::testing::release(p); }
+void operator delete[](void* p, size_t) noexcept { rlx::testing::release(p); }
+void operator delete(void* p, std::align_val_t) noexcept { rlx::testing::release(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { rlx::testing::release(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { rlx::testing::release(p); }
+void operator delete[](void* p, size_t, std::align_val_t) noexcept { rlx::testing::release(p); }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 extern "C" {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <numbers>
 #include <variant>
 #include <vector>
 
@@ -15,26 +16,37 @@ namespace {
 
 int vector_bytes(Isa isa) { return isa == Isa::Avx512 ? 64 : isa == Isa::Avx2 ? 32 : 16; }
 
-// e^(-2 pi i k / n), the angle reduced to the first octant so that every digit is right.
 struct Root {
   double re, im;
 };
+
+// e^(i pi / 2 * a / n) for 0 <= a <= n / 2. The angle has 64 bits; what a double leaves of it is the argument's error,
+// made good to first order.
+Root turn(int64_t a, int64_t n) {
+  const auto angle = static_cast<long double>(a) * (std::numbers::pi_v<long double> / 2) /
+                     static_cast<long double>(n);
+  const auto high = static_cast<double>(angle), low = static_cast<double>(angle - high);
+  const double c = std::cos(high), s = std::sin(high);
+  return {c - low * s, s + low * c};
+}
+
+// e^(-2 pi i k / n), the angle reduced to the first octant.
 Root root(int64_t k, int64_t n) {
   k %= n;
   if (2 * k > n) {  // conjugate of the upper half
     const Root r = root(n - k, n);
     return {r.re, -r.im};
   }
-  if (4 * k > n) {  // mirrored at the imaginary axis
-    const auto angle = static_cast<double>(4 * k - n) * (M_PI_2 / static_cast<double>(n));
-    return {-std::sin(angle), -std::cos(angle)};
+  if (4 * k > n) {  // a quarter turn back
+    const Root r = root(4 * k - n, 4 * n);
+    return {r.im, -r.re};
   }
-  if (8 * k > n) {
-    const auto angle = static_cast<double>(n - 4 * k) * (M_PI_2 / static_cast<double>(n));
-    return {std::sin(angle), -std::cos(angle)};
+  if (8 * k > n) {  // mirrored at the diagonal
+    const Root r = turn(n - 4 * k, n);
+    return {r.im, -r.re};
   }
-  const double angle = static_cast<double>(k) * (2 * M_PI / static_cast<double>(n));
-  return {std::cos(angle), -std::sin(angle)};
+  const Root r = turn(4 * k, n);
+  return {r.re, -r.im};
 }
 
 // The radices of n, powers of two as 8s and 4s; empty when a prime factor is too large.

@@ -4,7 +4,7 @@
 //   plan.run(x, y, scratch, 0, plan.blocks());          // or blocks shared out over threads
 //
 // Many lines are transformed side by side, one per vector lane, by mixed-radix stages (8, 4, 2, 3,
-// 5, 7 and other primes up to 31) or Bluestein's convolution; few long lines one after the other as
+// 5, 7 and other primes up to 127) or Bluestein's convolution; few long lines one after the other as
 // matrices whose columns and rows are such lines. n log n for every length. Twiddles are computed
 // in double; f32 and c64 are transformed in f32, f64 in f64.
 #pragma once

@@ -7,7 +7,7 @@
 namespace rlx::cpu {
 
 // Larger prime factors go through Bluestein's convolution.
-inline constexpr int kFftMaxPrime = 31;
+inline constexpr int kFftMaxPrime = 127;
 
 // One pass of radix r over n = stride * radix * groups elements.
 template <class T>
