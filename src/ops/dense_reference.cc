@@ -391,7 +391,8 @@ Svd svd(const Matrix& a, bool full_matrices) {
   b = reordered(b, order), v = reordered(v, order);
   std::sort(s.begin(), s.end(), std::greater<>());
   int64_t rank = 0;
-  while (rank < k && at(rank) > static_cast<double>(b.rows) * kEpsilon * at(0)) ++rank;
+  // Columns are orthogonal as measured by their own lengths, however short, unless nothing but zeros is left.
+  while (rank < k && at(rank) > kEpsilon * kEpsilon * at(0)) ++rank;
   for (int64_t j = 0; j < rank; ++j) scale_column(b, j, 1 / at(j));
   if (rank < k) b = columns_of(qr(columns_of(b, 0, rank), true).q, 0, k);
   Matrix& u = tall ? b : v;

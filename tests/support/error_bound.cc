@@ -105,7 +105,10 @@ double terms(const Node& n, const Tensors& in) {
   }
   if (n.op->kind == Kind::contraction && in.size() > 1) return std::sqrt(elements / out);
   const double folded = elements / out;
-  return folded > 1 ? folded : largest;  // running sums, transforms and factorisations keep theirs
+  const bool factors = n.op->kind == Kind::contraction && n.out.size() > 1;
+  return folded > 1 && !factors
+             ? folded
+             : largest;  // running sums, transforms and factorisations keep theirs
 }
 
 // Functions whose error is a few units of the numbers on the way, not of a result near one of their

@@ -6,6 +6,7 @@
 
 #include "../samples.h"
 #include "error_bound.h"
+#include "rlx/ops/loops.h"
 #include "rlx/ops/sorting.h"
 
 namespace rlx::testing {
@@ -206,7 +207,14 @@ std::vector<Noisy> Generator::noisy_of(const Values& in) {
   return out;
 }
 
+// Whether a loop of this kind, begun anywhere, comes to its end.
+bool always_ends(const OpDef& op, const Attrs& attrs) {
+  return &op != &op::while_loop.def || attrs.get<WhileAttrs>().max_iterations.has_value();
+}
+
 std::optional<Values> Generator::keep(const OpDef& op, const Attrs& attrs, const Values& in) {
+  // In a body later steps bring other values than the first, which is all that is tried here.
+  if (depth_ > 0 && !always_ends(op, attrs)) return std::nullopt;
   const size_t before = b_.graph().nodes.size();
   try {
     const Values results = b_.emit(
