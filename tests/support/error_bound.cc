@@ -335,7 +335,10 @@ Allowance allowance(const Tensor& value, const Tensors& draws, int64_t i, bool f
   for (const Tensor& t : draws)
     if (from_value) range = std::max(range, std::abs(t.get_complex(i) - v));
   const double base = is_short(d) ? kShortBaseUlps : kBaseUlps;
-  return {true, kRangeFactor * range + base * ulp(d, std::abs(v))};
+  // Noise about zeros is below the normal numbers; its norms lie beside zero, not around it, which their range does not
+  // show.
+  const double floor = from_value || is_short(d) ? 0 : std::ldexp(1.0, format_of(d).min_exponent);
+  return {true, kRangeFactor * range + base * ulp(d, std::abs(v)) + floor};
 }
 
 bool close(Complex v, Complex w, double tolerance) {

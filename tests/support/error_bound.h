@@ -42,7 +42,8 @@ struct Bounded {
   Tensors draws;  // with noise; empty when the value is exact
   bool exact() const { return draws.empty(); }
   // Empty when `got` is within the bound, else the first element that is not.
-  // `from_value`: the range reaches to the value as well as from draw to draw.
+  // `from_value`: the range reaches to the value as well as from draw to draw. Without it, numbers of f32 and f64 that
+  // are smaller than the normal ones all count as zero.
   std::string mismatch(const Tensor& got, CompareStats* stats = nullptr,
                        bool from_value = true) const;
 };
