@@ -156,7 +156,7 @@ Numbers convolved(const Numbers& x, int sign) {
 }
 
 Numbers transform(const Numbers& x, int sign) {
-  if (x.size() <= 32) return direct(x, sign);
+  if (x.size() <= 128) return direct(x, sign);
   return x.size() % 2 == 0 ? halved(x, sign) : convolved(x, sign);
 }
 
