@@ -60,6 +60,7 @@ test: build
 	@ctest --preset release -j$(JOBS)
 
 test-long: build
+	@cmake --build build/release -j$(JOBS) --target long_tests
 	@ctest --preset long -j$(JOBS)
 
 test-python: build/release/configured

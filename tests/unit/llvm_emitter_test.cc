@@ -19,6 +19,7 @@ namespace rlx::cpu {
 namespace {
 
 using namespace codegen;
+using codegen::Op;  // not the op table's
 
 // ---- Buffers
 
