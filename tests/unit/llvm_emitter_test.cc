@@ -19,7 +19,7 @@ namespace rlx::cpu {
 namespace {
 
 using namespace codegen;
-using codegen::Op;  // not the op table's
+using codegen::Op, codegen::Value;  // not the graph's
 
 // ---- Buffers
 
