@@ -13,7 +13,7 @@ tests=(ops_table_test llvm_emitter_test random_graph_test)
 # what | file | text | replacement | the test that must notice
 mutants=(
   "wrong derivative|src/ops/elementwise.cc|Expr(b, t) * op::cos(X(b, a))|Expr(b, t) * op::sin(X(b, a))|ops_table_test"
-  "wrong vmap axis|src/ops/reduce.cc|for (int64_t& axis : r.axes) ++axis;|for (int64_t& axis : r.axes) axis += 0;|ops_table_test"
+  "wrong vmap axis|src/ops/reduce_rules.h|for (int64_t& axis : attrs.axes) ++axis;|for (int64_t& axis : attrs.axes) axis += 0;|ops_table_test"
   "overlapping buffers|src/lower/memory_plan.cc|chain_end(o) < chain_begin(at(b))|chain_end(o) <= chain_begin(at(b))|random_graph_test"
   "mask dropped in the tail|src/backend/cpu/llvm_emitter.cc|b_.CreateMaskedStore(x, p.pointer, align, shape_.mask);|b_.CreateAlignedStore(x, p.pointer, align);|llvm_emitter_test"
   "tail one lane too long|src/backend/cpu/llvm_emitter.cc|b_.CreateICmpSLT(iota(i32, 0, 1), splat(n))|b_.CreateICmpSLE(iota(i32, 0, 1), splat(n))|llvm_emitter_test"
