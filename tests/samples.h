@@ -216,7 +216,7 @@ inline Attrs read_attrs(const OpDef& op, const std::string& text) {
     do {
       const std::string_view name = r.lex.word();
       const FieldInfo* match = nullptr;
-      for (const FieldInfo& f : op.attr_type->fields())
+      for (const FieldInfo& f : op.attr_type->fields)
         if (f.name == name) match = &f;
       if (!match) r.lex.error(fmt::format("{} has no attribute {}", op.name, name));
       r.lex.expect("=");

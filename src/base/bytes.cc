@@ -34,6 +34,11 @@ bool is_utf8(std::string_view s) {
   return true;
 }
 
+void ByteReader::error_at(size_t offset, std::string_view code, const std::string& message) const {
+  throw Error(ErrorKind::data, std::string(code), fmt::format("{}: {}", what_, message))
+      .at(fmt::format("byte {}", offset));
+}
+
 uint64_t ByteReader::varint() {
   uint64_t out = 0;
   for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -45,6 +50,11 @@ uint64_t ByteReader::varint() {
     return out;
   }
   error("varint", "a number is not in its shortest form, or is larger than 64 bits");
+}
+
+void ByteWriter::varint(uint64_t v) {
+  for (; v >= 0x80; v >>= 7) u8(static_cast<uint8_t>(v | 0x80));
+  u8(static_cast<uint8_t>(v));
 }
 
 int64_t ByteReader::signed_varint() {

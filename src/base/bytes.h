@@ -50,13 +50,10 @@ class ByteReader {
   template <class... Args>
   [[noreturn]] void error(std::string_view code, fmt::format_string<Args...> format,
                           Args&&... args) const {
-    error_at(at_, code, fmt::format(format, std::forward<Args>(args)...));
+    error_at(at_, code, fmt::vformat(format, fmt::make_format_args(args...)));
   }
   [[noreturn]] void error_at(size_t offset, std::string_view code,
-                             const std::string& message) const {
-    throw Error(ErrorKind::data, std::string(code), fmt::format("{}: {}", what_, message))
-        .at(fmt::format("byte {}", offset));
-  }
+                             const std::string& message) const;
 
   // For graphs inside graphs: the ops they may use, and how deep the reader is.
   const OpTable* table = nullptr;
@@ -83,10 +80,7 @@ class ByteWriter {
   void u32(uint32_t v) { raw(&v, sizeof v); }
   void u64(uint64_t v) { raw(&v, sizeof v); }
   void f64(double v) { raw(&v, sizeof v); }
-  void varint(uint64_t v) {
-    for (; v >= 0x80; v >>= 7) u8(static_cast<uint8_t>(v | 0x80));
-    u8(static_cast<uint8_t>(v));
-  }
+  void varint(uint64_t v);
   void signed_varint(int64_t v) {
     varint(static_cast<uint64_t>(v) << 1 ^ static_cast<uint64_t>(v >> 63));
   }

@@ -25,6 +25,8 @@ Error::Error(ErrorKind kind, std::string code, std::string message)
   text_ = fmt::format("{} error [{}]: {}", name(kind_), code_, message_);
 }
 
+const char* Error::what() const noexcept { return text_.c_str(); }
+
 Error Error::at(const std::string& where) const {
   Error copy = *this;
   copy.where_ = where_.empty() ? where : where_;
@@ -34,6 +36,9 @@ Error Error::at(const std::string& where) const {
 
 void raise(ErrorKind kind, std::string_view code, std::string message) {
   throw Error(kind, std::string(code), std::move(message));
+}
+void raise(ErrorKind kind, std::string_view code, fmt::string_view format, fmt::format_args args) {
+  raise(kind, code, fmt::vformat(format, args));
 }
 
 }  // namespace rlx

@@ -32,7 +32,7 @@ class Error : public std::exception {
  public:
   Error(ErrorKind kind, std::string code, std::string message);
 
-  const char* what() const noexcept override { return text_.c_str(); }
+  const char* what() const noexcept override;
   ErrorKind kind() const { return kind_; }
   const std::string& code() const { return code_; }
   const std::string& message() const { return message_; }
@@ -50,11 +50,13 @@ class Error : public std::exception {
 };
 
 [[noreturn]] void raise(ErrorKind kind, std::string_view code, std::string message);
+[[noreturn]] void raise(ErrorKind kind, std::string_view code, fmt::string_view format,
+                        fmt::format_args args);
 
 template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, std::string_view code, fmt::format_string<Args...> format,
                        Args&&... args) {
-  raise(kind, code, fmt::format(format, std::forward<Args>(args)...));
+  raise(kind, code, format, fmt::make_format_args(args...));
 }
 
 // The caller's mistake.
@@ -62,7 +64,7 @@ template <class... Args>
 void user_check(bool ok, std::string_view code, fmt::format_string<Args...> format,
                 Args&&... args) {
   if (!ok) [[unlikely]]
-    raise(ErrorKind::user, code, fmt::format(format, std::forward<Args>(args)...));
+    raise(ErrorKind::user, code, format, fmt::make_format_args(args...));
 }
 
 // Malformed bytes or text.
@@ -70,14 +72,14 @@ template <class... Args>
 void data_check(bool ok, std::string_view code, fmt::format_string<Args...> format,
                 Args&&... args) {
   if (!ok) [[unlikely]]
-    raise(ErrorKind::data, code, fmt::format(format, std::forward<Args>(args)...));
+    raise(ErrorKind::data, code, format, fmt::make_format_args(args...));
 }
 
 // Our own invariant; never depends on user input.
 template <class... Args>
 void check(bool ok, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) [[unlikely]]
-    raise(ErrorKind::internal, "internal", fmt::format(format, std::forward<Args>(args)...));
+    raise(ErrorKind::internal, "internal", format, fmt::make_format_args(args...));
 }
 
 }  // namespace rlx

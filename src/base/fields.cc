@@ -2,6 +2,15 @@
 
 namespace rlx {
 
+template struct MemberTypeOf<bool>;
+template struct MemberTypeOf<int64_t>;
+template struct MemberTypeOf<double>;
+template struct MemberTypeOf<std::string>;
+template struct MemberTypeOf<Ints>;
+template struct MemberTypeOf<std::vector<double>>;
+template struct MemberTypeOf<std::optional<int64_t>>;
+template struct MemberTypeOf<std::optional<double>>;
+
 uint64_t Attrs::hash() const {
   uint64_t h = 0;
   for (const FieldInfo& f : fields()) h = mix(h, f.hash(data()));

@@ -15,6 +15,7 @@
 // ir/. Floats compare and hash by bits and print so that they read back exactly.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@
 #include <string_view>
 #include <tuple>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "rlx/base/bytes.h"
@@ -230,24 +232,66 @@ struct Codec<std::optional<T>> {
   }
 };
 
-// An attribute struct with its type erased.
-struct FieldInfo {
-  std::string_view name;
+// A member's type with its type erased: Codec<T> on pointers to T.
+struct MemberType {
   std::string (*type)();
-  void (*print)(Printer&, const void* attrs);
-  void (*read)(Reader&, void* attrs);
-  void (*write)(ByteWriter&, const void* attrs);
-  void (*load)(ByteReader&, void* attrs);
-  uint64_t (*hash)(const void* attrs);
+  void (*print)(Printer&, const void* member);
+  void (*read)(Reader&, void* member);
+  void (*write)(ByteWriter&, const void* member);
+  void (*load)(ByteReader&, void* member);
+  uint64_t (*hash)(const void* member);
   bool (*equal)(const void* a, const void* b);
-  const std::type_info* member_type;
-  void* (*member)(void* attrs);
+  const std::type_info* id;
 };
 
-struct AttrType {
-  std::span<const FieldInfo> (*fields)();
-  std::shared_ptr<void> (*make)();
-  std::shared_ptr<void> (*copy)(const void*);
+// A static member and not a variable, so that one file can hold it for all: `extern template`
+// below and in ir/ for the types that most structs are made of.
+template <class T>
+struct MemberTypeOf {
+  static const MemberType value;
+};
+template <class T>
+constinit const MemberType MemberTypeOf<T>::value{
+    &Codec<T>::type,
+    [](Printer& p, const void* m) { Codec<T>::print(p, *static_cast<const T*>(m)); },
+    [](Reader& r, void* m) { Codec<T>::read(r, *static_cast<T*>(m)); },
+    [](ByteWriter& w, const void* m) { Codec<T>::write(w, *static_cast<const T*>(m)); },
+    [](ByteReader& r, void* m) { Codec<T>::load(r, *static_cast<T*>(m)); },
+    [](const void* m) { return Codec<T>::hash(*static_cast<const T*>(m)); },
+    [](const void* a, const void* b) {
+      return Codec<T>::equal(*static_cast<const T*>(a), *static_cast<const T*>(b));
+    },
+    &typeid(T),
+};
+extern template struct MemberTypeOf<bool>;
+extern template struct MemberTypeOf<int64_t>;
+extern template struct MemberTypeOf<double>;
+extern template struct MemberTypeOf<std::string>;
+extern template struct MemberTypeOf<Ints>;
+extern template struct MemberTypeOf<std::vector<double>>;
+extern template struct MemberTypeOf<std::optional<int64_t>>;
+extern template struct MemberTypeOf<std::optional<double>>;
+
+// One member of an attribute struct with its type erased.
+struct FieldInfo {
+  std::string_view name;
+  const MemberType* member_type;
+  void* (*member)(void* attrs);
+
+  template <class T>
+  bool is() const {
+    return *member_type->id == typeid(T);
+  }
+  const void* member_of(const void* attrs) const { return member(const_cast<void*>(attrs)); }
+  std::string type() const { return member_type->type(); }
+  void print(Printer& p, const void* attrs) const { member_type->print(p, member_of(attrs)); }
+  void read(Reader& r, void* attrs) const { member_type->read(r, member(attrs)); }
+  void write(ByteWriter& w, const void* attrs) const { member_type->write(w, member_of(attrs)); }
+  void load(ByteReader& r, void* attrs) const { member_type->load(r, member(attrs)); }
+  uint64_t hash(const void* attrs) const { return member_type->hash(member_of(attrs)); }
+  bool equal(const void* a, const void* b) const {
+    return member_type->equal(member_of(a), member_of(b));
+  }
 };
 
 struct NoAttrs {
@@ -257,44 +301,31 @@ struct NoAttrs {
 namespace detail {
 
 template <class A, size_t I>
-FieldInfo field_info() {
+constexpr FieldInfo field_info() {
   using F = std::tuple_element_t<I, decltype(A::fields())>;
   using T = std::remove_reference_t<decltype(std::declval<A>().*(std::declval<F>().member))>;
-  static constexpr auto get = [] { return std::get<I>(A::fields()); };
-  return {
-      get().name,
-      &Codec<T>::type,
-      [](Printer& p, const void* a) {
-        Codec<T>::print(p, static_cast<const A*>(a)->*(get().member));
-      },
-      [](Reader& r, void* a) { Codec<T>::read(r, static_cast<A*>(a)->*(get().member)); },
-      [](ByteWriter& w, const void* a) {
-        Codec<T>::write(w, static_cast<const A*>(a)->*(get().member));
-      },
-      [](ByteReader& r, void* a) { Codec<T>::load(r, static_cast<A*>(a)->*(get().member)); },
-      [](const void* a) { return Codec<T>::hash(static_cast<const A*>(a)->*(get().member)); },
-      [](const void* a, const void* b) {
-        return Codec<T>::equal(static_cast<const A*>(a)->*(get().member),
-                               static_cast<const A*>(b)->*(get().member));
-      },
-      &typeid(T),
-      [](void* a) -> void* { return &(static_cast<A*>(a)->*(get().member)); },
-  };
+  return {std::get<I>(A::fields()).name, &MemberTypeOf<T>::value, [](void* a) -> void* {
+            return &(static_cast<A*>(a)->*(std::get<I>(A::fields()).member));
+          }};
 }
 
 template <class A>
-std::span<const FieldInfo> fields_of() {
-  static const auto list = []<size_t... I>(std::index_sequence<I...>) {
-    return std::vector<FieldInfo>{field_info<A, I>()...};
-  }(std::make_index_sequence<std::tuple_size_v<decltype(A::fields())>>{});
-  return list;
-}
+inline constexpr auto kFields = []<size_t... I>(std::index_sequence<I...>) {
+  return std::array<FieldInfo, sizeof...(I)>{field_info<A, I>()...};
+}(std::make_index_sequence<std::tuple_size_v<decltype(A::fields())>>{});
 
 }  // namespace detail
 
+// An attribute struct with its type erased.
+struct AttrType {
+  std::span<const FieldInfo> fields;
+  std::shared_ptr<void> (*make)();
+  std::shared_ptr<void> (*copy)(const void*);
+};
+
 template <class A>
 inline constexpr AttrType kAttrType{
-    &detail::fields_of<A>,
+    detail::kFields<A>,
     []() -> std::shared_ptr<void> { return std::make_shared<A>(); },
     [](const void* a) -> std::shared_ptr<void> {
       return std::make_shared<A>(*static_cast<const A*>(a));
@@ -308,7 +339,7 @@ class Attrs {
   template <class A>
     requires requires { A::fields(); }
   Attrs(A attrs)  // NOLINT: implicit by design
-      : type_(&kAttrType<A>), data_(std::make_shared<const A>(std::move(attrs))) {}
+      : type_(&kAttrType<A>), data_(std::make_shared<A>(std::move(attrs))) {}
   Attrs(const AttrType* type, std::shared_ptr<const void> data)
       : type_(type), data_(std::move(data)) {}
 
@@ -319,7 +350,7 @@ class Attrs {
   }
   const AttrType* type() const { return type_; }
   const void* data() const { return data_.get(); }
-  std::span<const FieldInfo> fields() const { return type_->fields(); }
+  std::span<const FieldInfo> fields() const { return type_->fields; }
   std::shared_ptr<void> copy() const { return type_->copy(data_.get()); }
   uint64_t hash() const;
   friend bool operator==(const Attrs& a, const Attrs& b);

@@ -5,6 +5,7 @@
 
 #include "rlx/base/parallel.h"
 #include "rlx/cli/interrupt.h"
+#include "rlx/cli/tool.h"
 #include "rlx/version.h"
 
 namespace rlx::cli {

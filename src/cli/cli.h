@@ -1,8 +1,5 @@
-// The rlx tool: one file per command; cli.cc lists them.
+// The commands of the rlx tool: one file each; cli.cc lists them.
 //
-//   int status = cli::run({"ops", "--json"});
-//
-// Exit status: 0 fine, 1 the request failed (message on stderr), 2 wrong usage, 130 interrupted.
 // What a command computes goes to stdout, progress and messages to stderr. Output files appear
 // complete or not at all.
 #pragma once
@@ -16,8 +13,6 @@
 #include "rlx/runtime/runtime.h"
 
 namespace rlx::cli {
-
-int run(const std::vector<std::string>& args);
 
 // Options that every command understands, before or after its name.
 struct Globals {

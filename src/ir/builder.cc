@@ -194,8 +194,7 @@ Graph rebuild(const Graph& g, FunctionRef<Attrs(const Node&)> attrs) {
 Attrs bind_attrs(const Attrs& attrs, const DimBinding& binding) {
   std::shared_ptr<void> copy;
   for (const FieldInfo& f : attrs.fields()) {
-    const bool dims = *f.member_type == typeid(Shape), dim = *f.member_type == typeid(Dim),
-               body = *f.member_type == typeid(Body);
+    const bool dims = f.is<Shape>(), dim = f.is<Dim>(), body = f.is<Body>();
     if (!dims && !dim && !body) continue;
     if (!copy) copy = attrs.copy();
     void* member = f.member(copy.get());

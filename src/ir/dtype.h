@@ -6,13 +6,13 @@
 // (re, im).
 #pragma once
 
-#include <fmt/format.h>
-
 #include <array>
 #include <complex>
 #include <cstdint>
 #include <optional>
 #include <string_view>
+
+#include "rlx/base/format.h"
 
 namespace rlx {
 
@@ -102,9 +102,6 @@ uint16_t double_to_bf16(double value);
 }  // namespace rlx
 
 template <>
-struct fmt::formatter<rlx::DType> : fmt::formatter<std::string_view> {
-  template <class Context>
-  auto format(rlx::DType d, Context& ctx) const {
-    return fmt::formatter<std::string_view>::format(rlx::to_string(d), ctx);
-  }
+struct fmt::formatter<rlx::DType> : rlx::TextFormatter {
+  auto format(rlx::DType d, fmt::format_context& c) const { return put(c, rlx::to_string(d)); }
 };

@@ -15,6 +15,8 @@ std::vector<Value> leaves(const Graph& g, const OpDef* op) {
 }
 }  // namespace
 
+template struct MemberTypeOf<Body>;
+
 std::vector<Value> Graph::inputs() const { return leaves(*this, &op::input); }
 std::vector<Value> Graph::params() const { return leaves(*this, &op::param); }
 
@@ -39,10 +41,9 @@ std::vector<std::string> Graph::symbols() const {
     for (const Type& t : n.out)
       for (const Dim& d : t.shape) d.collect_symbols(names);
     for (const FieldInfo& f : n.attrs.fields())
-      if (*f.member_type == typeid(Body))
+      if (f.is<Body>())
         for (const std::string& s :
-             static_cast<const Body*>(f.member(const_cast<void*>(n.attrs.data())))
-                 ->graph->symbols())
+             static_cast<const Body*>(f.member_of(n.attrs.data()))->graph->symbols())
           if (std::find(names.begin(), names.end(), s) == names.end()) names.push_back(s);
   }
   return names;

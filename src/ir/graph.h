@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "rlx/base/fields.h"
+#include "rlx/base/format.h"
 #include "rlx/ir/shape.h"
 #include "rlx/ir/tensor.h"
 
@@ -109,6 +110,7 @@ struct Codec<Body> {
     return a.graph == b.graph || *a.graph == *b.graph;
   }
 };
+extern template struct MemberTypeOf<Body>;
 
 // Who reads each result, and how often; outputs and updates count as uses.
 class Uses {
@@ -150,9 +152,8 @@ struct ConstantAttrs {
 }  // namespace rlx
 
 template <>
-struct fmt::formatter<rlx::Value> : fmt::formatter<std::string> {
-  template <class C>
-  auto format(const rlx::Value& v, C& ctx) const {
-    return fmt::formatter<std::string>::format(rlx::to_string(v), ctx);
+struct fmt::formatter<rlx::Value> : rlx::TextFormatter {
+  auto format(const rlx::Value& v, fmt::format_context& c) const {
+    return put(c, rlx::to_string(v));
   }
 };

@@ -44,8 +44,8 @@ class GraphWriter {
     w_.varint(list.size());
     for (const OpDef* op : list) {
       w_.text(op->name);
-      w_.varint(op->attr_type->fields().size());
-      for (const FieldInfo& f : op->attr_type->fields()) w_.text(f.name);
+      w_.varint(op->attr_type->fields.size());
+      for (const FieldInfo& f : op->attr_type->fields) w_.text(f.name);
     }
   }
 
@@ -143,7 +143,7 @@ class GraphReader {
   const FieldInfo* field(const OpDef& op) {
     const size_t start = r_.offset();
     const std::string_view name = r_.text();
-    for (const FieldInfo& f : op.attr_type->fields())
+    for (const FieldInfo& f : op.attr_type->fields)
       if (f.name == name) return &f;
     r_.error_at(start, "graph-attribute", fmt::format("{} has no attribute \"{}\"", op.name, name));
   }

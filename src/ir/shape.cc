@@ -257,6 +257,10 @@ int64_t product(const Ints& sizes) {
   return n;
 }
 
+template struct MemberTypeOf<Dim>;
+template struct MemberTypeOf<Shape>;
+template struct MemberTypeOf<DType>;
+
 void Codec<DType>::read(Reader& r, DType& v) {
   if (!r.lex.at_word()) r.lex.error("expected a dtype");
   const std::string_view name = r.lex.word();

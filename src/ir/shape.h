@@ -15,6 +15,7 @@
 
 #include "rlx/base/checked.h"
 #include "rlx/base/fields.h"
+#include "rlx/base/format.h"
 #include "rlx/ir/dtype.h"
 
 namespace rlx {
@@ -123,26 +124,21 @@ struct Codec<DType> {
   static bool equal(DType a, DType b) { return a == b; }
 };
 
+extern template struct MemberTypeOf<Dim>;
+extern template struct MemberTypeOf<Shape>;
+extern template struct MemberTypeOf<DType>;
+
 }  // namespace rlx
 
 template <>
-struct fmt::formatter<rlx::Dim> : fmt::formatter<std::string> {
-  template <class C>
-  auto format(const rlx::Dim& d, C& ctx) const {
-    return fmt::formatter<std::string>::format(d.to_string(), ctx);
-  }
+struct fmt::formatter<rlx::Dim> : rlx::TextFormatter {
+  auto format(const rlx::Dim& d, fmt::format_context& c) const { return put(c, d.to_string()); }
 };
 template <>
-struct fmt::formatter<rlx::Shape> : fmt::formatter<std::string> {
-  template <class C>
-  auto format(const rlx::Shape& s, C& ctx) const {
-    return fmt::formatter<std::string>::format(s.to_string(), ctx);
-  }
+struct fmt::formatter<rlx::Shape> : rlx::TextFormatter {
+  auto format(const rlx::Shape& s, fmt::format_context& c) const { return put(c, s.to_string()); }
 };
 template <>
-struct fmt::formatter<rlx::Type> : fmt::formatter<std::string> {
-  template <class C>
-  auto format(const rlx::Type& t, C& ctx) const {
-    return fmt::formatter<std::string>::format(t.to_string(), ctx);
-  }
+struct fmt::formatter<rlx::Type> : rlx::TextFormatter {
+  auto format(const rlx::Type& t, fmt::format_context& c) const { return put(c, t.to_string()); }
 };

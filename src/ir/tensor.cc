@@ -249,6 +249,8 @@ Tensor cast_tensor(const Tensor& x, DType to) {
   return y;
 }
 
+template struct MemberTypeOf<Tensor>;
+
 // f32[2, 2]{1, 2, 3, 4}; the bytes in hex for complex tensors and where a float is NaN; #hash when
 // large and a store is given.
 void Codec<Tensor>::print(Printer& p, const Tensor& v) {

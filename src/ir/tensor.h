@@ -173,5 +173,6 @@ struct Codec<Tensor> {
   static uint64_t hash(const Tensor& v) { return v.hash(); }
   static bool equal(const Tensor& a, const Tensor& b) { return a.same_bits(b); }
 };
+extern template struct MemberTypeOf<Tensor>;
 
 }  // namespace rlx

@@ -97,7 +97,7 @@ class Parser {
       do {
         const std::string_view name = lex_.word();
         const FieldInfo* match = nullptr;
-        for (const FieldInfo& f : op.attr_type->fields())
+        for (const FieldInfo& f : op.attr_type->fields)
           if (f.name == name) match = &f;
         if (!match) lex_.error(fmt::format("{} has no attribute {}", op.name, name));
         if (std::find(seen.begin(), seen.end(), name) != seen.end())

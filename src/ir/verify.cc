@@ -89,8 +89,8 @@ class Verifier {
 
   void check_bodies(const Node& n, const std::string& where) {
     for (const FieldInfo& f : n.attrs.fields()) {
-      if (*f.member_type != typeid(Body)) continue;
-      const Graph& body = **static_cast<const Body*>(f.member(const_cast<void*>(n.attrs.data())));
+      if (!f.is<Body>()) continue;
+      const Graph& body = **static_cast<const Body*>(f.member_of(n.attrs.data()));
       if (depth_ >= Lexer::kMaxDepth) return add("body", where, "nested too deeply");
       if (!body.updates.empty()) add("body", where, "a body cannot have updates");
       for (const Node& inner : body.nodes)

@@ -23,7 +23,7 @@ std::string arity_text(const OpDef& op) {
 std::vector<AttributeInfo> attributes_of(const OpDef& op) {
   std::vector<AttributeInfo> out;
   const std::shared_ptr<void> defaults = op.attr_type->make();
-  for (const FieldInfo& f : op.attr_type->fields()) {
+  for (const FieldInfo& f : op.attr_type->fields) {
     Printer p;
     f.print(p, defaults.get());
     out.push_back({std::string(f.name), f.type(), p.out});

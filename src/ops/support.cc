@@ -11,6 +11,8 @@ using Entry = std::pair<Answer, std::string>;
 
 const Entry kNative{Answer::native, ""};
 const Entry kByDecomposition{Answer::derived, "decomposition"};
+// A field's type always has a codec, or the attribute struct would not compile.
+const Entry kByFields{Answer::derived, "fields"};
 
 Entry infer_column(const OpDef& op) {
   return op.infer ? kNative : Entry{Answer::missing, "no infer rule"};
@@ -50,20 +52,6 @@ Entry vmap_column(const OpDef& op) {
   return {Answer::missing, "no vmap rule and no decomposition"};
 }
 
-Entry text_column(const OpDef& op) {
-  for (const FieldInfo& f : op.attr_type->fields())
-    if (!f.print || !f.read)
-      return {Answer::missing, fmt::format("attribute {} has no text", f.name)};
-  return {Answer::derived, "fields"};
-}
-
-Entry bytes_column(const OpDef& op) {
-  for (const FieldInfo& f : op.attr_type->fields())
-    if (!f.write || !f.load)
-      return {Answer::missing, fmt::format("attribute {} has no bytes", f.name)};
-  return {Answer::derived, "fields"};
-}
-
 Entry cpu_column(const OpDef& op, const std::set<std::string_view>& kernels) {
   if (op.kind == Kind::leaf) return {Answer::native, "a leaf is a buffer"};
   if (kernels.contains(op.name)) return kNative;
@@ -90,8 +78,8 @@ std::vector<Support> support(const OpDef& op, const std::set<std::string_view>& 
       derivative_column(op, op.jvp != nullptr, false),
       derivative_column(op, op.vjp != nullptr, true),
       vmap_column(op),
-      text_column(op),
-      bytes_column(op),
+      kByFields,  // text
+      kByFields,  // bytes
       cpu_column(op, cpu_kernels),
   };
   static_assert(std::size(entries) == std::size(kColumns));

@@ -28,7 +28,7 @@ struct Support {
   std::string how;  // the rule it follows from, or the reason
 };
 
-// The columns in order: infer eval decompose jvp vjp vmap text cpu.
+// The columns in order: infer eval decompose jvp vjp vmap text bytes cpu.
 std::span<const std::string_view> support_columns();
 
 // One answer per column. `cpu_kernels` names the ops for which the CPU backend has kernels of its

@@ -53,7 +53,7 @@ namespace {
 void run_in_bodies(Node& n, const Pass& pass, const PassOptions& options) {
   std::shared_ptr<void> copy;
   for (const FieldInfo& f : n.attrs.fields()) {
-    if (*f.member_type != typeid(Body)) continue;
+    if (!f.is<Body>()) continue;
     if (!copy) copy = n.attrs.copy();
     Body& body = *static_cast<Body*>(f.member(copy.get()));
     Graph after = run_pass(*body, pass, options);
@@ -64,7 +64,7 @@ void run_in_bodies(Node& n, const Pass& pass, const PassOptions& options) {
 
 bool has_bodies(const Node& n) {
   for (const FieldInfo& f : n.attrs.fields())
-    if (*f.member_type == typeid(Body)) return true;
+    if (f.is<Body>()) return true;
   return false;
 }
 

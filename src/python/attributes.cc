@@ -52,7 +52,7 @@ std::string text_of(const std::string& type, nb::handle v) {
 
 // Members that have no useful text, or that are common.
 bool set_directly(const FieldInfo& f, void* member, nb::handle v) {
-  const std::type_info& type = *f.member_type;
+  const std::type_info& type = *f.member_type->id;
   if (type == typeid(int64_t) && PyLong_CheckExact(v.ptr())) {
     *static_cast<int64_t*>(member) = nb::cast<int64_t>(v);
   } else if (type == typeid(bool) && PyBool_Check(v.ptr())) {
@@ -126,7 +126,7 @@ nb::object value_of_text(const std::string& type, Lexer& lex) {
 }  // namespace
 
 Attrs read_attributes(const OpDef& op, const nb::tuple& values) {
-  const std::span<const FieldInfo> fields = op.attr_type->fields();
+  const std::span<const FieldInfo> fields = op.attr_type->fields;
   check(values.size() == fields.size(), "{}: {} attributes, given {}", op.name, fields.size(),
         values.size());
   static const Attrs* const none = new Attrs;

@@ -336,7 +336,7 @@ void bind_call(nb::module_& m) {
       .def_prop_ro("attributes", [](const OpDef& op) {
         nb::list out;
         const std::shared_ptr<void> defaults = op.attr_type->make();
-        for (const FieldInfo& f : op.attr_type->fields())
+        for (const FieldInfo& f : op.attr_type->fields)
           out.append(
               nb::make_tuple(std::string(f.name), f.type(), default_value(f, defaults.get())));
         return out;

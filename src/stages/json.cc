@@ -154,7 +154,7 @@ AnyOp read_mir(const Json& j, const TextStore& store) {
   std::shared_ptr<void> attrs = def->attr_type->make();
   for (const auto& [key, value] : j.at("attrs").items()) {
     const std::string& field = key;
-    const auto fields = def->attr_type->fields();
+    const auto fields = def->attr_type->fields;
     const auto match = std::find_if(fields.begin(), fields.end(),
                                     [&](const FieldInfo& f) { return f.name == field; });
     data_check(match != fields.end(), "json", "{} has no attribute {}", name, quote(field));

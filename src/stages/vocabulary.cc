@@ -112,7 +112,7 @@ std::string op_text(const OpDef& op, const Attrs& attrs) {
   Printer shown;
   const std::shared_ptr<void> standard = attrs.type()->make();
   for (const FieldInfo& f : attrs.fields()) {
-    if (*f.member_type == typeid(Body) || f.equal(attrs.data(), standard.get())) continue;
+    if (f.is<Body>() || f.equal(attrs.data(), standard.get())) continue;
     shown.out += fmt::format("{}{}=", shown.out.empty() ? "" : ", ", f.name);
     f.print(shown, attrs.data());
   }

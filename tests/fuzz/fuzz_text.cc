@@ -45,7 +45,7 @@ const std::string& random_word(Random& r) {
                                      "{",     "}",      "\"",     "%",     "@"};
     for (const auto& e : op_table().entries()) {
       list.emplace_back(e.op->name);
-      for (const FieldInfo& f : e.op->attr_type->fields()) list.emplace_back(f.name);
+      for (const FieldInfo& f : e.op->attr_type->fields) list.emplace_back(f.name);
     }
     for (const DTypeInfo& d : kDTypes) list.emplace_back(d.name);
     return list;

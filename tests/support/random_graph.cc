@@ -568,7 +568,7 @@ void count_ops(const Graph& g, OpCounts& counts) {
   for (const Node& n : g.nodes) {
     ++counts[std::string(n.op->name)];
     for (const FieldInfo& f : n.attrs.fields())
-      if (*f.member_type == typeid(Body)) {
+      if (f.is<Body>()) {
         std::shared_ptr<void> copy = n.attrs.copy();
         count_ops(**static_cast<Body*>(f.member(copy.get())), counts);
       }

@@ -1,6 +1,4 @@
 // The rlx tool: what each command prints, writes and refuses.
-#include "rlx/cli/cli.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -14,6 +12,7 @@
 
 #include "rlx/cli/corpus.h"
 #include "rlx/cli/plot.h"
+#include "rlx/cli/tool.h"
 #include "rlx/cli/trigram.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"

@@ -85,7 +85,7 @@ std::vector<std::string> values_of(const FieldInfo& f) {
     type.pop_back();
   }
   if (f.name == "activation" && type == "string") {  // the specification's kinds, or none
-    const FieldInfo& kinds = op_table().find("activation_backward")->attr_type->fields()[0];
+    const FieldInfo& kinds = op_table().find("activation_backward")->attr_type->fields[0];
     for (const std::string& kind : values_of(kinds)) out.push_back(quote(kind));
     out.push_back(quote(""));
   } else if (type == "bool") {
@@ -140,7 +140,7 @@ class Holes {
   std::vector<std::string> find() {
     dtypes();
     optional_operands();
-    for (const FieldInfo& f : g_.op->attr_type->fields()) {
+    for (const FieldInfo& f : g_.op->attr_type->fields) {
       for (const std::string& v : values_of(f)) value(f, v);
       unbounded(f);
       negative_axis(f);

@@ -38,7 +38,7 @@ Graph fuse_all(const Graph& g, FusionReport* report, bool grow) {
     if (n.op->kind != Kind::control) continue;
     std::shared_ptr<void> copy = n.attrs.copy();
     for (const FieldInfo& f : n.attrs.fields())
-      if (*f.member_type == typeid(Body)) {
+      if (f.is<Body>()) {
         auto* body = static_cast<Body*>(f.member(copy.get()));
         *body = Body(fuse_all(**body, report, grow));
       }
