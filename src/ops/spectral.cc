@@ -292,10 +292,9 @@ constinit const Op<SvdAttrs> svd = OpDef{
     .doc =
         "A = U diag(S) Vh with orthonormal columns of U and rows of Vh, S descending; the first "
         "component of a column of U that is at least 0.9 of its largest is real and positive. "
-        "Reduced, "
-        "or with square U and Vh. NaN when A has NaN or infinity. Vectors of equal singular values "
-        "do "
-        "not couple in derivatives, and 1 / 0 counts as 0 there.",
+        "Reduced, or with square U and Vh. Vectors of singular values that are zero are some "
+        "orthonormal completion. NaN when A has NaN or infinity. Vectors of equal singular values "
+        "do not couple in derivatives, and 1 / 0 counts as 0 there.",
     .kind = Kind::contraction,
     .dtypes = kMatrixTypes,
     .infer = infer_svd,
