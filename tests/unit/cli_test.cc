@@ -18,6 +18,7 @@
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
 #include "rlx/ops/core.h"
+#include "rlx/runtime/runtime.h"
 
 namespace rlx::cli {
 namespace {
