@@ -18,6 +18,12 @@ add_compile_options(-fPIC $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
 # Messages and binaries name files from the project's root, wherever it lies.
 add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
 add_link_options(LINKER:--as-needed)
+# A test program links in 0.2 s with LLVM's linker, in 1 s with binutils'.
+find_program(RLX_LLD ld.lld HINTS /usr/lib/llvm-19/bin)
+if(RLX_LLD)
+  get_filename_component(lld_dir ${RLX_LLD} DIRECTORY)
+  add_link_options(-fuse-ld=lld -B${lld_dir})
+endif()
 # GCC collects its garbage from 128 MiB on, which takes up to a fifth of its time; a file here needs 0.4 to 0.8 GiB.
 add_compile_options($<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=524288>)
 

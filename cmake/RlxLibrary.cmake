@@ -16,8 +16,10 @@ function(rlx_target_name folder result)
   set(${result} ${name} PARENT_SCOPE)
 endfunction()
 
-# What all targets with sources share.
+# What all targets with sources share. With RLX_UNITY the compiler gets six files of a folder at a time: they share
+# headers and templates, so a build takes half the time. Names in unnamed namespaces must differ within a folder, then.
 function(rlx_target_defaults target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${RLX_UNITY} UNITY_BUILD_BATCH_SIZE 6)
   if(RLX_PCH)
     target_precompile_headers(${target} REUSE_FROM rlx_precompiled)
   endif()

@@ -9,7 +9,7 @@
 set -euo pipefail
 
 build_packages=(
-  g++ cmake ninja-build ccache pkg-config         # tools
+  g++ cmake ninja-build ccache pkg-config lld-19  # tools
   libfmt-dev nlohmann-json3-dev libcli11-dev      # core and command line
   libgtest-dev libgmock-dev                       # tests
   llvm-19-dev libdnnl-dev                         # CPU backend: code generation, matrix products

@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr int kLossSteps = 20;
 
-struct Options {
+struct StepArguments {
   std::string dir;
   bool json_lines = false, profile = false;
   std::string dump_dir;
@@ -65,7 +65,7 @@ Model load_model(const fs::path& dir) {
 // zero.
 class Step {
  public:
-  Step(const Model& m, const Options& options, int threads)
+  Step(const Model& m, const StepArguments& options, int threads)
       : model_(m),
         step_(Session(default_device())
                   .compile(gpt_train_step(m.config),
@@ -115,7 +115,7 @@ std::vector<double> timed_steps(Step& step, int64_t first, int64_t count) {
   return seconds;
 }
 
-void serve(const Options& options, int threads) {
+void serve(const StepArguments& options, int threads) {
   end_on_interrupt();
   reset_peak_memory();
   const int64_t baseline = resident_bytes();
@@ -161,7 +161,7 @@ void serve(const Options& options, int threads) {
 }
 
 // For a person: the step's time and, on request, where it goes.
-void summarise(const Options& options, int threads) {
+void summarise(const StepArguments& options, int threads) {
   const Model model = load_model(options.dir);
   const auto start = Clock::now();
   Step step(model, options, threads);
@@ -191,7 +191,7 @@ void summarise(const Options& options, int threads) {
 }  // namespace
 
 void add_bench_train_step(Cli& cli, CLI::App* bench) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StepArguments>();
   CLI::App* c = cli.command(
       "train-step", "The training step of the character GPT (bench/train_step/MODEL.md)",
       "python bench/train_step/gen_weights.py --out w && rlx bench train-step --dir w --profile",

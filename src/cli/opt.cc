@@ -8,7 +8,7 @@ namespace rlx::cli {
 
 namespace {
 
-struct Options {
+struct OptArguments {
   std::string file, passes, out, dump_dir;
   bool fast_math = false, report = false, list = false;
 };
@@ -21,7 +21,7 @@ void list_passes() {
   fmt::print("\ndefault: {}\n", to_string(default_pipeline()));
 }
 
-void optimise(const Options& o) {
+void optimise(const OptArguments& o) {
   const Pipeline pipeline = o.passes.empty() ? default_pipeline() : parse_pipeline(o.passes);
   PassReport report;
   const Graph g = run_passes(load_graph(o.file), pipeline,
@@ -35,7 +35,7 @@ void optimise(const Options& o) {
 }  // namespace
 
 void add_opt(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<OptArguments>();
   CLI::App* c = cli.command(
       "opt", "Transforms and optimises a graph",
       "rlx opt model.rlx --passes \"value_and_grad(wrt=w|b),simplify,cse\" -o grad.rlx");

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct RunArguments {
   std::string file, out, backend, dump_dir;
   std::vector<std::string> inputs, params, dims;
   bool explain = false, check_nan = false, fast_math = false;
@@ -107,7 +107,8 @@ void explain(const CompiledGraph& f) {
 }
 
 // Everything is computed before the first file is written.
-void write_results(const Options& o, const CompiledGraph& f, const std::vector<Tensor>& outputs) {
+void write_results(const RunArguments& o, const CompiledGraph& f,
+                   const std::vector<Tensor>& outputs) {
   std::map<std::string, Tensor> files;
   for (size_t i = 0; i < outputs.size(); ++i)
     files.emplace(fmt::format("output_{}.npy", i), outputs[i]);
@@ -124,7 +125,7 @@ void write_results(const Options& o, const CompiledGraph& f, const std::vector<T
   }
 }
 
-void run_file(const Options& o, const Globals& globals) {
+void run_file(const RunArguments& o, const Globals& globals) {
   const Graph g = load_graph(o.file);
   const NamedTensors inputs = read_tensors(o.inputs, "--input"),
                      params = read_tensors(o.params, "--param");
@@ -149,7 +150,7 @@ void run_file(const Options& o, const Globals& globals) {
 }  // namespace
 
 void add_run(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RunArguments>();
   CLI::App* c =
       cli.command("run", "Runs a graph",
                   "rlx run model.rlx --input x=x.npy --param w=w.npy --out results --explain");

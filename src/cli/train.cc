@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr double kLongStep = 0.4;  // seconds; longer steps are interrupted inside
 constexpr int64_t kValidationBatches = 8;
 
-struct Options {
+struct TrainArguments {
   std::string text, out, resume;
   bool demo = false;
   GptConfig model;
@@ -53,7 +53,7 @@ double mean_of_last(const std::vector<float>& v, size_t n) {
 
 class TrainCommand {
  public:
-  TrainCommand(const Options& o, const Globals& globals)
+  TrainCommand(const TrainArguments& o, const Globals& globals)
       : o_(o),
         threads_(thread_count(globals)),
         seed_(globals.seed),
@@ -197,7 +197,7 @@ class TrainCommand {
 #endif
   }
 
-  Options o_;
+  TrainArguments o_;
   int threads_;
   uint64_t seed_;
   Corpus corpus_;
@@ -209,7 +209,7 @@ class TrainCommand {
 }  // namespace
 
 void add_train(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TrainArguments>();
   o->model.steps = 1200;
   o->model.rate = 4e-3;
   CLI::App* c = cli.command(

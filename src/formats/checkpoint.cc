@@ -7,7 +7,7 @@ namespace rlx {
 
 namespace {
 
-constexpr std::string_view kMagic = "RLX-CKPT";
+constexpr std::string_view kCheckpointMagic = "RLX-CKPT";
 constexpr uint32_t kVersion = 1;
 constexpr size_t kHeaderBytes = 24, kChecksumBytes = 8;
 constexpr size_t kMinRecordBytes = 4 + 1 + 1 + 2 + 1;  // a name of one byte, rank 0, no data
@@ -101,7 +101,7 @@ void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tens
     length += record_bytes(name, t);
   }
   Writer w(path);
-  w.text(kMagic);
+  w.text(kCheckpointMagic);
   w.number(kVersion);
   w.number(static_cast<uint32_t>(tensors.size()));
   w.number(length);
@@ -119,7 +119,8 @@ void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tens
 
 NamedTensors parse_checkpoint(std::string_view bytes, const std::string& what) {
   ByteReader header(bytes, what);
-  if (header.left() < kMagic.size() || header.take(kMagic.size()) != kMagic)
+  if (header.left() < kCheckpointMagic.size() ||
+      header.take(kCheckpointMagic.size()) != kCheckpointMagic)
     header.error_at(0, "checkpoint-magic", "this is not a checkpoint");
   const uint32_t version = header.u32();
   if (version != kVersion)

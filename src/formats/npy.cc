@@ -8,7 +8,7 @@ namespace rlx {
 
 namespace {
 
-constexpr std::string_view kMagic{"\x93NUMPY", 6};
+constexpr std::string_view kNpyMagic{"\x93NUMPY", 6};
 
 struct Descr {
   std::string_view text;
@@ -179,11 +179,11 @@ DType dtype_of_descr(std::string_view descr, const ByteReader& r) {
 
 Tensor parse_npy(std::string_view bytes, const std::string& what) {
   ByteReader r(bytes, what);
-  if (r.left() < kMagic.size() || r.take(kMagic.size()) != kMagic)
+  if (r.left() < kNpyMagic.size() || r.take(kNpyMagic.size()) != kNpyMagic)
     r.error_at(0, "npy-magic", "this is not an .npy file");
   const unsigned major = r.u8(), minor = r.u8();
   if (major < 1 || major > 3 || minor != 0)
-    r.error_at(kMagic.size(), "npy-version",
+    r.error_at(kNpyMagic.size(), "npy-version",
                fmt::format("version {}.{} is not known", major, minor));
   const uint32_t length = major == 1 ? r.u16() : r.u32();
   const size_t start = r.offset();
@@ -206,13 +206,13 @@ std::string npy_header(const Type& type) {
   if (type.rank() == 1) shape.pop_back();
   std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
                                  descr_of(type.dtype), shape);
-  const size_t before = kMagic.size() + 4;
+  const size_t before = kNpyMagic.size() + 4;
   dict.resize(static_cast<size_t>(align_up(static_cast<int64_t>(before + dict.size() + 1), 64)) -
                   before - 1,
               ' ');
   dict += '\n';
   check(dict.size() < 65536, "an .npy header of {} bytes", dict.size());
-  std::string out(kMagic);
+  std::string out(kNpyMagic);
   out +=
       {'\x01', '\x00', static_cast<char>(dict.size() & 255), static_cast<char>(dict.size() >> 8)};
   return out + dict;

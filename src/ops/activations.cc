@@ -8,12 +8,12 @@
 namespace rlx {
 
 const OpDef& op_of(Activation kind) {
-  static constexpr const OpDef* kOps[] = {
+  static constexpr const OpDef* kActivationsOps[] = {
       &op::gelu, &op::gelu_tanh, &op::silu, &op::relu,  &op::sigmoid, &op::tanh,
       &op::exp,  &op::log,       &op::sqrt, &op::rsqrt, &op::neg,     &op::abs,
       &op::sin,  &op::cos,       &op::tan,  &op::atan,  &op::round,
   };
-  return *kOps[static_cast<size_t>(kind)];
+  return *kActivationsOps[static_cast<size_t>(kind)];
 }
 
 namespace {
@@ -241,13 +241,13 @@ constinit const Op<SoftmaxAttrs> glu = [] {
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kActivationsOps[] = {
     &op::relu6,      &op::leaky_relu,   &op::prelu,      &op::elu,       &op::celu,
     &op::selu,       &op::hard_sigmoid, &op::hard_swish, &op::hard_tanh, &op::mish,
     &op::softshrink, &op::hardshrink,   &op::tanhshrink, &op::threshold, &op::thresholded_relu,
     &op::quick_gelu, &op::log_sigmoid,  &op::logit,      &op::swiglu,    &op::glu,
 };
 }  // namespace
-constinit const Family kActivations{"activations", kOps};
+constinit const Family kActivations{"activations", kActivationsOps};
 
 }  // namespace rlx

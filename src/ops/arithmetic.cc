@@ -208,12 +208,12 @@ Expr operator/(Expr a, Expr b) { return op::div(a, b); }
 Expr operator-(Expr a) { return op::neg(a); }
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kArithmeticOps[] = {
     &op::add,     &op::sub,     &op::mul,         &op::div,        &op::rem,         &op::pow,
     &op::maximum, &op::minimum, &op::eq,          &op::ne,         &op::lt,          &op::le,
     &op::gt,      &op::ge,      &op::logical_and, &op::logical_or, &op::logical_xor,
 };
 }  // namespace
-constinit const Family kArithmetic{"arithmetic", kOps};
+constinit const Family kArithmetic{"arithmetic", kArithmeticOps};
 
 }  // namespace rlx

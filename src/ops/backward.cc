@@ -289,7 +289,7 @@ constinit const Op<> softmax_cross_entropy_backward = backward(
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kBackwardOps[] = {
     &op::relu_backward,
     &op::activation_backward,
     &op::layer_norm_backward_input,
@@ -306,6 +306,6 @@ constexpr const OpDef* kOps[] = {
     &op::softmax_cross_entropy_backward,
 };
 }  // namespace
-constinit const Family kBackward{"backward", kOps};
+constinit const Family kBackward{"backward", kBackwardOps};
 
 }  // namespace rlx

@@ -162,10 +162,10 @@ constinit const Op<> complex_norm_sq_backward = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::complex,         &op::polar,
-                                 &op::complex_abs,     &op::complex_angle,
-                                 &op::complex_norm_sq, &op::complex_norm_sq_backward};
+constexpr const OpDef* kComplexNumbersOps[] = {&op::complex,         &op::polar,
+                                               &op::complex_abs,     &op::complex_angle,
+                                               &op::complex_norm_sq, &op::complex_norm_sq_backward};
 }  // namespace
-constinit const Family kComplexNumbers{"complex", kOps};
+constinit const Family kComplexNumbers{"complex", kComplexNumbersOps};
 
 }  // namespace rlx

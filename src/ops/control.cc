@@ -455,8 +455,8 @@ constinit const Op<CondAttrs> cond = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::scan, &op::cond};
+constexpr const OpDef* kControlOps[] = {&op::scan, &op::cond};
 }  // namespace
-constinit const Family kControl{"control", kOps};
+constinit const Family kControl{"control", kControlOps};
 
 }  // namespace rlx

@@ -8,8 +8,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 // ---- inference ----------------------------------------------------------------------------------
 
 Shape spatial(const Shape& s) { return {s.begin() + 2, s.end()}; }
@@ -338,9 +336,9 @@ constinit const Op<ConvTransposeAttrs> conv_transpose = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::conv, &op::conv_transpose, &op::conv_backward_input,
-                                 &op::conv_backward_weight};
+constexpr const OpDef* kConvOps[] = {&op::conv, &op::conv_transpose, &op::conv_backward_input,
+                                     &op::conv_backward_weight};
 }  // namespace
-constinit const Family kConv{"convolution", kOps};
+constinit const Family kConv{"convolution", kConvOps};
 
 }  // namespace rlx

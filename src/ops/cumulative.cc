@@ -13,8 +13,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // ---- reference values ---------------------------------------------------------------------------
@@ -238,8 +236,9 @@ constinit const Op<CumsumAttrs> cummin = extremum<-1>(
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::cumprod, &op::cumlogsumexp, &op::cummax, &op::cummin};
+constexpr const OpDef* kCumulativeOps[] = {&op::cumprod, &op::cumlogsumexp, &op::cummax,
+                                           &op::cummin};
 }  // namespace
-constinit const Family kCumulative{"cumulative", kOps};
+constinit const Family kCumulative{"cumulative", kCumulativeOps};
 
 }  // namespace rlx

@@ -143,8 +143,8 @@ constinit const Op<CustomAttrs> custom = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::custom};
+constexpr const OpDef* kCustomOps[] = {&op::custom};
 }  // namespace
-constinit const Family kCustom{"custom", kOps};
+constinit const Family kCustom{"custom", kCustomOps};
 
 }  // namespace rlx

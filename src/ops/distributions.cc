@@ -185,8 +185,6 @@ Values vmap_draw(Builder& b, const VmapArgs& a) {
 
 // ---- decompositions -----------------------------------------------------------------------------
 
-DType wide_of(DType d) { return d == DType::F64 ? DType::F64 : DType::F32; }
-
 // Uniform in (0, 1), neither end: (the top 23 bits + 1/2) 2^-23 in f32, all 32 bits in f64.
 Expr open_unit(Builder& b, Value key, const Shape& shape, DType dtype) {
   const Expr bits(b, op::random_bits(b, key, {shape}));
@@ -442,7 +440,7 @@ constinit const Op<BitsAttrs> random_poisson = native(
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kDistributionsOps[] = {
     &op::random_split,       &op::random_fold_in,
     &op::random_permutation, &op::random_randint,
     &op::random_exponential, &op::random_gumbel,
@@ -455,6 +453,6 @@ constexpr const OpDef* kOps[] = {
     &op::top_p_filter,       &op::sample,
 };
 }  // namespace
-constinit const Family kDistributions{"distributions", kOps};
+constinit const Family kDistributions{"distributions", kDistributionsOps};
 
 }  // namespace rlx

@@ -9,8 +9,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 void require_window(const InferArgs& a, const Shape& window, size_t starts) {
   const Shape& x = a.in[0].shape;
   require_indices(a, starts);

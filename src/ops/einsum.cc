@@ -14,8 +14,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 // ---- the equation -------------------------------------------------------------------------------
 
 // A label is a letter, or for the axes of an ellipsis -1 (the last), -2, ..
@@ -407,9 +405,9 @@ constinit const Op<CrossAttrs> cross = [] {
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::einsum, &op::tensordot, &op::outer, &op::inner,
-                                 &op::kron,   &op::vdot,      &op::cross};
+constexpr const OpDef* kEinsumOps[] = {&op::einsum, &op::tensordot, &op::outer, &op::inner,
+                                       &op::kron,   &op::vdot,      &op::cross};
 }  // namespace
-constinit const Family kEinsum{"einsum", kOps};
+constinit const Family kEinsum{"einsum", kEinsumOps};
 
 }  // namespace rlx

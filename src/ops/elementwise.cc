@@ -384,7 +384,7 @@ constinit const Op<> clamp = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kElementwiseOps[] = {
     &op::neg,   &op::abs,         &op::sign,     &op::exp,    &op::log,        &op::log1p,
     &op::expm1, &op::sqrt,        &op::rsqrt,    &op::square, &op::reciprocal, &op::sin,
     &op::cos,   &op::tan,         &op::atan,     &op::tanh,   &op::sigmoid,    &op::relu,
@@ -393,6 +393,6 @@ constexpr const OpDef* kOps[] = {
     &op::conj,  &op::real,        &op::imag,     &op::cast,   &op::select,     &op::clamp,
 };
 }  // namespace
-constinit const Family kElementwise{"elementwise", kOps};
+constinit const Family kElementwise{"elementwise", kElementwiseOps};
 
 }  // namespace rlx

@@ -15,8 +15,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 constexpr DTypeSet kIndexTypes = kInts | DTypeSet{DType::F32, DType::F64};
 
 void require_experts(const InferArgs& a, size_t i) {
@@ -409,15 +407,15 @@ constinit const Op<MoeGateAttrs> moe = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::grouped_matmul,
-                                 &op::grouped_outer,
-                                 &op::dequant_grouped_matmul,
-                                 &op::dequant_moe_weights,
-                                 &op::lora_matmul,
-                                 &op::moe_gate,
-                                 &op::moe};
+constexpr const OpDef* kExpertsOps[] = {&op::grouped_matmul,
+                                        &op::grouped_outer,
+                                        &op::dequant_grouped_matmul,
+                                        &op::dequant_moe_weights,
+                                        &op::lora_matmul,
+                                        &op::moe_gate,
+                                        &op::moe};
 }  // namespace
 
-constinit const Family kExperts{"experts", kOps};
+constinit const Family kExperts{"experts", kExpertsOps};
 
 }  // namespace rlx

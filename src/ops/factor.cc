@@ -386,10 +386,10 @@ constinit const Op<> lu = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::dense_solve,    &op::cholesky, &op::triangular_solve,
-                                 &op::cholesky_solve, &op::lu,       &op::qr,
-                                 &op::eigh,           &op::eig,      &op::svd};
+constexpr const OpDef* kFactorOps[] = {&op::dense_solve,    &op::cholesky, &op::triangular_solve,
+                                       &op::cholesky_solve, &op::lu,       &op::qr,
+                                       &op::eigh,           &op::eig,      &op::svd};
 }  // namespace
-constinit const Family kFactor{"factorisations", kOps};
+constinit const Family kFactor{"factorisations", kFactorOps};
 
 }  // namespace rlx

@@ -17,8 +17,6 @@ double fft_scale(FftNorm norm, bool inverse, int64_t n) {
 
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 constexpr DTypeSet kTransformed{DType::C64, DType::F32, DType::F64};
 
 // ---- inference ----------------------------------------------------------------------------------
@@ -331,12 +329,12 @@ constinit const Op<FftShiftAttrs> ifftshift =
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kFftOps[] = {
     &op::fft,   &op::fftn,     &op::rfft,
     &op::irfft, &op::fftshift, &op::ifftshift,
     &op::stft,  &op::istft,    &op::general_cosine_window,
 };
 }  // namespace
-constinit const Family kFft{"fft", kOps};
+constinit const Family kFft{"fft", kFftOps};
 
 }  // namespace rlx

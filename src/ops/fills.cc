@@ -11,8 +11,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 Value zero_like(Builder& b, Value x) { return b.constant_like(x, 0); }
 
 // ---- triangles and diagonals --------------------------------------------------------------------

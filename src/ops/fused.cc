@@ -54,7 +54,7 @@ void require_operands(const InferArgs& a, size_t count) {
 
 // ---- matmul, norms, swiglu
 
-Types infer_matmul(const InferArgs& a) {
+Types infer_fused_matmul(const InferArgs& a) {
   require_same_dtype(a);
   const Attrs plain = MatmulAttrs{};
   const Type out = op::matmul.def.infer({a.op, plain, a.in.first(2)})[0];
@@ -289,7 +289,7 @@ constinit const Op<FusedMatmulAttrs> fused_matmul_bias_act = OpDef{
     .reference = "FusedMatMulBiasAct",
     .arity = 3,
     .dtypes = kFloats,
-    .infer = infer_matmul,
+    .infer = infer_fused_matmul,
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
       Expr y = op::matmul(widen(b, in[0]), widen(b, in[1])) + widen(b, in[2]);
       return {cast_to(b, activate(y, n.get<FusedMatmulAttrs>().activation), n.type().dtype)};
@@ -350,11 +350,11 @@ constinit const Op<FusedTransformerLayerAttrs> fused_transformer_layer = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kFusedOps[] = {
     &op::fused_matmul_bias_act, &op::fused_residual_ln,     &op::fused_residual_rms_norm,
     &op::fused_swiglu,          &op::fused_attention_block, &op::fused_transformer_layer,
 };
 }  // namespace
-constinit const Family kFused{"fused", kOps};
+constinit const Family kFused{"fused", kFusedOps};
 
 }  // namespace rlx

@@ -8,10 +8,6 @@
 
 namespace rlx {
 
-namespace {
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-}  // namespace
-
 void require_indices(const InferArgs& a, size_t i) {
   if (!kIndexTypes.has(a.in[i].dtype))
     bad_operands(a, "index-dtype", fmt::format("indices must be of {}", kIndexTypes.to_string()));

@@ -11,8 +11,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 // ---- matmul -------------------------------------------------------------------------------------
 
 // The last two dims of an operand after its transpose flag.
@@ -279,8 +277,8 @@ constinit const Op<DotAttrs> dot_general = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::matmul, &op::dot_general};
+constexpr const OpDef* kLinalgOps[] = {&op::matmul, &op::dot_general};
 }  // namespace
-constinit const Family kLinalg{"linalg", kOps};
+constinit const Family kLinalg{"linalg", kLinalgOps};
 
 }  // namespace rlx

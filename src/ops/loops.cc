@@ -11,8 +11,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 Values inputs_for(Builder& b, const Graph& body) {
   Values out;
   for (Value v : body.inputs())
@@ -713,9 +711,9 @@ constinit const Op<ScanBackwardAttrs> scan_backward_xs = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::while_loop, &op::custom_fn, &op::scan_checkpointed,
-                                 &op::scan_backward, &op::scan_backward_xs};
+constexpr const OpDef* kLoopsOps[] = {&op::while_loop, &op::custom_fn, &op::scan_checkpointed,
+                                      &op::scan_backward, &op::scan_backward_xs};
 }  // namespace
-constinit const Family kLoops{"loops", kOps};
+constinit const Family kLoops{"loops", kLoopsOps};
 
 }  // namespace rlx

@@ -409,7 +409,7 @@ constinit const Op<SoftTargetAttrs> soft_cross_entropy = over_classes<SoftTarget
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kLossesOps[] = {
     &op::mse_loss,
     &op::l1_loss,
     &op::smooth_l1_loss,
@@ -429,6 +429,6 @@ constexpr const OpDef* kOps[] = {
     &op::soft_cross_entropy,
 };
 }  // namespace
-constinit const Family kLosses{"losses", kOps};
+constinit const Family kLosses{"losses", kLossesOps};
 
 }  // namespace rlx

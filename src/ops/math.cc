@@ -323,7 +323,7 @@ constinit const Op<> lerp = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kMathOps[] = {
     &op::exp2,
     &op::log2,
     &op::log10,
@@ -368,6 +368,6 @@ constexpr const OpDef* kOps[] = {
     &op::count_leading_zeros,
 };
 }  // namespace
-constinit const Family kMath{"math", kOps};
+constinit const Family kMath{"math", kMathOps};
 
 }  // namespace rlx

@@ -389,10 +389,10 @@ constinit const Op<RankAttrs> lstsq = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kMatrixOps[] = {
     &op::determinant,  &op::slogdet,     &op::logdet, &op::trace,       &op::inverse, &op::expm,
     &op::matrix_power, &op::matrix_norm, &op::pinv,   &op::matrix_rank, &op::lstsq};
 }  // namespace
-constinit const Family kMatrix{"matrix functions", kOps};
+constinit const Family kMatrix{"matrix functions", kMatrixOps};
 
 }  // namespace rlx

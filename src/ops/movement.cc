@@ -11,8 +11,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 // ---- reference values ---------------------------------------------------------------------------
 
 // Where the elements of a view lie, in elements.
@@ -473,10 +471,10 @@ constinit const Op<ReverseAttrs> reverse = [] {
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::broadcast, &op::reshape, &op::transpose, &op::slice,
-                                 &op::concat,    &op::pad,     &op::gather,    &op::scatter_add,
-                                 &op::reverse,   &op::iota};
+constexpr const OpDef* kMovementOps[] = {
+    &op::broadcast, &op::reshape, &op::transpose,   &op::slice,   &op::concat,
+    &op::pad,       &op::gather,  &op::scatter_add, &op::reverse, &op::iota};
 }  // namespace
-constinit const Family kMovement{"movement", kOps};
+constinit const Family kMovement{"movement", kMovementOps};
 
 }  // namespace rlx

@@ -486,7 +486,7 @@ constinit const Op<RopeAttrs> rope = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kNnOps[] = {
     &op::gelu,
     &op::gelu_tanh,
     &op::silu,
@@ -501,6 +501,6 @@ constexpr const OpDef* kOps[] = {
     &op::attention_gradient,
 };
 }  // namespace
-constinit const Family kNn{"nn", kOps};
+constinit const Family kNn{"nn", kNnOps};
 
 }  // namespace rlx

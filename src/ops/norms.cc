@@ -12,8 +12,6 @@
 namespace rlx {
 namespace {
 
-DType wide_of(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
-
 // ---- inference
 
 void require_eps(const InferArgs& a, double eps) {
@@ -279,11 +277,11 @@ constinit const Op<WeightNormAttrs> weight_norm = [] {
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kNormsOps[] = {
     &op::group_norm,          &op::instance_norm,       &op::layer_norm2d, &op::batch_norm,
     &op::batch_norm_training, &op::local_response_norm, &op::normalize,    &op::weight_norm,
 };
 }  // namespace
-constinit const Family kNorms{"norms", kOps};
+constinit const Family kNorms{"norms", kNormsOps};
 
 }  // namespace rlx

@@ -15,8 +15,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 // ---- inference ----------------------------------------------------------------------------------
 
 template <class A>
@@ -571,7 +569,7 @@ constinit const Op<> global_max_pool =
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kPoolOps[] = {
     &op::pool,
     &op::max_pool_with_indices,
     &op::max_pool_backward,
@@ -583,6 +581,6 @@ constexpr const OpDef* kOps[] = {
     &op::global_max_pool,
 };
 }  // namespace
-constinit const Family kPool{"pooling", kOps};
+constinit const Family kPool{"pooling", kPoolOps};
 
 }  // namespace rlx

@@ -29,8 +29,6 @@ int64_t row_bytes(std::string_view op, const FormatInfo& f, const Dim& k) {
 
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 Value to_i32(Builder& b, Value v) { return cast_to(b, v, DType::I32); }
 
 // ---- blocks ---------------------------------------------------------------------------------------------

@@ -6,8 +6,6 @@
 
 namespace rlx {
 
-DType wide_of(DType d);  // f32 for f16 and bf16, else d
-
 // The nearest integer, halves away from zero; in floats.
 Expr round_half_away(Expr x);
 

@@ -11,8 +11,6 @@
 
 namespace rlx {
 
-DType wide_of(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
-
 Expr round_half_away(Expr x) {
   const Expr whole = op::trunc(x);
   const Expr next = whole + Expr(op::sign(x));
@@ -585,22 +583,22 @@ constinit const Op<DequantizeLinearAttrs> dequantize_linear = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::quantize,
-                                 &op::dequantize,
-                                 &op::fake_quantize,
-                                 &op::fake_quantize_backward,
-                                 &op::fake_quantize_lsq,
-                                 &op::fake_quantize_lsq_backward_x,
-                                 &op::fake_quantize_lsq_backward_scale,
-                                 &op::dynamic_quantize_linear,
-                                 &op::quantize_linear,
-                                 &op::dequantize_linear,
-                                 &op::matmul_integer,
-                                 &op::q_matmul,
-                                 &op::q_conv2d,
-                                 &op::quantise_blocks,
-                                 &op::dequantise_blocks,
-                                 &op::dequant_matmul};
+constexpr const OpDef* kQuantiseOps[] = {&op::quantize,
+                                         &op::dequantize,
+                                         &op::fake_quantize,
+                                         &op::fake_quantize_backward,
+                                         &op::fake_quantize_lsq,
+                                         &op::fake_quantize_lsq_backward_x,
+                                         &op::fake_quantize_lsq_backward_scale,
+                                         &op::dynamic_quantize_linear,
+                                         &op::quantize_linear,
+                                         &op::dequantize_linear,
+                                         &op::matmul_integer,
+                                         &op::q_matmul,
+                                         &op::q_conv2d,
+                                         &op::quantise_blocks,
+                                         &op::dequantise_blocks,
+                                         &op::dequant_matmul};
 }  // namespace
 
 std::optional<int64_t> quantized_weight_bits(const Graph& g, Value v) {
@@ -611,6 +609,6 @@ std::optional<int64_t> quantized_weight_bits(const Graph& g, Value v) {
   return std::nullopt;
 }
 
-constinit const Family kQuantise{"quantisation", kOps};
+constinit const Family kQuantise{"quantisation", kQuantiseOps};
 
 }  // namespace rlx

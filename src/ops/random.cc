@@ -132,8 +132,8 @@ constinit const Op<RandomAttrs> random_normal =
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::random_bits, &op::random_uniform, &op::random_normal};
+constexpr const OpDef* kRandomOps[] = {&op::random_bits, &op::random_uniform, &op::random_normal};
 }  // namespace
-constinit const Family kRandom{"random", kOps};
+constinit const Family kRandom{"random", kRandomOps};
 
 }  // namespace rlx

@@ -12,10 +12,6 @@
 
 namespace rlx {
 
-namespace {
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-}  // namespace
-
 // ---- inference and axes -------------------------------------------------------------------------
 
 Shape reduced_shape(const Shape& x, const Ints& axes, bool keepdims) {
@@ -388,10 +384,10 @@ constinit const Op<ArgmaxAttrs> argmin = position<-1>(
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::reduce_sum,  &op::reduce_max,  &op::reduce_min,
-                                 &op::reduce_prod, &op::reduce_mean, &op::cumsum,
-                                 &op::argmax,      &op::argmin};
+constexpr const OpDef* kReduceOps[] = {&op::reduce_sum,  &op::reduce_max,  &op::reduce_min,
+                                       &op::reduce_prod, &op::reduce_mean, &op::cumsum,
+                                       &op::argmax,      &op::argmin};
 }  // namespace
-constinit const Family kReduce{"reduce", kOps};
+constinit const Family kReduce{"reduce", kReduceOps};
 
 }  // namespace rlx

@@ -33,8 +33,8 @@ constinit const Op<RegionAttrs> region = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::region};
+constexpr const OpDef* kRegionsOps[] = {&op::region};
 }
-constinit const Family kRegions{"regions", kOps};
+constinit const Family kRegions{"regions", kRegionsOps};
 
 }  // namespace rlx

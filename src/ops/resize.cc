@@ -12,8 +12,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 void normalise_resize(void* attrs, std::string_view op, std::span<const Type> in) {
   auto& axes = static_cast<ResizeAttrs*>(attrs)->axes;  // in the order of the sizes
   for (int64_t& axis : axes) axis = normalise_axis(axis, in[0].rank(), op);
@@ -216,11 +214,11 @@ constinit const Op<> resize_nearest_2x = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kResizeOps[] = {
     &op::resize,        &op::resize_nearest_2x, &op::grid_sample, &op::affine_grid,
     &op::pixel_shuffle, &op::pixel_unshuffle,   &op::unfold,      &op::fold,
 };
 }  // namespace
-constinit const Family kResize{"resize", kOps};
+constinit const Family kResize{"resize", kResizeOps};
 
 }  // namespace rlx

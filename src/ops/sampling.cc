@@ -12,8 +12,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 // ---- grid_sample --------------------------------------------------------------------------------
 
 Types infer_grid_sample(const InferArgs& a) {

@@ -13,8 +13,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 // ---- scatter ------------------------------------------------------------------------------------
 
 void require_mode(const InferArgs& a, ScatterMode mode) {
@@ -410,11 +408,11 @@ constinit const Op<OneHotAttrs> one_hot = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kScatterOps[] = {
     &op::scatter,         &op::scatter_elements, &op::scatter_nd,           &op::gather_nd,
     &op::take_along_axis, &op::dynamic_slice,    &op::dynamic_update_slice, &op::one_hot,
 };
 }  // namespace
-constinit const Family kScatter{"scatter", kOps};
+constinit const Family kScatter{"scatter", kScatterOps};
 
 }  // namespace rlx

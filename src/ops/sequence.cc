@@ -485,7 +485,7 @@ constinit const Op<> depthwise_conv1d_causal = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kSequenceOps[] = {
     &op::rope_at,
     &op::axial_rope2d,
     &op::paged_attention,
@@ -499,6 +499,6 @@ constexpr const OpDef* kOps[] = {
     &op::lstm,
 };
 }  // namespace
-constinit const Family kSequence{"sequences", kOps};
+constinit const Family kSequence{"sequences", kSequenceOps};
 
 }  // namespace rlx

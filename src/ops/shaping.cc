@@ -26,8 +26,6 @@ Types infer_decomposed(const InferArgs& a) {
 
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 constexpr OpDef arranger(std::string_view name, std::string_view doc, InferRule infer,
                          NormaliseRule normalise, DecomposeRule decompose) {
   OpDef d{.name = name, .doc = doc, .linear = true};
@@ -418,7 +416,7 @@ constinit const Op<BlockAttrs> depth_to_space = arranger(
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kShapingOps[] = {
     &op::stack,          &op::split,          &op::unstack,   &op::squeeze,
     &op::expand_dims,    &op::flatten,        &op::swap_axes, &op::move_axis,
     &op::tile,           &op::repeat,         &op::roll,      &op::broadcast_in_dim,
@@ -428,6 +426,6 @@ constexpr const OpDef* kOps[] = {
     &op::linspace,
 };
 }  // namespace
-constinit const Family kShaping{"shaping", kOps};
+constinit const Family kShaping{"shaping", kShapingOps};
 
 }  // namespace rlx

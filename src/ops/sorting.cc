@@ -14,8 +14,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 constexpr DTypeSet kOrdered = kReals | kBools;
 
 // a comes before b: NaN is the largest.
@@ -324,11 +322,11 @@ constinit const Op<MedianAttrs> median = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kSortingOps[] = {
     &op::argsort,      &op::sort,      &op::sort_by_key, &op::topk,
     &op::searchsorted, &op::kth_value, &op::median,      &op::quantile,
 };
 }  // namespace
-constinit const Family kSorting{"sorting", kOps};
+constinit const Family kSorting{"sorting", kSortingOps};
 
 }  // namespace rlx

@@ -536,15 +536,15 @@ int64_t gaussian_splat_packed_grad_len(int64_t splats, int64_t coefficients) {
 }
 
 namespace {
-constexpr const OpDef* kOps[] = {&op::gaussian_splat_render,
-                                 &op::gaussian_splat_render_backward,
-                                 &op::gaussian_splat_prepare,
-                                 &op::gaussian_splat_rasterize,
-                                 &op::gaussian_splat_bin,
-                                 &op::gaussian_splat_raster,
-                                 &op::gaussian_splat_raster_backward};
+constexpr const OpDef* kSplatOps[] = {&op::gaussian_splat_render,
+                                      &op::gaussian_splat_render_backward,
+                                      &op::gaussian_splat_prepare,
+                                      &op::gaussian_splat_rasterize,
+                                      &op::gaussian_splat_bin,
+                                      &op::gaussian_splat_raster,
+                                      &op::gaussian_splat_raster_backward};
 }  // namespace
 
-constinit const Family kSplat{"splats", kOps};
+constinit const Family kSplat{"splats", kSplatOps};
 
 }  // namespace rlx

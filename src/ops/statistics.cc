@@ -177,12 +177,12 @@ constinit const Op<ReduceAttrs> count_nonzero =
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kOps[] = {
+constexpr const OpDef* kStatisticsOps[] = {
     &op::logsumexp, &op::reduce_l1, &op::reduce_l2,  &op::reduce_log_sum, &op::reduce_sum_square,
     &op::nansum,    &op::nanmean,   &op::variance,   &op::std_dev,        &op::norm,
     &op::any,       &op::all,       &op::reduce_xor, &op::count_nonzero,
 };
 }  // namespace
-constinit const Family kStatistics{"statistics", kOps};
+constinit const Family kStatistics{"statistics", kStatisticsOps};
 
 }  // namespace rlx

@@ -14,8 +14,6 @@
 namespace rlx {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
 void require_rows(const InferArgs& a) {
   if (a.in[0].rank() == 0 || a.in[0].shape.back() == Dim(0))
     bad_operands(a, "sample-row", "rows along the last axis must have an element");

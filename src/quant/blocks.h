@@ -56,7 +56,9 @@ void encode_f32(const float*, uint8_t*), encode_f16(const float*, uint8_t*),
     encode_e4m3(const float*, uint8_t*), encode_e5m2(const float*, uint8_t*),
     encode_e2m1(const float*, uint8_t*);
 
-// k_blocks.cc: 256 elements, scales of sub-blocks in integers under one or two scales of the block
+inline constexpr int kBlock = 256;  // elements of a block of the following two files
+
+// k_blocks.cc: scales of sub-blocks in integers under one or two scales of the block
 void decode_q2_k(const uint8_t*, float*), decode_q3_k(const uint8_t*, float*),
     decode_q4_k(const uint8_t*, float*), decode_q5_k(const uint8_t*, float*),
     decode_q6_k(const uint8_t*, float*), decode_q8_k(const uint8_t*, float*),

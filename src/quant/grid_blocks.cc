@@ -13,7 +13,7 @@
 namespace rlx::quant {
 namespace {
 
-constexpr int kBlock = 256, kVectors = kBlock / 8;
+constexpr int kVectors = kBlock / 8;
 constexpr float kShift = 0.125f;
 
 uint8_t even_signs(uint32_t seven) {

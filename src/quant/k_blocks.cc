@@ -12,8 +12,6 @@
 namespace rlx::quant {
 namespace {
 
-constexpr int kBlock = 256;
-
 int nearest(float x, int low, int high) { return clamp_int(std::nearbyint(x), low, high); }
 
 // ---- Q2_K, Q4_K, Q5_K: value = d * scale * q - dmin * min ------------------------------------------------

@@ -1,5 +1,5 @@
 // ops_reference: prints the op reference, with an example of each op that was run to write it.
-#include "../samples.h"
+#include "../support/samples.h"
 #include "rlx/ops/reference_page.h"
 #include "rlx/runtime/runtime.h"
 

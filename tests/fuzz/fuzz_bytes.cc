@@ -1,7 +1,7 @@
 // Mutated binary graphs: the reader answers with a graph that survives the round trip, or with an
 // Error. Most mutations get a right length and checksum, so that they reach what lies behind.
-#include "../samples.h"
 #include "../support/random_graph.h"
+#include "../support/samples.h"
 #include "fuzz.h"
 #include "rlx/ir/verify.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "../samples.h"
 #include "../support/random_graph.h"
+#include "../support/samples.h"
 #include "fuzz.h"
 #include "rlx/ir/verify.h"
 #include "rlx/ops/core.h"

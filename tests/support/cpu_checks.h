@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "../samples.h"
+#include "samples.h"
 
 namespace rlx::testing {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <optional>
-#include <regex>
 
 namespace rlx::testing {
 
@@ -48,9 +47,13 @@ std::string without_comments(std::string_view s) {
   return out;
 }
 
+// Words of lower-case letters and digits, joined by hyphens; the first begins with a letter.
 bool is_code(const std::string& text) {
-  static const std::regex form("[a-z][a-z0-9]*(-[a-z0-9]+)*");
-  return std::regex_match(text, form);
+  const auto is_word = [](char c) { return ('a' <= c && c <= 'z') || ('0' <= c && c <= '9'); };
+  if (text.empty() || text[0] < 'a' || text[0] > 'z' || !is_word(text.back())) return false;
+  for (size_t i = 1; i < text.size(); ++i)
+    if (!is_word(text[i]) && (text[i] != '-' || text[i - 1] == '-')) return false;
+  return true;
 }
 
 // The strings among the arguments that begin at `at`, neighbours joined. One that begins an argument of the call itself

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <random>
 
-#include "../samples.h"
 #include "error_bound.h"
 #include "rlx/ops/loops.h"
 #include "rlx/ops/sorting.h"
+#include "samples.h"
 
 namespace rlx::testing {
 

@@ -1,7 +1,6 @@
 #include "shape_variants.h"
 
 #include <numeric>
-#include <regex>
 
 namespace rlx::testing {
 
@@ -33,24 +32,45 @@ Ints read_ints(const std::string& list) {
   return out;
 }
 
+// Whether the text ends where the value of a field with sizes begins.
+bool names_sizes(std::string_view text) {
+  constexpr std::string_view kNames[] = {"shape=",  "size=",  "sizes=",   "limit=",  "domain=",
+                                         "length=", "depth=", "experts=", "columns="};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](std::string_view name) { return text.ends_with(name); });
+}
+
+// The list of integers or the count at a place of the text; empty where neither is.
+std::string sizes_at(const std::string& text, size_t at) {
+  constexpr std::string_view kDigits = "0123456789";
+  if (at < text.size() && text[at] == '[') {
+    const size_t close = text.find_first_not_of("-0123456789, ", at + 1);
+    return close != text.npos && text[close] == ']' ? text.substr(at, close + 1 - at) : "";
+  }
+  const size_t end = std::min(text.find_first_not_of(kDigits, at), text.size());
+  const bool whole = end == text.size() ||
+                     !(std::isalpha(static_cast<unsigned char>(text[end])) || text[end] == '_');
+  return whole ? text.substr(at, end - at) : "";
+}
+
 // `resize` applied to the sizes that the attributes hold: fields of these names, and the types of bodies.
 std::string resized(const std::string& attrs, const ResizeRule& resize) {
-  static const std::regex pattern(
-      R"(((?:shape|size|sizes|limit|domain|length|depth|experts|columns)=|: )(\[[-0-9, ]*\]|[0-9]+\b))");
   std::string out;
-  auto rest = attrs.cbegin();
-  for (std::sregex_iterator i(attrs.begin(), attrs.end(), pattern), end; i != end; ++i) {
-    const std::string name = (*i)[1], value = (*i)[2];
+  for (size_t at = 0; at < attrs.size();) {
+    out += attrs[at++];
+    const bool type = out.ends_with(": ");
+    if (!type && !names_sizes(out)) continue;
+    const std::string value = sizes_at(attrs, at);
+    if (value.empty()) continue;
     const bool list = value[0] == '[';
     const Ints before = list ? read_ints(value) : Ints{std::stoll(value)}, after = resize(before);
-    out.append(rest, (*i)[2].first);
     if (list)
       out += fmt::format("[{}]", fmt::join(after, ", "));
     else
-      out += name == ": " || after.size() != 1 ? value : std::to_string(after[0]);
-    rest = (*i)[2].second;
+      out += type || after.size() != 1 ? value : std::to_string(after[0]);
+    at += value.size();
   }
-  return out.append(rest, attrs.cend());
+  return out;
 }
 
 // ---- candidates

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "../samples.h"
+#include "samples.h"
 
 namespace rlx::testing {
 

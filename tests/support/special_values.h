@@ -21,7 +21,7 @@
 // needs is an error of the table.
 #pragma once
 
-#include "../samples.h"
+#include "samples.h"
 
 namespace rlx::testing {
 

@@ -3,11 +3,15 @@
 // keeps it.
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
 #include <set>
+#include <sstream>
 
-#include "../samples.h"
 #include "../support/error_sites.h"
+#include "../support/samples.h"
 #include "rlx/ir/verify.h"
 #include "rlx/ops/region.h"
 
@@ -158,13 +162,16 @@ std::string text_of_tests() {
 // Whether the tests name the code in quotes. A code without a hyphen may be any word: there the text before it must
 // speak of codes, errors or refusals.
 bool is_named(const std::string& tests, const std::string& code) {
-  static const std::regex talk("code|error|refus", std::regex::icase);
   const std::string quoted = '"' + code + '"';
-  for (size_t at = tests.find(quoted); at != tests.npos; at = tests.find(quoted, at + 1))
-    if (code.find('-') != code.npos ||
-        std::regex_search(tests.substr(at - std::min<size_t>(at, 150), std::min<size_t>(at, 150)),
-                          talk))
-      return true;
+  for (size_t at = tests.find(quoted); at != tests.npos; at = tests.find(quoted, at + 1)) {
+    if (code.find('-') != code.npos) return true;
+    const size_t near = std::min<size_t>(at, 150);
+    std::string before = tests.substr(at - near, near);
+    std::transform(before.begin(), before.end(), before.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    for (const char* talk : {"code", "error", "refus"})
+      if (before.find(talk) != before.npos) return true;
+  }
   return false;
 }
 

@@ -1,7 +1,7 @@
 // Golden values on the CPU backend with 256-bit vectors, where golden_cpu_test has wider ones.
 #include <gtest/gtest.h>
 
-#include "../golden_cpu.h"
+#include "../support/golden.h"
 #include "rlx/backend/cpu/jit.h"
 
 namespace rlx::testing {

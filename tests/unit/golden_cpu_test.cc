@@ -1,7 +1,7 @@
 // Golden values on the CPU backend with the widest vectors of this machine.
-#include "../golden_cpu.h"
-
 #include <gtest/gtest.h>
+
+#include "../support/golden.h"
 
 namespace rlx::testing {
 namespace {

@@ -1,7 +1,9 @@
 // Golden values against the reference evaluator, and the comparison itself.
-#include "../golden.h"
+#include "../support/golden.h"
 
 #include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
 
 namespace rlx::testing {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cctype>
 
-#include "../samples.h"
+#include "../support/samples.h"
 #include "rlx/ir/verify.h"
 #include "rlx/ops/core.h"
 

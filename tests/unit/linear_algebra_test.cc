@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "../samples.h"
 #include "../support/allocations.h"
+#include "../support/samples.h"
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/factor.h"
 #include "rlx/ops/linalg.h"

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "../samples.h"
 #include "../support/random_checks.h"
+#include "../support/samples.h"
 
 namespace rlx::testing {
 namespace {

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
-#include "../golden.h"
+#include "../support/golden.h"
 #include "rlx/ops/math.h"
 #include "rlx/runtime/runtime.h"
 

@@ -17,12 +17,6 @@ using Views = std::span<const View>;
 
 size_t bytes_of(const View& v) { return static_cast<size_t>(size_of(v.dtype)); }
 
-int64_t product_of(const Ints& dims, size_t begin, size_t end) {
-  int64_t n = 1;
-  for (size_t d = begin; d < end; ++d) n *= dims[d];
-  return n;
-}
-
 // ---- scatter ------------------------------------------------------------------------------------
 
 Plan plan_scatter(const Node& n, Views in, Views out) {

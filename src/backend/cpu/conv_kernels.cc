@@ -111,7 +111,7 @@ std::shared_ptr<const StepKernel> make(Isa isa, const Node& n, Views in, Views o
   return function_kernel(n.op->name, plan(isa, n, in, out));
 }
 
-constexpr KernelRow kRows[] = {
+constexpr KernelRow kConvKernels[] = {
     {&op::conv, "conv", always, dense_only, make<plan_conv>},
     {&op::conv_backward_input, "conv_backward_input", always, dense_only,
      make<plan_backward_input>},
@@ -125,6 +125,6 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow> conv_kernels() { return kRows; }
+std::span<const KernelRow> conv_kernels() { return kConvKernels; }
 
 }  // namespace rlx::cpu

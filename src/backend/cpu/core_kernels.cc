@@ -119,12 +119,6 @@ std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<
 // ---- gather and scatter
 // ----------------------------------------------------------------------------------------------
 
-int64_t product_of(const Ints& dims, size_t begin, size_t end) {
-  int64_t n = 1;
-  for (size_t d = begin; d < end; ++d) n *= dims[d];
-  return n;
-}
-
 class GatherKernel final : public StepKernel {
  public:
   explicit GatherKernel(GatherProblem p) : p_(p) {}
@@ -219,7 +213,7 @@ std::shared_ptr<const StepKernel> make_random_bits(Isa, const Node&, std::span<c
   return std::make_shared<RandomBitsKernel>(keys, keys ? out[0].elements() / keys : 0);
 }
 
-constexpr KernelRow kRows[] = {
+constexpr KernelRow kCoreKernels[] = {
     {&op::matmul, "matmul", always, matmul_view, make_matmul},
     {&op::gather, "gather", always, dense_only, make_gather},
     {&op::scatter_add, "scatter_add", always, dense_only, make_scatter_add},
@@ -228,6 +222,6 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow> core_kernels() { return kRows; }
+std::span<const KernelRow> core_kernels() { return kCoreKernels; }
 
 }  // namespace rlx::cpu

@@ -29,10 +29,10 @@ Plan plan_custom(const Node& n, std::span<const View> in, std::span<const View>)
           }};
 }
 
-constexpr KernelRow kRows[] = {dense_kernel<plan_custom>(&op::custom, computes)};
+constexpr KernelRow kCustomKernels[] = {dense_kernel<plan_custom>(&op::custom, computes)};
 
 }  // namespace
 
-std::span<const KernelRow> custom_kernels() { return kRows; }
+std::span<const KernelRow> custom_kernels() { return kCustomKernels; }
 
 }  // namespace rlx::cpu

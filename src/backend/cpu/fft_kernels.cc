@@ -31,10 +31,10 @@ std::shared_ptr<const StepKernel> make_fft(Isa isa, const Node& n, std::span<con
                                  }});
 }
 
-constexpr KernelRow kRows[] = {{&op::fft, "fft", always, dense_only, make_fft}};
+constexpr KernelRow kFftKernels[] = {{&op::fft, "fft", always, dense_only, make_fft}};
 
 }  // namespace
 
-std::span<const KernelRow> fft_kernels() { return kRows; }
+std::span<const KernelRow> fft_kernels() { return kFftKernels; }
 
 }  // namespace rlx::cpu

@@ -78,4 +78,10 @@ void register_kernel(const OpDef& op, HostKernel kernel) {
   user_kernels()[&op] = std::move(kernel);
 }
 
+int64_t product_of(const Ints& dims, size_t begin, size_t end) {
+  int64_t n = 1;
+  for (size_t d = begin; d < end; ++d) n *= dims[d];
+  return n;
+}
+
 }  // namespace rlx::cpu

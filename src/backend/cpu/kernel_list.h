@@ -5,7 +5,7 @@
 //     return {.blocks = lines, .work = elements,
 //             .run = [=](const StepMemory& m, int64_t begin, int64_t end) { ... }};
 //   }
-//   constexpr KernelRow kRows[] = {dense_kernel<plan_sort>(&op::sort)};
+//   constexpr KernelRow kSortingKernels[] = {dense_kernel<plan_sort>(&op::sort)};
 #pragma once
 
 #include <functional>
@@ -41,6 +41,8 @@ struct Plan {
   std::function<void(const StepMemory& memory, int64_t begin, int64_t end)> run;
 };
 std::shared_ptr<const StepKernel> function_kernel(std::string_view name, Plan plan);
+
+int64_t product_of(const Ints& dims, size_t begin, size_t end);
 
 inline Decision always(const Node&, const Graph&) { return Decision::yes(); }
 inline Decision dense_only(const Node&, size_t, const View&) {

@@ -152,7 +152,7 @@ Plan plan_grouped_outer(const Node&, Views in, Views out) {
       }};
 }
 
-const KernelRow kRows[] = {
+const KernelRow kQuantKernels[] = {
     dense_kernel<plan_dequantise>(&op::dequantise_blocks),
     dense_kernel<plan_quantise>(&op::quantise_blocks),
     dense_kernel<plan_dequant_matmul>(&op::dequant_matmul, takes_f32),
@@ -163,6 +163,6 @@ const KernelRow kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow> quant_kernels() { return kRows; }
+std::span<const KernelRow> quant_kernels() { return kQuantKernels; }
 
 }  // namespace rlx::cpu

@@ -126,7 +126,7 @@ std::shared_ptr<const StepKernel> make_cache_append(Isa, const Node& n, std::spa
                                              static_cast<size_t>(n.get<CacheAttrs>().axis));
 }
 
-constexpr KernelRow kRows[] = {
+constexpr KernelRow kSequenceKernels[] = {
     {&op::attention, "attention", attention_accepts, attention_view, make_attention},
     {&op::attention_backward, "attention_backward", attention_accepts, attention_view,
      make_attention_backward},
@@ -139,6 +139,6 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow> sequence_kernels() { return kRows; }
+std::span<const KernelRow> sequence_kernels() { return kSequenceKernels; }
 
 }  // namespace rlx::cpu

@@ -82,7 +82,7 @@ std::shared_ptr<const StepKernel> make_raster_backward(Isa isa, const Node& n,
                           }});
 }
 
-constexpr KernelRow kRows[] = {
+constexpr KernelRow kSplatKernels[] = {
     dense_kernel<plan_bin>(&op::gaussian_splat_bin),
     {&op::gaussian_splat_raster, "gaussian_splat_raster", always, dense_only, make_raster},
     {&op::gaussian_splat_raster_backward, "gaussian_splat_raster_backward", always, dense_only,
@@ -91,6 +91,6 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow> splat_kernels() { return kRows; }
+std::span<const KernelRow> splat_kernels() { return kSplatKernels; }
 
 }  // namespace rlx::cpu

@@ -45,7 +45,7 @@ def phases(v):
 
 
 def shaped(rng, dtype, kind, shape):
-    """Like the kinds of tests/samples.h."""
+    """Like the kinds of tests/support/samples.cc."""
     a = random(rng, dtype, shape, -0.25, 0.25)
     m, n = shape[-2:]
     for i in range(min(m, n)):

@@ -10,29 +10,21 @@
 namespace rlx::cpu {
 namespace {
 
-template <class S>
-AttentionFns for_isa(Isa isa, bool general) {
-#if defined(__x86_64__)
-  if (isa == Isa::Avx512) return attention_fns<S, 64>(general);
-  if (isa == Isa::Avx2) return attention_fns<S, 32>(general);
-#endif
-  check(isa == Isa::Baseline, "attention: this machine has no {}", isa_name(isa));
-  return attention_fns<S, 16>(general);
-}
-
-AttentionFns find_fns(const AttentionProblem& p, Isa isa) {
-  switch (p.dtype) {
-    case DType::F32:
-      return for_isa<float>(isa, p.general());
-    case DType::F64:
-      return for_isa<double>(isa, p.general());
-    case DType::F16:
-      return for_isa<f16_t>(isa, p.general());
-    case DType::BF16:
-      return for_isa<bf16_t>(isa, p.general());
-    default:
-      fail(ErrorKind::user, "attention-problem", "attention: dtype {} is not a float", p.dtype);
-  }
+AttentionFns attention_fns_for(const AttentionProblem& p, Isa isa) {
+  return for_isa(isa, [&](auto width) {
+    switch (p.dtype) {
+      case DType::F32:
+        return attention_fns<float, width>(p.general());
+      case DType::F64:
+        return attention_fns<double, width>(p.general());
+      case DType::F16:
+        return attention_fns<f16_t, width>(p.general());
+      case DType::BF16:
+        return attention_fns<bf16_t, width>(p.general());
+      default:
+        fail(ErrorKind::user, "attention-problem", "attention: dtype {} is not a float", p.dtype);
+    }
+  });
 }
 
 // Enough for whichever instruction set of this machine runs.
@@ -40,7 +32,7 @@ size_t largest(const AttentionProblem& p,
                int64_t (*AttentionFns::*scratch)(const AttentionProblem&)) {
   int64_t bytes = 0;
   for (Isa isa : {Isa::Baseline, Isa::Avx2, Isa::Avx512}) {
-    if (isa_supported(isa)) bytes = std::max(bytes, (find_fns(p, isa).*scratch)(p));
+    if (isa_supported(isa)) bytes = std::max(bytes, (attention_fns_for(p, isa).*scratch)(p));
   }
   return static_cast<size_t>(bytes);
 }
@@ -85,12 +77,12 @@ size_t attention_backward_scratch_bytes(const AttentionProblem& p) {
 
 void attention_forward(const AttentionProblem& p, const AttentionForwardBuffers& buffers,
                        int64_t begin, int64_t end, void* scratch, Isa isa) {
-  find_fns(p, isa).forward(p, buffers, begin, end, scratch);
+  attention_fns_for(p, isa).forward(p, buffers, begin, end, scratch);
 }
 
 void attention_backward(const AttentionProblem& p, const AttentionBackwardBuffers& buffers,
                         int64_t begin, int64_t end, void* scratch, Isa isa) {
-  find_fns(p, isa).backward(p, buffers, begin, end, scratch);
+  attention_fns_for(p, isa).backward(p, buffers, begin, end, scratch);
 }
 
 }  // namespace rlx::cpu

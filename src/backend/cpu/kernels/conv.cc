@@ -93,8 +93,6 @@ void unfold_any(const ConvProblem& p, const void* x, int64_t row, int64_t rows, 
   }
 }
 
-c64_t operator+(c64_t a, c64_t b) { return {a.re + b.re, a.im + b.im}; }
-
 template <class T>
 T sum_of(T a, T b) {  // integers wrap
   if constexpr (std::is_integral_v<T>)

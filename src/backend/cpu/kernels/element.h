@@ -32,6 +32,9 @@ struct bool_t {
 };
 struct c64_t {
   float re, im;
+  [[gnu::always_inline]] friend c64_t operator+(c64_t a, c64_t b) {
+    return {a.re + b.re, a.im + b.im};
+  }
 };
 
 // Identity unless a specialisation says otherwise (f32, f64, u32, c64).

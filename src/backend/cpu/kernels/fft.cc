@@ -14,8 +14,6 @@
 namespace rlx::cpu {
 namespace {
 
-int vector_bytes(Isa isa) { return isa == Isa::Avx512 ? 64 : isa == Isa::Avx2 ? 32 : 16; }
-
 struct Root {
   double re, im;
 };
@@ -230,18 +228,7 @@ void Tables<T>::run(const T* x, T* y, T* memory, int64_t begin, int64_t end) con
                              layout.step, layout.im};
   FftLines<T> out = layout;
   out.base = y;
-  switch (isa) {
-    case Isa::Baseline:
-      return fft_run<T, 16>(program, in, out, begin, end, memory);
-#if defined(__x86_64__)
-    case Isa::Avx2:
-      return fft_run<T, 32>(program, in, out, begin, end, memory);
-    case Isa::Avx512:
-      return fft_run<T, 64>(program, in, out, begin, end, memory);
-#endif
-    default:
-      fail(ErrorKind::internal, "internal", "this machine has no {}", isa_name(isa));
-  }
+  for_isa(isa, [&](auto width) { fft_run<T, width>(program, in, out, begin, end, memory); });
 }
 
 }  // namespace

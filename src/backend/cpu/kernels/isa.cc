@@ -1,5 +1,7 @@
 #include "rlx/backend/cpu/kernels/isa.h"
 
+#include "rlx/base/error.h"
+
 namespace rlx::cpu {
 
 bool isa_supported(Isa isa) {
@@ -36,6 +38,14 @@ std::string_view isa_name(Isa isa) {
       return "avx512";
   }
   return "unknown";
+}
+
+int vector_bytes(Isa isa) {
+  return for_isa(isa, [](auto width) -> int { return width; });
+}
+
+void fail_without(Isa isa) {
+  fail(ErrorKind::internal, "internal", "this machine has no {}", isa_name(isa));
 }
 
 }  // namespace rlx::cpu

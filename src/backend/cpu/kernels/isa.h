@@ -6,6 +6,7 @@
 //
 //   const Isa isa = host_isa();            // Isa::Avx512 on a server of today
 //   MatmulPlan::make(problem, Isa::Avx2);  // tests run every Isa that the host supports
+//   for_isa(isa, [](auto width) { return line_fns_of<width>(); });
 //
 // A result depends on the Isa (it sets the order in which lanes are summed), never on the number of
 // threads.
@@ -13,6 +14,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace rlx::cpu {
 
@@ -29,5 +31,20 @@ Isa host_isa();
 bool isa_supported(Isa isa);
 
 std::string_view isa_name(Isa isa);
+
+int vector_bytes(Isa isa);
+
+[[noreturn]] void fail_without(Isa isa);  // a kernel was asked for that this architecture has not
+
+// f with the width of the instruction set's vectors in bytes, a constant: picks what was compiled for it.
+template <class F>
+auto for_isa(Isa isa, F&& f) {
+#if defined(__x86_64__)
+  if (isa == Isa::Avx512) return f(std::integral_constant<int, 64>());
+  if (isa == Isa::Avx2) return f(std::integral_constant<int, 32>());
+#endif
+  if (isa != Isa::Baseline) fail_without(isa);
+  return f(std::integral_constant<int, 16>());
+}
 
 }  // namespace rlx::cpu

@@ -32,21 +32,8 @@ double best_time(double seconds, F f) {
 
 float fma_rounds(Isa isa, int64_t rounds) {
   volatile float seed = 1.5f;
-  switch (isa) {
-    case Isa::Baseline:
-      return fma_loop<16>(rounds, seed);
-#if defined(__x86_64__)
-    case Isa::Avx2:
-      return fma_loop<32>(rounds, seed);
-    case Isa::Avx512:
-      return fma_loop<64>(rounds, seed);
-#endif
-    default:
-      fail(ErrorKind::internal, "internal", "this machine has no {}", isa_name(isa));
-  }
+  return for_isa(isa, [&](auto width) { return fma_loop<width>(rounds, seed); });
 }
-
-int lanes(Isa isa) { return isa == Isa::Avx512 ? 16 : isa == Isa::Avx2 ? 8 : 4; }
 
 }  // namespace
 
@@ -61,7 +48,8 @@ double measure_fma_peak(int threads, Isa isa, double seconds) {
       }
     });
   });
-  return static_cast<double>(threads) * kRounds * kFmaChains * lanes(isa) * 2 / time * 1e-9;
+  return static_cast<double>(threads) * kRounds * kFmaChains * (vector_bytes(isa) / 4) * 2 / time *
+         1e-9;
 }
 
 double measure_read_bandwidth(int threads, size_t bytes) {

@@ -10,29 +10,21 @@
 namespace rlx::cpu {
 namespace {
 
-template <class S>
-StateSpaceFns for_isa(Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::Avx512) return state_space_fns<S, 64>();
-  if (isa == Isa::Avx2) return state_space_fns<S, 32>();
-#endif
-  check(isa == Isa::Baseline, "state spaces: this machine has no {}", isa_name(isa));
-  return state_space_fns<S, 16>();
-}
-
-StateSpaceFns find_fns(DType dtype, Isa isa) {
-  switch (dtype) {
-    case DType::F32:
-      return for_isa<float>(isa);
-    case DType::F64:
-      return for_isa<double>(isa);
-    case DType::F16:
-      return for_isa<f16_t>(isa);
-    case DType::BF16:
-      return for_isa<bf16_t>(isa);
-    default:
-      fail(ErrorKind::internal, "state-space", "state spaces: {} is not a float", dtype);
-  }
+StateSpaceFns state_space_fns_for(DType dtype, Isa isa) {
+  return for_isa(isa, [&](auto width) {
+    switch (dtype) {
+      case DType::F32:
+        return state_space_fns<float, width>();
+      case DType::F64:
+        return state_space_fns<double, width>();
+      case DType::F16:
+        return state_space_fns<f16_t, width>();
+      case DType::BF16:
+        return state_space_fns<bf16_t, width>();
+      default:
+        fail(ErrorKind::internal, "state-space", "state spaces: {} is not a float", dtype);
+    }
+  });
 }
 
 size_t compute_bytes(DType dtype) { return dtype == DType::F64 ? 8 : 4; }
@@ -52,7 +44,7 @@ size_t selective_scan_backward_scratch_bytes(const SelectiveScanProblem& p) {
   int64_t bytes = 0;
   for (Isa isa : {Isa::Baseline, Isa::Avx2, Isa::Avx512})
     if (isa_supported(isa))
-      bytes = std::max(bytes, find_fns(p.dtype, isa).selective_scan_backward_scratch(p));
+      bytes = std::max(bytes, state_space_fns_for(p.dtype, isa).selective_scan_backward_scratch(p));
   return static_cast<size_t>(bytes);
 }
 
@@ -63,17 +55,17 @@ size_t delta_net_scratch_bytes(const DeltaNetProblem& p) {
 
 void selective_scan(const SelectiveScanProblem& p, const SelectiveScanBuffers& buffers,
                     int64_t begin, int64_t end, void* scratch, Isa isa) {
-  find_fns(p.dtype, isa).selective_scan(p, buffers, begin, end, scratch);
+  state_space_fns_for(p.dtype, isa).selective_scan(p, buffers, begin, end, scratch);
 }
 
 void selective_scan_backward(const SelectiveScanProblem& p, const SelectiveScanGradients& buffers,
                              int64_t begin, int64_t end, void* scratch, Isa isa) {
-  find_fns(p.dtype, isa).selective_scan_backward(p, buffers, begin, end, scratch);
+  state_space_fns_for(p.dtype, isa).selective_scan_backward(p, buffers, begin, end, scratch);
 }
 
 void delta_net(const DeltaNetProblem& p, const DeltaNetBuffers& buffers, int64_t begin, int64_t end,
                void* scratch, Isa isa) {
-  find_fns(p.dtype, isa).delta_net(p, buffers, begin, end, scratch);
+  state_space_fns_for(p.dtype, isa).delta_net(p, buffers, begin, end, scratch);
 }
 
 }  // namespace rlx::cpu

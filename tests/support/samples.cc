@@ -1,65 +1,20 @@
-// The sample table (tests/samples/*.txt, its README says how): rows of text that say how to try an op. Every test that
-// walks all ops walks these.
-//
-//   for (const Sample& s : samples()) if (auto c = make_case(s, DType::F64)) use(c->graph,
-//   c->operands);
-#pragma once
+#include "samples.h"
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <random>
-#include <sstream>
 
-#include "rlx/ops/core.h"
 #include "rlx/ops/custom.h"
-#include "rlx/ops/evaluate.h"
 
 namespace rlx::testing {
 
-struct OperandSpec {
-  std::string dtype;  // a name, "T" or "W"
-  Ints sizes;
-  std::string kind;
-  int64_t limit = 0;  // index<limit
-  bool swept() const { return dtype == "T" || dtype == "W"; }
-};
-
-struct Sample {
-  std::string where;  // file:line
-  std::string text;
-  std::string op;
-  std::string attrs;  // "{...}" or empty, with $T
-  std::vector<OperandSpec> operands;
-  bool differences = true, second = true, variants = true;
-  DTypeSet dtypes = kAllDTypes;  // that the attributes leave of those the op takes
-
-  bool swept() const {
-    for (const OperandSpec& o : operands)
-      if (o.swept()) return true;
-    return attrs.find("$T") != std::string::npos;
-  }
-};
-
-// A sample at one dtype: the node as a graph with inputs "0", "1".., and values for them.
-struct Case {
-  const Sample* sample;
-  DType dtype;
-  Graph graph;
-  Tensors operands;
-  std::vector<size_t> swept;  // the operands of dtype T or W
-  const Node& node() const { return graph.nodes.back(); }
-};
-
-inline std::string replace_all(std::string text, const std::string& from, std::string_view to) {
+std::string replace_all(std::string text, const std::string& from, std::string_view to) {
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
     text.replace(at, from.size(), to);
   return text;
 }
 
-// The length of the bracketed text at the start, strings respected.
-inline size_t bracketed(const std::string& text) {
+size_t bracketed(const std::string& text) {
   int depth = 0;
   bool quoted = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -72,7 +27,9 @@ inline size_t bracketed(const std::string& text) {
   return text.size();
 }
 
-inline OperandSpec read_operand(Lexer& lex) {
+namespace {
+
+OperandSpec read_operand(Lexer& lex) {
   OperandSpec o;
   o.dtype = std::string(lex.word());
   Reader r{lex, nullptr, nullptr};
@@ -86,7 +43,7 @@ inline OperandSpec read_operand(Lexer& lex) {
   return o;
 }
 
-inline DTypeSet dtypes_named(Lexer& lex) {
+DTypeSet dtypes_named(Lexer& lex) {
   const std::string_view name = lex.word();
   if (name == "numbers") return kNumbers;
   if (name == "reals") return kReals;
@@ -94,7 +51,9 @@ inline DTypeSet dtypes_named(Lexer& lex) {
   lex.error(fmt::format("unknown dtypes {}", name));
 }
 
-inline Sample read_sample(const std::string& text, const std::string& where) {
+}  // namespace
+
+Sample read_sample(const std::string& text, const std::string& where) {
   Sample s{.where = where, .text = text};
   const size_t name = text.find_first_of(" \n");
   s.op = text.substr(0, name);
@@ -128,15 +87,13 @@ inline Sample read_sample(const std::string& text, const std::string& where) {
   return s;
 }
 
-// The ops that RLX_OPS="sort,argsort" in the environment names; all when it is not set.
-inline bool is_filtered() { return std::getenv("RLX_OPS") != nullptr; }
-inline bool is_wanted(const std::string& op) {
+bool is_filtered() { return std::getenv("RLX_OPS") != nullptr; }
+bool is_wanted(const std::string& op) {
   static const char* const wanted = std::getenv("RLX_OPS");
   return !wanted || ("," + std::string(wanted) + ",").find("," + op + ",") != std::string::npos;
 }
 
-// The custom ops that the samples name: one with every rule, one by decomposition.
-inline void register_sample_ops() {
+void register_sample_ops() {
   auto same = [](std::span<const Type> in, std::string_view) { return Types{in[0]}; };
   register_custom_op(
       {.name = "sample.triple",
@@ -169,11 +126,7 @@ inline void register_sample_ops() {
                           }});
 }
 
-// Rows of text in the files folder/*.txt: one a line, lines that begin with a space continue the row above; # comments.
-struct TextRow {
-  std::string text, where;  // file:line
-};
-inline std::vector<TextRow> read_rows(const std::filesystem::path& folder) {
+std::vector<TextRow> read_rows(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     if (entry.path().extension() == ".txt") files.push_back(entry.path());
@@ -194,7 +147,7 @@ inline std::vector<TextRow> read_rows(const std::filesystem::path& folder) {
   return rows;
 }
 
-inline const std::vector<Sample>& samples() {
+const std::vector<Sample>& samples() {
   static const std::vector<Sample> all = [] {
     register_sample_ops();
     std::vector<Sample> out;
@@ -208,7 +161,7 @@ inline const std::vector<Sample>& samples() {
   return all;
 }
 
-inline Attrs read_attrs(const OpDef& op, const std::string& text) {
+Attrs read_attrs(const OpDef& op, const std::string& text) {
   std::shared_ptr<void> data = op.attr_type->make();
   Reader r{Lexer(text), nullptr, &op_table()};
   if (!text.empty()) {
@@ -227,8 +180,7 @@ inline Attrs read_attrs(const OpDef& op, const std::string& text) {
   return Attrs(op.attr_type, std::move(data));
 }
 
-// One number of the wanted kind.
-inline double draw(const OperandSpec& o, std::mt19937_64& rng) {
+double draw(const OperandSpec& o, std::mt19937_64& rng) {
   std::uniform_real_distribution<double> unit(0, 1);
   const double u = unit(rng), sign = unit(rng) < 0.5 ? -1 : 1;
   if (o.kind == "positive") return 0.3 + 1.7 * u;
@@ -243,7 +195,7 @@ inline double draw(const OperandSpec& o, std::mt19937_64& rng) {
   return sign * (0.25 + 1.5 * u);
 }
 
-inline int64_t draw_int(const OperandSpec& o, DType d, std::mt19937_64& rng) {
+int64_t draw_int(const OperandSpec& o, DType d, std::mt19937_64& rng) {
   if (o.kind == "index") return static_cast<int64_t>(rng() % static_cast<uint64_t>(o.limit));
   if (o.kind == "key") return static_cast<int64_t>(rng() & 0xffffffffu);
   if (is_bool(d)) return static_cast<int64_t>(rng() & 1);
@@ -251,14 +203,15 @@ inline int64_t draw_int(const OperandSpec& o, DType d, std::mt19937_64& rng) {
   return o.kind == "positive" ? v + 1 : info(d).is_signed ? v - 2 : v;
 }
 
-// Kinds that shape whole matrices (the last two dims) out of numbers of modulus below 1.
-inline bool is_matrix_kind(const std::string& kind) {
+bool is_matrix_kind(const std::string& kind) {
   return kind == "spd" || kind == "symmetric" || kind == "spectrum" || kind == "invertible" ||
          kind == "dominant";
 }
 
+namespace {
+
 // The matrix of the kind that is built around the noise x [m, n], row-major.
-inline void shape_matrix(const std::string& kind, std::vector<Complex>& x, int64_t m, int64_t n) {
+void shape_matrix(const std::string& kind, std::vector<Complex>& x, int64_t m, int64_t n) {
   auto at = [&](int64_t i, int64_t j) -> Complex& { return x[static_cast<size_t>(i * n + j)]; };
   for (Complex& z : x) z *= 0.25;
   for (int64_t i = 0; i < std::min(m, n); ++i) {
@@ -276,7 +229,7 @@ inline void shape_matrix(const std::string& kind, std::vector<Complex>& x, int64
         at(j, i) = std::conj(at(i, j) = i == j ? at(i, i).real() : at(i, j));
 }
 
-inline Tensor make_matrices(const OperandSpec& o, DType d, uint64_t seed) {
+Tensor make_matrices(const OperandSpec& o, DType d, uint64_t seed) {
   std::mt19937_64 rng(seed);
   const OperandSpec noise{o.dtype, o.sizes, "unit"};
   Tensor t(d, o.sizes);
@@ -295,7 +248,7 @@ inline Tensor make_matrices(const OperandSpec& o, DType d, uint64_t seed) {
 }
 
 // Sorts a real tensor along its last axis.
-inline void sort_lines(Tensor& t) {
+void sort_lines(Tensor& t) {
   const int64_t n = t.rank() ? t.sizes().back() : 1;
   for (int64_t first = 0; first < t.elements(); first += n) {
     std::vector<double> line;
@@ -306,7 +259,7 @@ inline void sort_lines(Tensor& t) {
 }
 
 // Unit quaternions, four numbers each.
-inline void normalise_rotations(Tensor& t) {
+void normalise_rotations(Tensor& t) {
   for (int64_t first = 0; first + 4 <= t.elements(); first += 4) {
     double square = 0;
     for (int64_t i = first; i < first + 4; ++i) square += t.get_float(i) * t.get_float(i);
@@ -315,7 +268,7 @@ inline void normalise_rotations(Tensor& t) {
 }
 
 // A camera of the splat ops, which looks from a distance of about 4 at the origin.
-inline Tensor make_camera(DType d, uint64_t seed) {
+Tensor make_camera(DType d, uint64_t seed) {
   const double camera[] = {0.4, 0.3, -4,  0.1, 0.05, 0.2, 0.05, 1, 0.1, 40, 0.1, 20,
                            0.6, 0.4, 0.3, 1,   2,    3,   4,    5, 6,   7,  8};
   std::mt19937_64 rng(seed);
@@ -325,7 +278,7 @@ inline Tensor make_camera(DType d, uint64_t seed) {
 }
 
 // Rows (begin, end) of ranges that lie one behind the other below the limit.
-inline Tensor make_ranges(const OperandSpec& o, DType d, uint64_t seed) {
+Tensor make_ranges(const OperandSpec& o, DType d, uint64_t seed) {
   std::mt19937_64 rng(seed);
   Tensor t(d, o.sizes);
   std::vector<int64_t> cuts(static_cast<size_t>(o.sizes[0] + 1));
@@ -337,7 +290,9 @@ inline Tensor make_ranges(const OperandSpec& o, DType d, uint64_t seed) {
   return t;
 }
 
-inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
+}  // namespace
+
+Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
   if (is_matrix_kind(o.kind)) return make_matrices(o, d, seed);
   if (o.kind == "camera") return make_camera(d, seed);
   if (o.kind == "ranges") return make_ranges(o, d, seed);
@@ -369,7 +324,7 @@ inline Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
   return t;
 }
 
-inline DType dtype_at(const OperandSpec& o, DType swept) {
+DType dtype_at(const OperandSpec& o, DType swept) {
   if (o.dtype == "T") return swept;
   if (o.dtype == "W") return swept == DType::F16 || swept == DType::BF16 ? DType::F32 : swept;
   const auto d = parse_dtype(o.dtype);
@@ -377,7 +332,7 @@ inline DType dtype_at(const OperandSpec& o, DType swept) {
   return *d;
 }
 
-inline Tensors make_operands(const Sample& s, DType d, uint64_t salt = 0) {
+Tensors make_operands(const Sample& s, DType d, uint64_t salt) {
   Tensors out;
   for (size_t i = 0; i < s.operands.size(); ++i)
     out.push_back(make_operand(s.operands[i], dtype_at(s.operands[i], d),
@@ -385,8 +340,7 @@ inline Tensors make_operands(const Sample& s, DType d, uint64_t salt = 0) {
   return out;
 }
 
-// nullopt when the op does not take this dtype there.
-inline std::optional<Case> make_case(const Sample& s, DType d) {
+std::optional<Case> make_case(const Sample& s, DType d) {
   const OpDef* op = op_table().find(s.op);
   check(op != nullptr, "{}: unknown op {}", s.where, s.op);
   Case c{&s, d, {}, make_operands(s, d), {}};
