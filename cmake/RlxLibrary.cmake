@@ -107,6 +107,6 @@ function(rlx_instruction_set suffix)
   file(GLOB_RECURSE instruction_set_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*_${suffix}.cc)
   if(instruction_set_sources AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set_source_files_properties(${instruction_set_sources} PROPERTIES
-      COMPILE_OPTIONS "${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
+      COMPILE_OPTIONS "${ARGN}" SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
 endfunction()

@@ -62,7 +62,7 @@ class ByteReader {
  private:
   template <class T>
   T number() {
-    T out;
+    T out{};
     take(sizeof(T)).copy(reinterpret_cast<char*>(&out), sizeof(T));
     return out;
   }

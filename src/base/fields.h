@@ -5,8 +5,7 @@
 //     Ints axes;
 //     bool keepdims = false;
 //     static constexpr auto fields() {
-//       return std::tuple{field("axes", &ReduceAttrs::axes),
-//                         field("keepdims", &ReduceAttrs::keepdims)};
+//       return Fields<&ReduceAttrs::axes, &ReduceAttrs::keepdims>();
 //     }
 //   };
 //
@@ -22,7 +21,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -35,15 +33,45 @@ namespace rlx {
 
 using Ints = std::vector<int64_t>;
 
-template <class Struct, class T>
-struct Field {
-  std::string_view name;
-  T Struct::* member;
+// The list, all of it in its type: every file that sees the ops sees two hundred of these.
+template <auto... members>
+struct Fields {
+  static constexpr size_t count = sizeof...(members);
 };
 
-template <class Struct, class T>
-constexpr Field<Struct, T> field(std::string_view name, T Struct::* member) {
-  return {name, member};
+// The fields of a base and those of its heir.
+template <auto... a, auto... b>
+constexpr Fields<a..., b...> join(Fields<a...>, Fields<b...>) {
+  return {};
+}
+
+namespace detail {
+
+// A field is called what its member is called. The compiler says it: "[with auto member = &Struct::name; ..]" or
+// "[member = &rlx::Struct::name]".
+template <auto member>
+constexpr std::string_view field_name() {
+  std::string_view text = __PRETTY_FUNCTION__;
+  text = text.substr(text.find("member = &"));
+  text = text.substr(0, text.find_first_of(";]"));
+  text = text.substr(text.rfind(':') + 1);
+  for (char c : text)
+    if (!(('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '_'))
+      throw "the compiler names members in a form that is not known here";
+  return text;
+}
+
+template <class A, class F, auto... members>
+void visit_fields(A& attrs, Fields<members...>, F& use) {
+  (use(field_name<members>(), attrs.*members), ...);
+}
+
+}  // namespace detail
+
+// Calls use(name, member) for each field of the struct.
+template <class A, class F>
+void for_each_field(A& attrs, F&& use) {
+  detail::visit_fields(attrs, A::fields(), use);
 }
 
 // What a codec may need from outside: where constants too large for text live, and the ops that
@@ -295,24 +323,26 @@ struct FieldInfo {
 };
 
 struct NoAttrs {
-  static constexpr auto fields() { return std::tuple{}; }
+  static constexpr auto fields() { return Fields<>(); }
 };
 
 namespace detail {
 
-template <class A, size_t I>
-constexpr FieldInfo field_info() {
-  using F = std::tuple_element_t<I, decltype(A::fields())>;
-  using T = std::remove_reference_t<decltype(std::declval<A>().*(std::declval<F>().member))>;
-  return {std::get<I>(A::fields()).name, &MemberTypeOf<T>::value, [](void* a) -> void* {
-            return &(static_cast<A*>(a)->*(std::get<I>(A::fields()).member));
-          }};
+template <class A, auto member>
+void* member_of(void* attrs) {
+  return &(static_cast<A*>(attrs)->*member);
+}
+template <class A, auto member>
+using TypeOfMember = std::remove_reference_t<decltype(std::declval<A&>().*member)>;
+
+template <class A, auto... members>
+constexpr std::array<FieldInfo, sizeof...(members)> field_infos(Fields<members...>) {
+  return {FieldInfo{field_name<members>(), &MemberTypeOf<TypeOfMember<A, members>>::value,
+                    member_of<A, members>}...};
 }
 
 template <class A>
-inline constexpr auto kFields = []<size_t... I>(std::index_sequence<I...>) {
-  return std::array<FieldInfo, sizeof...(I)>{field_info<A, I>()...};
-}(std::make_index_sequence<std::tuple_size_v<decltype(A::fields())>>{});
+inline constexpr auto kFields = field_infos<A>(A::fields());
 
 }  // namespace detail
 

@@ -139,14 +139,13 @@ struct LeafAttrs {
   DType dtype = DType::F32;
   Shape shape;
   static constexpr auto fields() {
-    return std::tuple{field("name", &LeafAttrs::name), field("dtype", &LeafAttrs::dtype),
-                      field("shape", &LeafAttrs::shape)};
+    return Fields<&LeafAttrs::name, &LeafAttrs::dtype, &LeafAttrs::shape>();
   }
 };
 
 struct ConstantAttrs {
   Tensor value;
-  static constexpr auto fields() { return std::tuple{field("value", &ConstantAttrs::value)}; }
+  static constexpr auto fields() { return Fields<&ConstantAttrs::value>(); }
 };
 
 }  // namespace rlx

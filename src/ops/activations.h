@@ -45,35 +45,31 @@ const OpDef& op_of(Activation kind);
 
 struct AlphaAttrs {  // elu, celu: the scale of the negative part
   double alpha = 1;
-  static constexpr auto fields() { return std::tuple{field("alpha", &AlphaAttrs::alpha)}; }
+  static constexpr auto fields() { return Fields<&AlphaAttrs::alpha>(); }
 };
 struct LeakyReluAttrs {  // the slope for x < 0
   double alpha = 0.01;
-  static constexpr auto fields() { return std::tuple{field("alpha", &LeakyReluAttrs::alpha)}; }
+  static constexpr auto fields() { return Fields<&LeakyReluAttrs::alpha>(); }
 };
 struct HardSigmoidAttrs {  // the line alpha * x + beta
   double alpha = 1.0 / 6, beta = 0.5;
   static constexpr auto fields() {
-    return std::tuple{field("alpha", &HardSigmoidAttrs::alpha),
-                      field("beta", &HardSigmoidAttrs::beta)};
+    return Fields<&HardSigmoidAttrs::alpha, &HardSigmoidAttrs::beta>();
   }
 };
 struct HardTanhAttrs {
   double low = -1, high = 1;
-  static constexpr auto fields() {
-    return std::tuple{field("low", &HardTanhAttrs::low), field("high", &HardTanhAttrs::high)};
-  }
+  static constexpr auto fields() { return Fields<&HardTanhAttrs::low, &HardTanhAttrs::high>(); }
 };
 struct
     ShrinkAttrs {  // half the width of the band that becomes 0 (PyTorch's name: lambda is a word of Python)
   double lambd = 0.5;
-  static constexpr auto fields() { return std::tuple{field("lambd", &ShrinkAttrs::lambd)}; }
+  static constexpr auto fields() { return Fields<&ShrinkAttrs::lambd>(); }
 };
 struct ThresholdAttrs {
   double threshold = 0, value = 0;
   static constexpr auto fields() {
-    return std::tuple{field("threshold", &ThresholdAttrs::threshold),
-                      field("value", &ThresholdAttrs::value)};
+    return Fields<&ThresholdAttrs::threshold, &ThresholdAttrs::value>();
   }
 };
 

@@ -54,26 +54,16 @@ struct AttentionAttrs {
   bool has_mask = false, has_bias = false, has_sinks = false;
   AttentionLayout layout = AttentionLayout::automatic;
   static constexpr auto fields() {
-    return std::tuple{
-        field("num_heads", &AttentionAttrs::num_heads),
-        field("num_kv_heads", &AttentionAttrs::num_kv_heads),
-        field("mask", &AttentionAttrs::mask),
-        field("window", &AttentionAttrs::window),
-        field("scale", &AttentionAttrs::scale),
-        field("softcap", &AttentionAttrs::softcap),
-        field("has_mask", &AttentionAttrs::has_mask),
-        field("has_bias", &AttentionAttrs::has_bias),
-        field("has_sinks", &AttentionAttrs::has_sinks),
-        field("layout", &AttentionAttrs::layout),
-    };
+    return Fields<&AttentionAttrs::num_heads, &AttentionAttrs::num_kv_heads, &AttentionAttrs::mask,
+                  &AttentionAttrs::window, &AttentionAttrs::scale, &AttentionAttrs::softcap,
+                  &AttentionAttrs::has_mask, &AttentionAttrs::has_bias, &AttentionAttrs::has_sinks,
+                  &AttentionAttrs::layout>();
   }
 };
 struct AttentionBackwardAttrs : AttentionAttrs {
   bool bias_gradient = false;
   static constexpr auto fields() {
-    return std::tuple_cat(
-        AttentionAttrs::fields(),
-        std::tuple{field("bias_gradient", &AttentionBackwardAttrs::bias_gradient)});
+    return join(AttentionAttrs::fields(), Fields<&AttentionBackwardAttrs::bias_gradient>());
   }
 };
 enum class AttentionOperand : uint8_t { query, key, value };
@@ -84,8 +74,7 @@ inline std::span<const std::string_view> enum_names(AttentionOperand) {
 struct AttentionGradientAttrs : AttentionAttrs {
   AttentionOperand wrt = AttentionOperand::query;
   static constexpr auto fields() {
-    return std::tuple_cat(AttentionAttrs::fields(),
-                          std::tuple{field("wrt", &AttentionGradientAttrs::wrt)});
+    return join(AttentionAttrs::fields(), Fields<&AttentionGradientAttrs::wrt>());
   }
 };
 

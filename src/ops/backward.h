@@ -19,7 +19,7 @@ namespace rlx {
 
 struct ActivationAttrs {
   Activation kind = Activation::gelu;
-  static constexpr auto fields() { return std::tuple{field("kind", &ActivationAttrs::kind)}; }
+  static constexpr auto fields() { return Fields<&ActivationAttrs::kind>(); }
 };
 
 namespace op {

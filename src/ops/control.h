@@ -15,9 +15,8 @@ struct ScanAttrs {
   int64_t num_carries = 0, num_xs = 0;
   bool reverse = false;
   static constexpr auto fields() {
-    return std::tuple{field("body", &ScanAttrs::body), field("length", &ScanAttrs::length),
-                      field("num_carries", &ScanAttrs::num_carries),
-                      field("num_xs", &ScanAttrs::num_xs), field("reverse", &ScanAttrs::reverse)};
+    return Fields<&ScanAttrs::body, &ScanAttrs::length, &ScanAttrs::num_carries, &ScanAttrs::num_xs,
+                  &ScanAttrs::reverse>();
   }
 };
 // Operands: predicate (bool, rank 0), arguments of both bodies. Only the chosen body runs. Under
@@ -25,10 +24,7 @@ struct ScanAttrs {
 // index out of range in the body that an element did not choose fails the run.
 struct CondAttrs {
   Body then_body = {}, else_body = {};
-  static constexpr auto fields() {
-    return std::tuple{field("then_body", &CondAttrs::then_body),
-                      field("else_body", &CondAttrs::else_body)};
-  }
+  static constexpr auto fields() { return Fields<&CondAttrs::then_body, &CondAttrs::else_body>(); }
 };
 
 namespace op {

@@ -24,30 +24,26 @@ struct ConvAttrs {
   Ints stride, dilation, low, high;
   Dim groups = 1;
   static constexpr auto fields() {
-    return std::tuple{field("stride", &ConvAttrs::stride), field("dilation", &ConvAttrs::dilation),
-                      field("low", &ConvAttrs::low), field("high", &ConvAttrs::high),
-                      field("groups", &ConvAttrs::groups)};
+    return Fields<&ConvAttrs::stride, &ConvAttrs::dilation, &ConvAttrs::low, &ConvAttrs::high,
+                  &ConvAttrs::groups>();
   }
 };
 struct ConvTransposeAttrs : ConvAttrs {
   Ints output_padding;  // makes the result larger at the end; empty: 0
   static constexpr auto fields() {
-    return std::tuple_cat(ConvAttrs::fields(),
-                          std::tuple{field("output_padding", &ConvTransposeAttrs::output_padding)});
+    return join(ConvAttrs::fields(), Fields<&ConvTransposeAttrs::output_padding>());
   }
 };
 struct ConvBackwardInputAttrs : ConvAttrs {
   Shape size;  // the spatial sizes of the convolution's input
   static constexpr auto fields() {
-    return std::tuple_cat(ConvAttrs::fields(),
-                          std::tuple{field("size", &ConvBackwardInputAttrs::size)});
+    return join(ConvAttrs::fields(), Fields<&ConvBackwardInputAttrs::size>());
   }
 };
 struct ConvBackwardWeightAttrs : ConvAttrs {
   Ints kernel;  // the spatial sizes of the convolution's weight
   static constexpr auto fields() {
-    return std::tuple_cat(ConvAttrs::fields(),
-                          std::tuple{field("kernel", &ConvBackwardWeightAttrs::kernel)});
+    return join(ConvAttrs::fields(), Fields<&ConvBackwardWeightAttrs::kernel>());
   }
 };
 

@@ -52,8 +52,8 @@ struct CustomAttrs {
   std::optional<DType> dtype = std::nullopt;
   Shape shape = {};
   static constexpr auto fields() {
-    return std::tuple{field("name", &CustomAttrs::name), field("attrs", &CustomAttrs::attrs),
-                      field("dtype", &CustomAttrs::dtype), field("shape", &CustomAttrs::shape)};
+    return Fields<&CustomAttrs::name, &CustomAttrs::attrs, &CustomAttrs::dtype,
+                  &CustomAttrs::shape>();
   }
 };
 

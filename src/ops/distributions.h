@@ -18,15 +18,15 @@ namespace rlx {
 
 struct KeyCountAttrs {  // random_split, random_permutation
   Dim n = 2;
-  static constexpr auto fields() { return std::tuple{field("n", &KeyCountAttrs::n)}; }
+  static constexpr auto fields() { return Fields<&KeyCountAttrs::n>(); }
 };
 struct RandintAttrs {
   DType dtype = DType::I32;
   Shape shape;
   int64_t low = 0, high = 1;  // [low, high), at most 2^31 of them
   static constexpr auto fields() {
-    return std::tuple{field("dtype", &RandintAttrs::dtype), field("shape", &RandintAttrs::shape),
-                      field("low", &RandintAttrs::low), field("high", &RandintAttrs::high)};
+    return Fields<&RandintAttrs::dtype, &RandintAttrs::shape, &RandintAttrs::low,
+                  &RandintAttrs::high>();
   }
 };
 struct TruncatedNormalAttrs {
@@ -34,43 +34,36 @@ struct TruncatedNormalAttrs {
   Shape shape;
   double lower = -2, upper = 2;
   static constexpr auto fields() {
-    return std::tuple{
-        field("dtype", &TruncatedNormalAttrs::dtype), field("shape", &TruncatedNormalAttrs::shape),
-        field("lower", &TruncatedNormalAttrs::lower), field("upper", &TruncatedNormalAttrs::upper)};
+    return Fields<&TruncatedNormalAttrs::dtype, &TruncatedNormalAttrs::shape,
+                  &TruncatedNormalAttrs::lower, &TruncatedNormalAttrs::upper>();
   }
 };
 struct GammaAttrs {
   Shape shape;
   bool log = false;  // the logarithm of the number
-  static constexpr auto fields() {
-    return std::tuple{field("shape", &GammaAttrs::shape), field("log", &GammaAttrs::log)};
-  }
+  static constexpr auto fields() { return Fields<&GammaAttrs::shape, &GammaAttrs::log>(); }
 };
 struct GammaGradAttrs {
   bool log = false;
-  static constexpr auto fields() { return std::tuple{field("log", &GammaGradAttrs::log)}; }
+  static constexpr auto fields() { return Fields<&GammaGradAttrs::log>(); }
 };
 struct TopKFilterAttrs {
   int64_t k = 0;  // 0: all
   double fill = -INFINITY;
-  static constexpr auto fields() {
-    return std::tuple{field("k", &TopKFilterAttrs::k), field("fill", &TopKFilterAttrs::fill)};
-  }
+  static constexpr auto fields() { return Fields<&TopKFilterAttrs::k, &TopKFilterAttrs::fill>(); }
 };
 struct TopPFilterAttrs {
   double p = 1;
   double fill = -INFINITY;
-  static constexpr auto fields() {
-    return std::tuple{field("p", &TopPFilterAttrs::p), field("fill", &TopPFilterAttrs::fill)};
-  }
+  static constexpr auto fields() { return Fields<&TopPFilterAttrs::p, &TopPFilterAttrs::fill>(); }
 };
 struct TopKMaskAttrs {
   int64_t k = 0;
-  static constexpr auto fields() { return std::tuple{field("k", &TopKMaskAttrs::k)}; }
+  static constexpr auto fields() { return Fields<&TopKMaskAttrs::k>(); }
 };
 struct TopPMaskAttrs {
   double p = 1;
-  static constexpr auto fields() { return std::tuple{field("p", &TopPMaskAttrs::p)}; }
+  static constexpr auto fields() { return Fields<&TopPMaskAttrs::p>(); }
 };
 struct SampleAttrs {
   int64_t top_k = 0;  // 0: all
@@ -79,9 +72,8 @@ struct SampleAttrs {
   int64_t seed = 0;  // 0: a fresh one of a process-wide counter, taken when the node is built
   DType dtype = DType::F32;
   static constexpr auto fields() {
-    return std::tuple{field("top_k", &SampleAttrs::top_k), field("top_p", &SampleAttrs::top_p),
-                      field("temperature", &SampleAttrs::temperature),
-                      field("seed", &SampleAttrs::seed), field("dtype", &SampleAttrs::dtype)};
+    return Fields<&SampleAttrs::top_k, &SampleAttrs::top_p, &SampleAttrs::temperature,
+                  &SampleAttrs::seed, &SampleAttrs::dtype>();
   }
 };
 

@@ -13,18 +13,17 @@ namespace rlx {
 
 struct EinsumAttrs {
   std::string equation;
-  static constexpr auto fields() { return std::tuple{field("equation", &EinsumAttrs::equation)}; }
+  static constexpr auto fields() { return Fields<&EinsumAttrs::equation>(); }
 };
 struct TensordotAttrs {
   Ints axes_a, axes_b;
   static constexpr auto fields() {
-    return std::tuple{field("axes_a", &TensordotAttrs::axes_a),
-                      field("axes_b", &TensordotAttrs::axes_b)};
+    return Fields<&TensordotAttrs::axes_a, &TensordotAttrs::axes_b>();
   }
 };
 struct CrossAttrs {
   int64_t axis = -1;
-  static constexpr auto fields() { return std::tuple{field("axis", &CrossAttrs::axis)}; }
+  static constexpr auto fields() { return Fields<&CrossAttrs::axis>(); }
 };
 
 namespace op {

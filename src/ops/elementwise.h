@@ -8,7 +8,7 @@ namespace rlx {
 
 struct CastAttrs {
   DType to = DType::F32;
-  static constexpr auto fields() { return std::tuple{field("to", &CastAttrs::to)}; }
+  static constexpr auto fields() { return Fields<&CastAttrs::to>(); }
 };
 
 namespace op {

@@ -15,35 +15,29 @@ namespace rlx {
 
 struct GroupedMatmulAttrs {
   bool transpose_weight = false;  // the weights are [E, N, K]
-  static constexpr auto fields() {
-    return std::tuple{field("transpose_weight", &GroupedMatmulAttrs::transpose_weight)};
-  }
+  static constexpr auto fields() { return Fields<&GroupedMatmulAttrs::transpose_weight>(); }
 };
 struct GroupedOuterAttrs {
   Dim experts = 1;
-  static constexpr auto fields() {
-    return std::tuple{field("experts", &GroupedOuterAttrs::experts)};
-  }
+  static constexpr auto fields() { return Fields<&GroupedOuterAttrs::experts>(); }
 };
 struct DequantGroupedAttrs {
   QuantScheme scheme;
   int64_t columns = 0;  // N; how many experts there are follows from the bytes
   static constexpr auto fields() {
-    return std::tuple{field("scheme", &DequantGroupedAttrs::scheme),
-                      field("columns", &DequantGroupedAttrs::columns)};
+    return Fields<&DequantGroupedAttrs::scheme, &DequantGroupedAttrs::columns>();
   }
 };
 struct MoeWeightsAttrs {
   QuantScheme scheme;
   Shape shape;  // [E, K, N]
   static constexpr auto fields() {
-    return std::tuple{field("scheme", &MoeWeightsAttrs::scheme),
-                      field("shape", &MoeWeightsAttrs::shape)};
+    return Fields<&MoeWeightsAttrs::scheme, &MoeWeightsAttrs::shape>();
   }
 };
 struct LoraAttrs {
   double scale = 1;
-  static constexpr auto fields() { return std::tuple{field("scale", &LoraAttrs::scale)}; }
+  static constexpr auto fields() { return Fields<&LoraAttrs::scale>(); }
 };
 enum class GateKind : uint8_t {
   softmax,       // the k largest of softmax(logits)
@@ -57,9 +51,7 @@ inline std::span<const std::string_view> enum_names(GateKind) {
 struct MoeGateAttrs {
   int64_t k = 1;
   GateKind kind = GateKind::softmax_topk;
-  static constexpr auto fields() {
-    return std::tuple{field("k", &MoeGateAttrs::k), field("kind", &MoeGateAttrs::kind)};
-  }
+  static constexpr auto fields() { return Fields<&MoeGateAttrs::k, &MoeGateAttrs::kind>(); }
 };
 
 namespace op {

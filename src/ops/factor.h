@@ -32,28 +32,24 @@ namespace rlx {
 
 struct CholeskyAttrs {  // lower: A = L L^H; upper: A = U^H U
   bool lower = true;
-  static constexpr auto fields() { return std::tuple{field("lower", &CholeskyAttrs::lower)}; }
+  static constexpr auto fields() { return Fields<&CholeskyAttrs::lower>(); }
 };
 // op(A) X = B, or X op(A) = B when not `left`; op is the transpose or nothing. Only the named triangle
 // of A is read, and its diagonal is taken as ones when `unit_diagonal`.
 struct TriangularAttrs {
   bool left = true, lower = true, transpose = false, unit_diagonal = false;
   static constexpr auto fields() {
-    return std::tuple{field("left", &TriangularAttrs::left),
-                      field("lower", &TriangularAttrs::lower),
-                      field("transpose", &TriangularAttrs::transpose),
-                      field("unit_diagonal", &TriangularAttrs::unit_diagonal)};
+    return Fields<&TriangularAttrs::left, &TriangularAttrs::lower, &TriangularAttrs::transpose,
+                  &TriangularAttrs::unit_diagonal>();
   }
 };
 struct QrAttrs {
   bool complete = false;  // Q [m, m], R [m, n] instead of [m, k], [k, n], k = min(m, n)
-  static constexpr auto fields() { return std::tuple{field("complete", &QrAttrs::complete)}; }
+  static constexpr auto fields() { return Fields<&QrAttrs::complete>(); }
 };
 struct SvdAttrs {
   bool full_matrices = false;  // U [m, m], Vh [n, n] instead of [m, k], [k, n], k = min(m, n)
-  static constexpr auto fields() {
-    return std::tuple{field("full_matrices", &SvdAttrs::full_matrices)};
-  }
+  static constexpr auto fields() { return Fields<&SvdAttrs::full_matrices>(); }
 };
 
 namespace op {

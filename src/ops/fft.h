@@ -35,8 +35,7 @@ struct FftAttrs {
   FftNorm norm = FftNorm::backward;
   int64_t axis = -1;
   static constexpr auto fields() {
-    return std::tuple{field("inverse", &FftAttrs::inverse), field("norm", &FftAttrs::norm),
-                      field("axis", &FftAttrs::axis)};
+    return Fields<&FftAttrs::inverse, &FftAttrs::norm, &FftAttrs::axis>();
   }
 };
 struct FftnAttrs {
@@ -44,32 +43,26 @@ struct FftnAttrs {
   bool inverse = false;
   FftNorm norm = FftNorm::backward;
   static constexpr auto fields() {
-    return std::tuple{field("axes", &FftnAttrs::axes), field("inverse", &FftnAttrs::inverse),
-                      field("norm", &FftnAttrs::norm)};
+    return Fields<&FftnAttrs::axes, &FftnAttrs::inverse, &FftnAttrs::norm>();
   }
 };
 struct RfftAttrs {
   FftNorm norm = FftNorm::backward;
   int64_t axis = -1;
-  static constexpr auto fields() {
-    return std::tuple{field("norm", &RfftAttrs::norm), field("axis", &RfftAttrs::axis)};
-  }
+  static constexpr auto fields() { return Fields<&RfftAttrs::norm, &RfftAttrs::axis>(); }
 };
 struct IrfftAttrs {
   int64_t n = 0;  // of the result; 0: 2 (half - 1)
   FftNorm norm = FftNorm::backward;
   int64_t axis = -1;
   static constexpr auto fields() {
-    return std::tuple{field("n", &IrfftAttrs::n), field("norm", &IrfftAttrs::norm),
-                      field("axis", &IrfftAttrs::axis)};
+    return Fields<&IrfftAttrs::n, &IrfftAttrs::norm, &IrfftAttrs::axis>();
   }
 };
 struct StftAttrs {
   int64_t hop = 1;  // from one frame to the next
   FftNorm norm = FftNorm::forward;
-  static constexpr auto fields() {
-    return std::tuple{field("hop", &StftAttrs::hop), field("norm", &StftAttrs::norm)};
-  }
+  static constexpr auto fields() { return Fields<&StftAttrs::hop, &StftAttrs::norm>(); }
 };
 struct CosineWindowAttrs {  // hann: 0.5, 0.5; hamming: 0.54, 0.46; blackman: 0.42, 0.5, 0.08
   int64_t size = 0;
@@ -77,15 +70,13 @@ struct CosineWindowAttrs {  // hann: 0.5, 0.5; hamming: 0.54, 0.46; blackman: 0.
   bool periodic = false;  // of a window of size + 1 all but the last: for stft
   DType dtype = DType::F32;
   static constexpr auto fields() {
-    return std::tuple{field("size", &CosineWindowAttrs::size),
-                      field("coefficients", &CosineWindowAttrs::coefficients),
-                      field("periodic", &CosineWindowAttrs::periodic),
-                      field("dtype", &CosineWindowAttrs::dtype)};
+    return Fields<&CosineWindowAttrs::size, &CosineWindowAttrs::coefficients,
+                  &CosineWindowAttrs::periodic, &CosineWindowAttrs::dtype>();
   }
 };
 struct FftShiftAttrs {
   Ints axes;  // empty: nothing is shifted
-  static constexpr auto fields() { return std::tuple{field("axes", &FftShiftAttrs::axes)}; }
+  static constexpr auto fields() { return Fields<&FftShiftAttrs::axes>(); }
 };
 
 namespace op {

@@ -16,34 +16,28 @@ namespace rlx {
 
 struct FusedMatmulAttrs {
   std::string activation;
-  static constexpr auto fields() {
-    return std::tuple{field("activation", &FusedMatmulAttrs::activation)};
-  }
+  static constexpr auto fields() { return Fields<&FusedMatmulAttrs::activation>(); }
 };
 struct FusedResidualAttrs {
   bool has_bias = false;
   double eps = 1e-5;
   static constexpr auto fields() {
-    return std::tuple{field("has_bias", &FusedResidualAttrs::has_bias),
-                      field("eps", &FusedResidualAttrs::eps)};
+    return Fields<&FusedResidualAttrs::has_bias, &FusedResidualAttrs::eps>();
   }
 };
 struct FusedSwigluAttrs {
   std::optional<DType> cast_to = std::nullopt;
   bool gate_first = false;
   static constexpr auto fields() {
-    return std::tuple{field("cast_to", &FusedSwigluAttrs::cast_to),
-                      field("gate_first", &FusedSwigluAttrs::gate_first)};
+    return Fields<&FusedSwigluAttrs::cast_to, &FusedSwigluAttrs::gate_first>();
   }
 };
 struct FusedAttentionBlockAttrs {  // head_dim 0 means the width of hidden over num_heads
   int64_t num_heads = 1, head_dim = 0;
   bool has_bias = false, has_rope = false;
   static constexpr auto fields() {
-    return std::tuple{field("num_heads", &FusedAttentionBlockAttrs::num_heads),
-                      field("head_dim", &FusedAttentionBlockAttrs::head_dim),
-                      field("has_bias", &FusedAttentionBlockAttrs::has_bias),
-                      field("has_rope", &FusedAttentionBlockAttrs::has_rope)};
+    return Fields<&FusedAttentionBlockAttrs::num_heads, &FusedAttentionBlockAttrs::head_dim,
+                  &FusedAttentionBlockAttrs::has_bias, &FusedAttentionBlockAttrs::has_rope>();
   }
 };
 struct FusedTransformerLayerAttrs {
@@ -52,12 +46,9 @@ struct FusedTransformerLayerAttrs {
   std::string activation = "gelu";
   bool has_bias = false;
   static constexpr auto fields() {
-    return std::tuple{field("num_heads", &FusedTransformerLayerAttrs::num_heads),
-                      field("head_dim", &FusedTransformerLayerAttrs::head_dim),
-                      field("eps1", &FusedTransformerLayerAttrs::eps1),
-                      field("eps2", &FusedTransformerLayerAttrs::eps2),
-                      field("activation", &FusedTransformerLayerAttrs::activation),
-                      field("has_bias", &FusedTransformerLayerAttrs::has_bias)};
+    return Fields<&FusedTransformerLayerAttrs::num_heads, &FusedTransformerLayerAttrs::head_dim,
+                  &FusedTransformerLayerAttrs::eps1, &FusedTransformerLayerAttrs::eps2,
+                  &FusedTransformerLayerAttrs::activation, &FusedTransformerLayerAttrs::has_bias>();
   }
 };
 

@@ -8,17 +8,14 @@ namespace rlx {
 struct MatmulAttrs {  // transposes swap the last two dims of an operand
   bool transpose_a = false, transpose_b = false;
   static constexpr auto fields() {
-    return std::tuple{field("transpose_a", &MatmulAttrs::transpose_a),
-                      field("transpose_b", &MatmulAttrs::transpose_b)};
+    return Fields<&MatmulAttrs::transpose_a, &MatmulAttrs::transpose_b>();
   }
 };
 struct DotAttrs {
   Ints lhs_contracting, rhs_contracting, lhs_batch, rhs_batch;
   static constexpr auto fields() {
-    return std::tuple{field("lhs_contracting", &DotAttrs::lhs_contracting),
-                      field("rhs_contracting", &DotAttrs::rhs_contracting),
-                      field("lhs_batch", &DotAttrs::lhs_batch),
-                      field("rhs_batch", &DotAttrs::rhs_batch)};
+    return Fields<&DotAttrs::lhs_contracting, &DotAttrs::rhs_contracting, &DotAttrs::lhs_batch,
+                  &DotAttrs::rhs_batch>();
   }
 };
 

@@ -20,9 +20,8 @@ struct WhileAttrs {
   int64_t num_carries = 0;
   std::optional<int64_t> max_iterations = std::nullopt;
   static constexpr auto fields() {
-    return std::tuple{field("cond", &WhileAttrs::cond), field("body", &WhileAttrs::body),
-                      field("num_carries", &WhileAttrs::num_carries),
-                      field("max_iterations", &WhileAttrs::max_iterations)};
+    return Fields<&WhileAttrs::cond, &WhileAttrs::body, &WhileAttrs::num_carries,
+                  &WhileAttrs::max_iterations>();
   }
 };
 
@@ -34,8 +33,7 @@ struct WhileAttrs {
 struct CustomFnAttrs {
   Body fwd = {}, vjp = {}, jvp = {};
   static constexpr auto fields() {
-    return std::tuple{field("fwd", &CustomFnAttrs::fwd), field("vjp", &CustomFnAttrs::vjp),
-                      field("jvp", &CustomFnAttrs::jvp)};
+    return Fields<&CustomFnAttrs::fwd, &CustomFnAttrs::vjp, &CustomFnAttrs::jvp>();
   }
 };
 
@@ -46,10 +44,8 @@ struct ScanCheckpointedAttrs {
   Body body = {};
   int64_t length = 0, num_bcast = 0, num_checkpoints = 0;
   static constexpr auto fields() {
-    return std::tuple{field("body", &ScanCheckpointedAttrs::body),
-                      field("length", &ScanCheckpointedAttrs::length),
-                      field("num_bcast", &ScanCheckpointedAttrs::num_bcast),
-                      field("num_checkpoints", &ScanCheckpointedAttrs::num_checkpoints)};
+    return Fields<&ScanCheckpointedAttrs::body, &ScanCheckpointedAttrs::length,
+                  &ScanCheckpointedAttrs::num_bcast, &ScanCheckpointedAttrs::num_checkpoints>();
   }
 };
 
@@ -65,12 +61,9 @@ struct ScanBackwardAttrs {
   bool save_trajectory = false;
   int64_t num_checkpoints = 0, xs_index = 0;
   static constexpr auto fields() {
-    return std::tuple{field("body_vjp", &ScanBackwardAttrs::body_vjp),
-                      field("forward_body", &ScanBackwardAttrs::forward_body),
-                      field("length", &ScanBackwardAttrs::length),
-                      field("save_trajectory", &ScanBackwardAttrs::save_trajectory),
-                      field("num_checkpoints", &ScanBackwardAttrs::num_checkpoints),
-                      field("xs_index", &ScanBackwardAttrs::xs_index)};
+    return Fields<&ScanBackwardAttrs::body_vjp, &ScanBackwardAttrs::forward_body,
+                  &ScanBackwardAttrs::length, &ScanBackwardAttrs::save_trajectory,
+                  &ScanBackwardAttrs::num_checkpoints, &ScanBackwardAttrs::xs_index>();
   }
 };
 

@@ -23,49 +23,37 @@ inline std::span<const std::string_view> enum_names(Reduction) {
 
 struct LossAttrs {
   Reduction reduction = Reduction::mean;
-  static constexpr auto fields() { return std::tuple{field("reduction", &LossAttrs::reduction)}; }
+  static constexpr auto fields() { return Fields<&LossAttrs::reduction>(); }
 };
 struct SmoothL1Attrs {  // beta 0 is the l1 loss
   Reduction reduction = Reduction::mean;
   double beta = 1;
   static constexpr auto fields() {
-    return std::tuple{field("reduction", &SmoothL1Attrs::reduction),
-                      field("beta", &SmoothL1Attrs::beta)};
+    return Fields<&SmoothL1Attrs::reduction, &SmoothL1Attrs::beta>();
   }
 };
 struct HuberAttrs {
   Reduction reduction = Reduction::mean;
   double delta = 1;
-  static constexpr auto fields() {
-    return std::tuple{field("reduction", &HuberAttrs::reduction),
-                      field("delta", &HuberAttrs::delta)};
-  }
+  static constexpr auto fields() { return Fields<&HuberAttrs::reduction, &HuberAttrs::delta>(); }
 };
 struct MarginAttrs {
   Reduction reduction = Reduction::mean;
   double margin = 0;
-  static constexpr auto fields() {
-    return std::tuple{field("reduction", &MarginAttrs::reduction),
-                      field("margin", &MarginAttrs::margin)};
-  }
+  static constexpr auto fields() { return Fields<&MarginAttrs::reduction, &MarginAttrs::margin>(); }
 };
 struct HingeAttrs {
   Reduction reduction = Reduction::mean;
   double margin = 1;
-  static constexpr auto fields() {
-    return std::tuple{field("reduction", &HingeAttrs::reduction),
-                      field("margin", &HingeAttrs::margin)};
-  }
+  static constexpr auto fields() { return Fields<&HingeAttrs::reduction, &HingeAttrs::margin>(); }
 };
 struct ClassLossAttrs {  // axis: that of the classes
   Reduction reduction = Reduction::mean;
   int64_t axis = 1, ignore_index = -100;
   double label_smoothing = 0;
   static constexpr auto fields() {
-    return std::tuple{field("reduction", &ClassLossAttrs::reduction),
-                      field("axis", &ClassLossAttrs::axis),
-                      field("ignore_index", &ClassLossAttrs::ignore_index),
-                      field("label_smoothing", &ClassLossAttrs::label_smoothing)};
+    return Fields<&ClassLossAttrs::reduction, &ClassLossAttrs::axis, &ClassLossAttrs::ignore_index,
+                  &ClassLossAttrs::label_smoothing>();
   }
 };
 struct SoftTargetAttrs {
@@ -73,17 +61,15 @@ struct SoftTargetAttrs {
   int64_t axis = 1;
   double label_smoothing = 0;
   static constexpr auto fields() {
-    return std::tuple{field("reduction", &SoftTargetAttrs::reduction),
-                      field("axis", &SoftTargetAttrs::axis),
-                      field("label_smoothing", &SoftTargetAttrs::label_smoothing)};
+    return Fields<&SoftTargetAttrs::reduction, &SoftTargetAttrs::axis,
+                  &SoftTargetAttrs::label_smoothing>();
   }
 };
 struct KlDivAttrs {
   Reduction reduction = Reduction::mean;
   bool log_target = false;
   static constexpr auto fields() {
-    return std::tuple{field("reduction", &KlDivAttrs::reduction),
-                      field("log_target", &KlDivAttrs::log_target)};
+    return Fields<&KlDivAttrs::reduction, &KlDivAttrs::log_target>();
   }
 };
 struct PoissonAttrs {
@@ -91,9 +77,8 @@ struct PoissonAttrs {
   bool log_input = true, full = false;
   double eps = 1e-8;
   static constexpr auto fields() {
-    return std::tuple{field("reduction", &PoissonAttrs::reduction),
-                      field("log_input", &PoissonAttrs::log_input),
-                      field("full", &PoissonAttrs::full), field("eps", &PoissonAttrs::eps)};
+    return Fields<&PoissonAttrs::reduction, &PoissonAttrs::log_input, &PoissonAttrs::full,
+                  &PoissonAttrs::eps>();
   }
 };
 struct GaussianAttrs {
@@ -101,8 +86,7 @@ struct GaussianAttrs {
   bool full = false;
   double eps = 1e-6;
   static constexpr auto fields() {
-    return std::tuple{field("reduction", &GaussianAttrs::reduction),
-                      field("full", &GaussianAttrs::full), field("eps", &GaussianAttrs::eps)};
+    return Fields<&GaussianAttrs::reduction, &GaussianAttrs::full, &GaussianAttrs::eps>();
   }
 };
 struct TripletAttrs {
@@ -110,9 +94,8 @@ struct TripletAttrs {
   double margin = 1, p = 2, eps = 1e-6;
   bool swap = false;
   static constexpr auto fields() {
-    return std::tuple{field("reduction", &TripletAttrs::reduction),
-                      field("margin", &TripletAttrs::margin), field("p", &TripletAttrs::p),
-                      field("eps", &TripletAttrs::eps), field("swap", &TripletAttrs::swap)};
+    return Fields<&TripletAttrs::reduction, &TripletAttrs::margin, &TripletAttrs::p,
+                  &TripletAttrs::eps, &TripletAttrs::swap>();
   }
 };
 

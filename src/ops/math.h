@@ -16,14 +16,13 @@ namespace rlx {
 
 struct PolygammaAttrs {
   int64_t n = 1;
-  static constexpr auto fields() { return std::tuple{field("n", &PolygammaAttrs::n)}; }
+  static constexpr auto fields() { return Fields<&PolygammaAttrs::n>(); }
 };
 struct NanToNumAttrs {  // none: the largest and the lowest finite number of the dtype
   double nan = 0;
   std::optional<double> posinf = std::nullopt, neginf = std::nullopt;
   static constexpr auto fields() {
-    return std::tuple{field("nan", &NanToNumAttrs::nan), field("posinf", &NanToNumAttrs::posinf),
-                      field("neginf", &NanToNumAttrs::neginf)};
+    return Fields<&NanToNumAttrs::nan, &NanToNumAttrs::posinf, &NanToNumAttrs::neginf>();
   }
 };
 

@@ -14,7 +14,7 @@ namespace rlx {
 
 struct MatrixPowerAttrs {
   int64_t n = 1;
-  static constexpr auto fields() { return std::tuple{field("n", &MatrixPowerAttrs::n)}; }
+  static constexpr auto fields() { return Fields<&MatrixPowerAttrs::n>(); }
 };
 enum class MatrixNorm : uint8_t { fro, nuc, one, inf, two };
 inline std::span<const std::string_view> enum_names(MatrixNorm) {
@@ -25,14 +25,13 @@ struct MatrixNormAttrs {
   MatrixNorm ord = MatrixNorm::fro;
   bool keepdims = false;
   static constexpr auto fields() {
-    return std::tuple{field("ord", &MatrixNormAttrs::ord),
-                      field("keepdims", &MatrixNormAttrs::keepdims)};
+    return Fields<&MatrixNormAttrs::ord, &MatrixNormAttrs::keepdims>();
   }
 };
 // Singular values up to rtol times the largest count as 0; rtol none means max(m, n) epsilon.
 struct RankAttrs {
   std::optional<double> rtol = std::nullopt;
-  static constexpr auto fields() { return std::tuple{field("rtol", &RankAttrs::rtol)}; }
+  static constexpr auto fields() { return Fields<&RankAttrs::rtol>(); }
 };
 
 namespace op {

@@ -15,49 +15,43 @@ namespace rlx {
 
 struct ShapeAttrs {  // broadcast, reshape
   Shape shape;
-  static constexpr auto fields() { return std::tuple{field("shape", &ShapeAttrs::shape)}; }
+  static constexpr auto fields() { return Fields<&ShapeAttrs::shape>(); }
 };
 struct TransposeAttrs {
   Ints perm;
-  static constexpr auto fields() { return std::tuple{field("perm", &TransposeAttrs::perm)}; }
+  static constexpr auto fields() { return Fields<&TransposeAttrs::perm>(); }
 };
 struct SliceAttrs {  // result[i] = x[start + i * stride], below limit; empty lists mean 0, "to the
                      // end" and 1
   Shape start, limit;
   Ints stride;
   static constexpr auto fields() {
-    return std::tuple{field("start", &SliceAttrs::start), field("limit", &SliceAttrs::limit),
-                      field("stride", &SliceAttrs::stride)};
+    return Fields<&SliceAttrs::start, &SliceAttrs::limit, &SliceAttrs::stride>();
   }
 };
 struct AxisAttrs {  // concat, gather
   int64_t axis = 0;
-  static constexpr auto fields() { return std::tuple{field("axis", &AxisAttrs::axis)}; }
+  static constexpr auto fields() { return Fields<&AxisAttrs::axis>(); }
 };
 struct PadAttrs {  // result[i] = x[i - low] or the value; negative amounts crop; empty lists mean 0
   Shape low, high;
-  static constexpr auto fields() {
-    return std::tuple{field("low", &PadAttrs::low), field("high", &PadAttrs::high)};
-  }
+  static constexpr auto fields() { return Fields<&PadAttrs::low, &PadAttrs::high>(); }
 };
 struct ScatterAttrs {  // of the result: its axis and that axis' size
   int64_t axis = 0;
   Dim size = 0;
-  static constexpr auto fields() {
-    return std::tuple{field("axis", &ScatterAttrs::axis), field("size", &ScatterAttrs::size)};
-  }
+  static constexpr auto fields() { return Fields<&ScatterAttrs::axis, &ScatterAttrs::size>(); }
 };
 struct ReverseAttrs {
   Ints axes;
-  static constexpr auto fields() { return std::tuple{field("axes", &ReverseAttrs::axes)}; }
+  static constexpr auto fields() { return Fields<&ReverseAttrs::axes>(); }
 };
 struct IotaAttrs {
   DType dtype = DType::I64;
   Shape shape;
   int64_t axis = 0;
   static constexpr auto fields() {
-    return std::tuple{field("dtype", &IotaAttrs::dtype), field("shape", &IotaAttrs::shape),
-                      field("axis", &IotaAttrs::axis)};
+    return Fields<&IotaAttrs::dtype, &IotaAttrs::shape, &IotaAttrs::axis>();
   }
 };
 

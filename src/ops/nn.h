@@ -15,14 +15,12 @@ namespace rlx {
 
 struct SoftmaxAttrs {
   int64_t axis = -1;
-  static constexpr auto fields() { return std::tuple{field("axis", &SoftmaxAttrs::axis)}; }
+  static constexpr auto fields() { return Fields<&SoftmaxAttrs::axis>(); }
 };
 struct NormAttrs {
   int64_t axis = -1;
   double eps = 1e-5;
-  static constexpr auto fields() {
-    return std::tuple{field("axis", &NormAttrs::axis), field("eps", &NormAttrs::eps)};
-  }
+  static constexpr auto fields() { return Fields<&NormAttrs::axis, &NormAttrs::eps>(); }
 };
 // n_rot 0 means head_dim (and becomes it when a node is built). Pair i of a head is (i, i + n_rot/2),
 // interleaved (2 i, 2 i + 1).
@@ -30,8 +28,7 @@ struct RopeAttrs {
   int64_t head_dim = 0, n_rot = 0;
   bool interleaved = false;
   static constexpr auto fields() {
-    return std::tuple{field("head_dim", &RopeAttrs::head_dim), field("n_rot", &RopeAttrs::n_rot),
-                      field("interleaved", &RopeAttrs::interleaved)};
+    return Fields<&RopeAttrs::head_dim, &RopeAttrs::n_rot, &RopeAttrs::interleaved>();
   }
 };
 

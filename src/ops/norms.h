@@ -17,20 +17,18 @@ struct GroupNormAttrs {
   int64_t num_groups = 1;
   double eps = 1e-5;
   static constexpr auto fields() {
-    return std::tuple{field("num_groups", &GroupNormAttrs::num_groups),
-                      field("eps", &GroupNormAttrs::eps)};
+    return Fields<&GroupNormAttrs::num_groups, &GroupNormAttrs::eps>();
   }
 };
 struct ChannelNormAttrs {
   double eps = 1e-5;
-  static constexpr auto fields() { return std::tuple{field("eps", &ChannelNormAttrs::eps)}; }
+  static constexpr auto fields() { return Fields<&ChannelNormAttrs::eps>(); }
 };
 struct LrnAttrs {
   int64_t size = 5;
   double alpha = 1e-4, beta = 0.75, k = 1;
   static constexpr auto fields() {
-    return std::tuple{field("size", &LrnAttrs::size), field("alpha", &LrnAttrs::alpha),
-                      field("beta", &LrnAttrs::beta), field("k", &LrnAttrs::k)};
+    return Fields<&LrnAttrs::size, &LrnAttrs::alpha, &LrnAttrs::beta, &LrnAttrs::k>();
   }
 };
 struct NormaliseAttrs {  // p >= 1, inf for the largest magnitude
@@ -38,13 +36,12 @@ struct NormaliseAttrs {  // p >= 1, inf for the largest magnitude
   Ints axes{-1};
   double eps = 1e-12;
   static constexpr auto fields() {
-    return std::tuple{field("p", &NormaliseAttrs::p), field("axes", &NormaliseAttrs::axes),
-                      field("eps", &NormaliseAttrs::eps)};
+    return Fields<&NormaliseAttrs::p, &NormaliseAttrs::axes, &NormaliseAttrs::eps>();
   }
 };
 struct WeightNormAttrs {
   int64_t axis = 0;
-  static constexpr auto fields() { return std::tuple{field("axis", &WeightNormAttrs::axis)}; }
+  static constexpr auto fields() { return Fields<&WeightNormAttrs::axis>(); }
 };
 
 namespace op {

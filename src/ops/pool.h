@@ -31,14 +31,9 @@ struct PoolAttrs {
   Ints kernel, stride, dilation, low, high;
   bool ceil_mode = false, count_include_pad = true;
   static constexpr auto fields() {
-    return std::tuple{field("kind", &PoolAttrs::kind),
-                      field("kernel", &PoolAttrs::kernel),
-                      field("stride", &PoolAttrs::stride),
-                      field("dilation", &PoolAttrs::dilation),
-                      field("low", &PoolAttrs::low),
-                      field("high", &PoolAttrs::high),
-                      field("ceil_mode", &PoolAttrs::ceil_mode),
-                      field("count_include_pad", &PoolAttrs::count_include_pad)};
+    return Fields<&PoolAttrs::kind, &PoolAttrs::kernel, &PoolAttrs::stride, &PoolAttrs::dilation,
+                  &PoolAttrs::low, &PoolAttrs::high, &PoolAttrs::ceil_mode,
+                  &PoolAttrs::count_include_pad>();
   }
 };
 struct LpPoolAttrs {
@@ -46,22 +41,18 @@ struct LpPoolAttrs {
   Ints kernel, stride, dilation, low, high;
   bool ceil_mode = false;
   static constexpr auto fields() {
-    return std::tuple{field("p", &LpPoolAttrs::p),
-                      field("kernel", &LpPoolAttrs::kernel),
-                      field("stride", &LpPoolAttrs::stride),
-                      field("dilation", &LpPoolAttrs::dilation),
-                      field("low", &LpPoolAttrs::low),
-                      field("high", &LpPoolAttrs::high),
-                      field("ceil_mode", &LpPoolAttrs::ceil_mode)};
+    return Fields<&LpPoolAttrs::p, &LpPoolAttrs::kernel, &LpPoolAttrs::stride,
+                  &LpPoolAttrs::dilation, &LpPoolAttrs::low, &LpPoolAttrs::high,
+                  &LpPoolAttrs::ceil_mode>();
   }
 };
 struct UnpoolAttrs {
   Shape size;  // of the last axes of the result
-  static constexpr auto fields() { return std::tuple{field("size", &UnpoolAttrs::size)}; }
+  static constexpr auto fields() { return Fields<&UnpoolAttrs::size>(); }
 };
 struct AdaptivePoolAttrs {
   Ints size;  // of the last axes of the result
-  static constexpr auto fields() { return std::tuple{field("size", &AdaptivePoolAttrs::size)}; }
+  static constexpr auto fields() { return Fields<&AdaptivePoolAttrs::size>(); }
 };
 
 namespace op {

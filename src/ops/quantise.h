@@ -24,8 +24,7 @@ struct QuantizeAttrs {  // one scale and zero point per channel
   std::vector<double> scales = {1};
   Ints zero_points = {0};
   static constexpr auto fields() {
-    return std::tuple{field("axis", &QuantizeAttrs::axis), field("scales", &QuantizeAttrs::scales),
-                      field("zero_points", &QuantizeAttrs::zero_points)};
+    return Fields<&QuantizeAttrs::axis, &QuantizeAttrs::scales, &QuantizeAttrs::zero_points>();
   }
 };
 
@@ -52,10 +51,8 @@ struct FakeQuantizeAttrs {
   ScaleMode scale_mode = ScaleMode::per_batch;
   double decay = 0.9;  // ema
   static constexpr auto fields() {
-    return std::tuple{
-        field("bits", &FakeQuantizeAttrs::bits), field("axis", &FakeQuantizeAttrs::axis),
-        field("ste", &FakeQuantizeAttrs::ste), field("scale_mode", &FakeQuantizeAttrs::scale_mode),
-        field("decay", &FakeQuantizeAttrs::decay)};
+    return Fields<&FakeQuantizeAttrs::bits, &FakeQuantizeAttrs::axis, &FakeQuantizeAttrs::ste,
+                  &FakeQuantizeAttrs::scale_mode, &FakeQuantizeAttrs::decay>();
   }
 };
 struct FakeQuantizeBackwardAttrs {
@@ -63,9 +60,8 @@ struct FakeQuantizeBackwardAttrs {
   std::optional<int64_t> axis;
   SteKind ste = SteKind::identity;
   static constexpr auto fields() {
-    return std::tuple{field("bits", &FakeQuantizeBackwardAttrs::bits),
-                      field("axis", &FakeQuantizeBackwardAttrs::axis),
-                      field("ste", &FakeQuantizeBackwardAttrs::ste)};
+    return Fields<&FakeQuantizeBackwardAttrs::bits, &FakeQuantizeBackwardAttrs::axis,
+                  &FakeQuantizeBackwardAttrs::ste>();
   }
 };
 struct LsqAttrs {
@@ -74,28 +70,26 @@ struct LsqAttrs {
   bool gradient_scale =
       false;  // the scale's gradient times 1 / sqrt(elements of a channel * q_max)
   static constexpr auto fields() {
-    return std::tuple{field("bits", &LsqAttrs::bits), field("axis", &LsqAttrs::axis),
-                      field("gradient_scale", &LsqAttrs::gradient_scale)};
+    return Fields<&LsqAttrs::bits, &LsqAttrs::axis, &LsqAttrs::gradient_scale>();
   }
 };
 struct QuantizeLinearAttrs {
   int64_t axis = 1;         // of a scale [C]
   DType dtype = DType::U8;  // of the result when there is no zero point: u8 or i8
   static constexpr auto fields() {
-    return std::tuple{field("axis", &QuantizeLinearAttrs::axis),
-                      field("dtype", &QuantizeLinearAttrs::dtype)};
+    return Fields<&QuantizeLinearAttrs::axis, &QuantizeLinearAttrs::dtype>();
   }
 };
 struct DequantizeLinearAttrs {
   int64_t axis = 1;
-  static constexpr auto fields() { return std::tuple{field("axis", &DequantizeLinearAttrs::axis)}; }
+  static constexpr auto fields() { return Fields<&DequantizeLinearAttrs::axis>(); }
 };
 struct QMatmulAttrs {
   int64_t x_zp = 0, w_zp = 0, out_zp = 0;
   double mult = 1;  // scale of x * scale of w / scale of the result, as f32
   static constexpr auto fields() {
-    return std::tuple{field("x_zp", &QMatmulAttrs::x_zp), field("w_zp", &QMatmulAttrs::w_zp),
-                      field("out_zp", &QMatmulAttrs::out_zp), field("mult", &QMatmulAttrs::mult)};
+    return Fields<&QMatmulAttrs::x_zp, &QMatmulAttrs::w_zp, &QMatmulAttrs::out_zp,
+                  &QMatmulAttrs::mult>();
   }
 };
 struct QConvAttrs {
@@ -103,23 +97,19 @@ struct QConvAttrs {
   int64_t groups = 1, x_zp = 0, w_zp = 0, out_zp = 0;
   double mult = 1;
   static constexpr auto fields() {
-    return std::tuple{
-        field("stride", &QConvAttrs::stride),     field("padding", &QConvAttrs::padding),
-        field("dilation", &QConvAttrs::dilation), field("groups", &QConvAttrs::groups),
-        field("x_zp", &QConvAttrs::x_zp),         field("w_zp", &QConvAttrs::w_zp),
-        field("out_zp", &QConvAttrs::out_zp),     field("mult", &QConvAttrs::mult)};
+    return Fields<&QConvAttrs::stride, &QConvAttrs::padding, &QConvAttrs::dilation,
+                  &QConvAttrs::groups, &QConvAttrs::x_zp, &QConvAttrs::w_zp, &QConvAttrs::out_zp,
+                  &QConvAttrs::mult>();
   }
 };
 struct SchemeAttrs {
   QuantScheme scheme;
-  static constexpr auto fields() { return std::tuple{field("scheme", &SchemeAttrs::scheme)}; }
+  static constexpr auto fields() { return Fields<&SchemeAttrs::scheme>(); }
 };
 struct BlocksAttrs {
   QuantScheme scheme;
   Shape shape;
-  static constexpr auto fields() {
-    return std::tuple{field("scheme", &BlocksAttrs::scheme), field("shape", &BlocksAttrs::shape)};
-  }
+  static constexpr auto fields() { return Fields<&BlocksAttrs::scheme, &BlocksAttrs::shape>(); }
 };
 
 namespace op {

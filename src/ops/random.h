@@ -8,14 +8,12 @@ namespace rlx {
 
 struct BitsAttrs {
   Shape shape;
-  static constexpr auto fields() { return std::tuple{field("shape", &BitsAttrs::shape)}; }
+  static constexpr auto fields() { return Fields<&BitsAttrs::shape>(); }
 };
 struct RandomAttrs {
   DType dtype = DType::F32;
   Shape shape;
-  static constexpr auto fields() {
-    return std::tuple{field("dtype", &RandomAttrs::dtype), field("shape", &RandomAttrs::shape)};
-  }
+  static constexpr auto fields() { return Fields<&RandomAttrs::dtype, &RandomAttrs::shape>(); }
 };
 
 namespace op {

@@ -8,25 +8,20 @@ namespace rlx {
 struct ReduceAttrs {  // empty axes: nothing is reduced
   Ints axes;
   bool keepdims = false;
-  static constexpr auto fields() {
-    return std::tuple{field("axes", &ReduceAttrs::axes), field("keepdims", &ReduceAttrs::keepdims)};
-  }
+  static constexpr auto fields() { return Fields<&ReduceAttrs::axes, &ReduceAttrs::keepdims>(); }
 };
 struct CumsumAttrs {
   int64_t axis = -1;
   bool exclusive = false, reverse = false;
   static constexpr auto fields() {
-    return std::tuple{field("axis", &CumsumAttrs::axis),
-                      field("exclusive", &CumsumAttrs::exclusive),
-                      field("reverse", &CumsumAttrs::reverse)};
+    return Fields<&CumsumAttrs::axis, &CumsumAttrs::exclusive, &CumsumAttrs::reverse>();
   }
 };
 struct ArgmaxAttrs {
   int64_t axis = -1;
   bool keepdims = false, select_last = false;
   static constexpr auto fields() {
-    return std::tuple{field("axis", &ArgmaxAttrs::axis), field("keepdims", &ArgmaxAttrs::keepdims),
-                      field("select_last", &ArgmaxAttrs::select_last)};
+    return Fields<&ArgmaxAttrs::axis, &ArgmaxAttrs::keepdims, &ArgmaxAttrs::select_last>();
   }
 };
 

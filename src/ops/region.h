@@ -23,8 +23,8 @@ struct RegionAttrs {
   Shape domain;  // what the kernel iterates over
   Ints axes;     // the reduced axes of the domain
   static constexpr auto fields() {
-    return std::tuple{field("body", &RegionAttrs::body), field("kind", &RegionAttrs::kind),
-                      field("domain", &RegionAttrs::domain), field("axes", &RegionAttrs::axes)};
+    return Fields<&RegionAttrs::body, &RegionAttrs::kind, &RegionAttrs::domain,
+                  &RegionAttrs::axes>();
   }
 };
 

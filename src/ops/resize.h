@@ -49,15 +49,10 @@ struct ResizeAttrs {
   double cubic_coeff_a = -0.75;
   bool exclude_outside = false, antialias = false;
   static constexpr auto fields() {
-    return std::tuple{field("mode", &ResizeAttrs::mode),
-                      field("axes", &ResizeAttrs::axes),
-                      field("sizes", &ResizeAttrs::sizes),
-                      field("scales", &ResizeAttrs::scales),
-                      field("coordinates", &ResizeAttrs::coordinates),
-                      field("nearest_mode", &ResizeAttrs::nearest_mode),
-                      field("cubic_coeff_a", &ResizeAttrs::cubic_coeff_a),
-                      field("exclude_outside", &ResizeAttrs::exclude_outside),
-                      field("antialias", &ResizeAttrs::antialias)};
+    return Fields<&ResizeAttrs::mode, &ResizeAttrs::axes, &ResizeAttrs::sizes, &ResizeAttrs::scales,
+                  &ResizeAttrs::coordinates, &ResizeAttrs::nearest_mode,
+                  &ResizeAttrs::cubic_coeff_a, &ResizeAttrs::exclude_outside,
+                  &ResizeAttrs::antialias>();
   }
 };
 
@@ -71,36 +66,31 @@ struct GridSampleAttrs {
   OutsideMode outside = OutsideMode::zeros;
   bool align_corners = false;
   static constexpr auto fields() {
-    return std::tuple{field("mode", &GridSampleAttrs::mode),
-                      field("outside", &GridSampleAttrs::outside),
-                      field("align_corners", &GridSampleAttrs::align_corners)};
+    return Fields<&GridSampleAttrs::mode, &GridSampleAttrs::outside,
+                  &GridSampleAttrs::align_corners>();
   }
 };
 struct AffineGridAttrs {
   Ints size;  // spatial sizes of the grid, two or three
   bool align_corners = false;
   static constexpr auto fields() {
-    return std::tuple{field("size", &AffineGridAttrs::size),
-                      field("align_corners", &AffineGridAttrs::align_corners)};
+    return Fields<&AffineGridAttrs::size, &AffineGridAttrs::align_corners>();
   }
 };
 struct PixelShuffleAttrs {
   int64_t factor = 2;
-  static constexpr auto fields() { return std::tuple{field("factor", &PixelShuffleAttrs::factor)}; }
+  static constexpr auto fields() { return Fields<&PixelShuffleAttrs::factor>(); }
 };
 struct UnfoldAttrs {
   Ints kernel, stride, dilation, low, high;
   static constexpr auto fields() {
-    return std::tuple{field("kernel", &UnfoldAttrs::kernel), field("stride", &UnfoldAttrs::stride),
-                      field("dilation", &UnfoldAttrs::dilation), field("low", &UnfoldAttrs::low),
-                      field("high", &UnfoldAttrs::high)};
+    return Fields<&UnfoldAttrs::kernel, &UnfoldAttrs::stride, &UnfoldAttrs::dilation,
+                  &UnfoldAttrs::low, &UnfoldAttrs::high>();
   }
 };
 struct FoldAttrs : UnfoldAttrs {
   Shape size;  // spatial sizes of the result
-  static constexpr auto fields() {
-    return std::tuple_cat(UnfoldAttrs::fields(), std::tuple{field("size", &FoldAttrs::size)});
-  }
+  static constexpr auto fields() { return join(UnfoldAttrs::fields(), Fields<&FoldAttrs::size>()); }
 };
 
 namespace op {

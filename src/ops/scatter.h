@@ -29,35 +29,31 @@ struct ScatterIntoAttrs {  // scatter, scatter_elements
   int64_t axis = 0;
   ScatterMode mode = ScatterMode::set;
   static constexpr auto fields() {
-    return std::tuple{field("axis", &ScatterIntoAttrs::axis),
-                      field("mode", &ScatterIntoAttrs::mode)};
+    return Fields<&ScatterIntoAttrs::axis, &ScatterIntoAttrs::mode>();
   }
 };
 struct ScatterNdAttrs {
   ScatterMode mode = ScatterMode::set;
-  static constexpr auto fields() { return std::tuple{field("mode", &ScatterNdAttrs::mode)}; }
+  static constexpr auto fields() { return Fields<&ScatterNdAttrs::mode>(); }
 };
 struct GatherNdAttrs {
   int64_t batch_dims = 0;
-  static constexpr auto fields() {
-    return std::tuple{field("batch_dims", &GatherNdAttrs::batch_dims)};
-  }
+  static constexpr auto fields() { return Fields<&GatherNdAttrs::batch_dims>(); }
 };
 struct TakeAttrs {
   int64_t axis = -1;
-  static constexpr auto fields() { return std::tuple{field("axis", &TakeAttrs::axis)}; }
+  static constexpr auto fields() { return Fields<&TakeAttrs::axis>(); }
 };
 struct WindowAttrs {
   Shape sizes;
-  static constexpr auto fields() { return std::tuple{field("sizes", &WindowAttrs::sizes)}; }
+  static constexpr auto fields() { return Fields<&WindowAttrs::sizes>(); }
 };
 struct OneHotAttrs {
   Dim depth = 0;
   int64_t axis = -1;  // of the result
   DType dtype = DType::F32;
   static constexpr auto fields() {
-    return std::tuple{field("depth", &OneHotAttrs::depth), field("axis", &OneHotAttrs::axis),
-                      field("dtype", &OneHotAttrs::dtype)};
+    return Fields<&OneHotAttrs::depth, &OneHotAttrs::axis, &OneHotAttrs::dtype>();
   }
 };
 

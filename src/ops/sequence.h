@@ -21,12 +21,9 @@ struct AxialRopeAttrs {
   double theta = 10000;
   int64_t repeat_factor = 1;
   static constexpr auto fields() {
-    return std::tuple{field("end_x", &AxialRopeAttrs::end_x),
-                      field("end_y", &AxialRopeAttrs::end_y),
-                      field("head_dim", &AxialRopeAttrs::head_dim),
-                      field("num_heads", &AxialRopeAttrs::num_heads),
-                      field("theta", &AxialRopeAttrs::theta),
-                      field("repeat_factor", &AxialRopeAttrs::repeat_factor)};
+    return Fields<&AxialRopeAttrs::end_x, &AxialRopeAttrs::end_y, &AxialRopeAttrs::head_dim,
+                  &AxialRopeAttrs::num_heads, &AxialRopeAttrs::theta,
+                  &AxialRopeAttrs::repeat_factor>();
   }
 };
 // scale, softcap, mask (causal or sliding_window) and window as in AttentionAttrs.
@@ -35,15 +32,13 @@ struct PagedAttentionAttrs {
   int64_t window = 0;
   std::optional<double> scale = std::nullopt, softcap = std::nullopt;
   static constexpr auto fields() {
-    return std::tuple{field("mask", &PagedAttentionAttrs::mask),
-                      field("window", &PagedAttentionAttrs::window),
-                      field("scale", &PagedAttentionAttrs::scale),
-                      field("softcap", &PagedAttentionAttrs::softcap)};
+    return Fields<&PagedAttentionAttrs::mask, &PagedAttentionAttrs::window,
+                  &PagedAttentionAttrs::scale, &PagedAttentionAttrs::softcap>();
   }
 };
 struct CacheAttrs {
   int64_t axis = 1;
-  static constexpr auto fields() { return std::tuple{field("axis", &CacheAttrs::axis)}; }
+  static constexpr auto fields() { return Fields<&CacheAttrs::axis>(); }
 };
 enum class Direction : uint8_t { forward, reverse, bidirectional };
 inline std::span<const std::string_view> enum_names(Direction) {
@@ -58,22 +53,18 @@ inline std::span<const std::string_view> enum_names(RnnActivation) {
 struct RnnAttrs {
   Direction direction = Direction::forward;
   RnnActivation activation = RnnActivation::tanh;
-  static constexpr auto fields() {
-    return std::tuple{field("direction", &RnnAttrs::direction),
-                      field("activation", &RnnAttrs::activation)};
-  }
+  static constexpr auto fields() { return Fields<&RnnAttrs::direction, &RnnAttrs::activation>(); }
 };
 struct GruAttrs {
   Direction direction = Direction::forward;
   bool linear_before_reset = false;
   static constexpr auto fields() {
-    return std::tuple{field("direction", &GruAttrs::direction),
-                      field("linear_before_reset", &GruAttrs::linear_before_reset)};
+    return Fields<&GruAttrs::direction, &GruAttrs::linear_before_reset>();
   }
 };
 struct LstmAttrs {
   Direction direction = Direction::forward;
-  static constexpr auto fields() { return std::tuple{field("direction", &LstmAttrs::direction)}; }
+  static constexpr auto fields() { return Fields<&LstmAttrs::direction>(); }
 };
 
 namespace op {

@@ -18,63 +18,49 @@ namespace rlx {
 struct SplitAttrs {
   int64_t axis = 0;
   Shape sizes;  // of the parts; they add up to the axis
-  static constexpr auto fields() {
-    return std::tuple{field("axis", &SplitAttrs::axis), field("sizes", &SplitAttrs::sizes)};
-  }
+  static constexpr auto fields() { return Fields<&SplitAttrs::axis, &SplitAttrs::sizes>(); }
 };
 struct AxesAttrs {
   Ints axes;
-  static constexpr auto fields() { return std::tuple{field("axes", &AxesAttrs::axes)}; }
+  static constexpr auto fields() { return Fields<&AxesAttrs::axes>(); }
 };
 struct FlattenAttrs {  // axes [start, end] become one
   int64_t start = 0, end = -1;
-  static constexpr auto fields() {
-    return std::tuple{field("start", &FlattenAttrs::start), field("end", &FlattenAttrs::end)};
-  }
+  static constexpr auto fields() { return Fields<&FlattenAttrs::start, &FlattenAttrs::end>(); }
 };
 struct TileAttrs {
   Ints repeats;
-  static constexpr auto fields() { return std::tuple{field("repeats", &TileAttrs::repeats)}; }
+  static constexpr auto fields() { return Fields<&TileAttrs::repeats>(); }
 };
 struct RepeatAttrs {
   int64_t repeats = 1, axis = 0;
-  static constexpr auto fields() {
-    return std::tuple{field("repeats", &RepeatAttrs::repeats), field("axis", &RepeatAttrs::axis)};
-  }
+  static constexpr auto fields() { return Fields<&RepeatAttrs::repeats, &RepeatAttrs::axis>(); }
 };
 struct RollAttrs {
   Ints shifts, axes;
-  static constexpr auto fields() {
-    return std::tuple{field("shifts", &RollAttrs::shifts), field("axes", &RollAttrs::axes)};
-  }
+  static constexpr auto fields() { return Fields<&RollAttrs::shifts, &RollAttrs::axes>(); }
 };
 struct SwapAttrs {
   int64_t axis1 = 0, axis2 = 1;
-  static constexpr auto fields() {
-    return std::tuple{field("axis1", &SwapAttrs::axis1), field("axis2", &SwapAttrs::axis2)};
-  }
+  static constexpr auto fields() { return Fields<&SwapAttrs::axis1, &SwapAttrs::axis2>(); }
 };
 struct MoveAttrs {
   Ints source, destination;
-  static constexpr auto fields() {
-    return std::tuple{field("source", &MoveAttrs::source),
-                      field("destination", &MoveAttrs::destination)};
-  }
+  static constexpr auto fields() { return Fields<&MoveAttrs::source, &MoveAttrs::destination>(); }
 };
 struct TriangleAttrs {
   int64_t k = 0;  // the diagonal up to (from) which elements stay; above the main one if positive
-  static constexpr auto fields() { return std::tuple{field("k", &TriangleAttrs::k)}; }
+  static constexpr auto fields() { return Fields<&TriangleAttrs::k>(); }
 };
 struct DiagonalAttrs {
   int64_t offset = 0, axis1 = 0, axis2 = 1;
   static constexpr auto fields() {
-    return std::tuple{field("offset", &DiagonalAttrs::offset),
-                      field("axis1", &DiagonalAttrs::axis1), field("axis2", &DiagonalAttrs::axis2)};
+    return Fields<&DiagonalAttrs::offset, &DiagonalAttrs::axis1, &DiagonalAttrs::axis2>();
   }
 };
 struct DiagAttrs {
   int64_t offset = 0;
-  static constexpr auto fields() { return std::tuple{field("offset", &DiagAttrs::offset)}; }
+  static constexpr auto fields() { return Fields<&DiagAttrs::offset>(); }
 };
 enum class PadMode : uint8_t { edge, reflect, symmetric, wrap };
 inline std::span<const std::string_view> enum_names(PadMode) {
@@ -85,27 +71,23 @@ struct PadModeAttrs {
   Ints low, high;
   PadMode mode = PadMode::edge;
   static constexpr auto fields() {
-    return std::tuple{field("low", &PadModeAttrs::low), field("high", &PadModeAttrs::high),
-                      field("mode", &PadModeAttrs::mode)};
+    return Fields<&PadModeAttrs::low, &PadModeAttrs::high, &PadModeAttrs::mode>();
   }
 };
 struct MeshgridAttrs {
   bool xy = true;  // NumPy's default: the first two axes swapped
-  static constexpr auto fields() { return std::tuple{field("xy", &MeshgridAttrs::xy)}; }
+  static constexpr auto fields() { return Fields<&MeshgridAttrs::xy>(); }
 };
 struct BlockAttrs {
   int64_t block = 1;
   bool crd = false;  // channels before the block's place (ONNX CRD) rather than behind it (DCR)
-  static constexpr auto fields() {
-    return std::tuple{field("block", &BlockAttrs::block), field("crd", &BlockAttrs::crd)};
-  }
+  static constexpr auto fields() { return Fields<&BlockAttrs::block, &BlockAttrs::crd>(); }
 };
 struct BroadcastInDimAttrs {
   Shape shape;
   Ints dims;  // where each axis of x lies in the result
   static constexpr auto fields() {
-    return std::tuple{field("shape", &BroadcastInDimAttrs::shape),
-                      field("dims", &BroadcastInDimAttrs::dims)};
+    return Fields<&BroadcastInDimAttrs::shape, &BroadcastInDimAttrs::dims>();
   }
 };
 struct FullAttrs {
@@ -113,8 +95,7 @@ struct FullAttrs {
   double value = 0;
   DType dtype = DType::F32;
   static constexpr auto fields() {
-    return std::tuple{field("shape", &FullAttrs::shape), field("value", &FullAttrs::value),
-                      field("dtype", &FullAttrs::dtype)};
+    return Fields<&FullAttrs::shape, &FullAttrs::value, &FullAttrs::dtype>();
   }
 };
 struct EyeAttrs {
@@ -122,16 +103,15 @@ struct EyeAttrs {
   int64_t k = 0;
   DType dtype = DType::F32;
   static constexpr auto fields() {
-    return std::tuple{field("rows", &EyeAttrs::rows), field("columns", &EyeAttrs::columns),
-                      field("k", &EyeAttrs::k), field("dtype", &EyeAttrs::dtype)};
+    return Fields<&EyeAttrs::rows, &EyeAttrs::columns, &EyeAttrs::k, &EyeAttrs::dtype>();
   }
 };
 struct ArangeAttrs {
   double start = 0, stop = 0, step = 1;
   DType dtype = DType::I64;
   static constexpr auto fields() {
-    return std::tuple{field("start", &ArangeAttrs::start), field("stop", &ArangeAttrs::stop),
-                      field("step", &ArangeAttrs::step), field("dtype", &ArangeAttrs::dtype)};
+    return Fields<&ArangeAttrs::start, &ArangeAttrs::stop, &ArangeAttrs::step,
+                  &ArangeAttrs::dtype>();
   }
 };
 struct LinspaceAttrs {
@@ -140,10 +120,8 @@ struct LinspaceAttrs {
   bool endpoint = true;
   DType dtype = DType::F32;
   static constexpr auto fields() {
-    return std::tuple{field("start", &LinspaceAttrs::start), field("stop", &LinspaceAttrs::stop),
-                      field("count", &LinspaceAttrs::count),
-                      field("endpoint", &LinspaceAttrs::endpoint),
-                      field("dtype", &LinspaceAttrs::dtype)};
+    return Fields<&LinspaceAttrs::start, &LinspaceAttrs::stop, &LinspaceAttrs::count,
+                  &LinspaceAttrs::endpoint, &LinspaceAttrs::dtype>();
   }
 };
 

@@ -17,38 +17,31 @@ namespace rlx {
 struct SortAttrs {
   int64_t axis = -1;
   bool descending = false;
-  static constexpr auto fields() {
-    return std::tuple{field("axis", &SortAttrs::axis), field("descending", &SortAttrs::descending)};
-  }
+  static constexpr auto fields() { return Fields<&SortAttrs::axis, &SortAttrs::descending>(); }
 };
 struct TopkAttrs {
   int64_t k = 1, axis = -1;
   bool largest = true;
   DType index_dtype = DType::I64;
   static constexpr auto fields() {
-    return std::tuple{field("k", &TopkAttrs::k), field("axis", &TopkAttrs::axis),
-                      field("largest", &TopkAttrs::largest),
-                      field("index_dtype", &TopkAttrs::index_dtype)};
+    return Fields<&TopkAttrs::k, &TopkAttrs::axis, &TopkAttrs::largest, &TopkAttrs::index_dtype>();
   }
 };
 struct SearchAttrs {
   bool right = false;
-  static constexpr auto fields() { return std::tuple{field("right", &SearchAttrs::right)}; }
+  static constexpr auto fields() { return Fields<&SearchAttrs::right>(); }
 };
 struct KthAttrs {
   int64_t k = 1, axis = -1;
   bool keepdims = false;
   static constexpr auto fields() {
-    return std::tuple{field("k", &KthAttrs::k), field("axis", &KthAttrs::axis),
-                      field("keepdims", &KthAttrs::keepdims)};
+    return Fields<&KthAttrs::k, &KthAttrs::axis, &KthAttrs::keepdims>();
   }
 };
 struct MedianAttrs {
   int64_t axis = -1;
   bool keepdims = false;
-  static constexpr auto fields() {
-    return std::tuple{field("axis", &MedianAttrs::axis), field("keepdims", &MedianAttrs::keepdims)};
-  }
+  static constexpr auto fields() { return Fields<&MedianAttrs::axis, &MedianAttrs::keepdims>(); }
 };
 enum class Interpolation : uint8_t { linear, lower, higher, nearest, midpoint };
 inline std::span<const std::string_view> enum_names(Interpolation) {
@@ -61,9 +54,8 @@ struct QuantileAttrs {
   bool keepdims = false;
   Interpolation interpolation = Interpolation::linear;
   static constexpr auto fields() {
-    return std::tuple{field("q", &QuantileAttrs::q), field("axis", &QuantileAttrs::axis),
-                      field("keepdims", &QuantileAttrs::keepdims),
-                      field("interpolation", &QuantileAttrs::interpolation)};
+    return Fields<&QuantileAttrs::q, &QuantileAttrs::axis, &QuantileAttrs::keepdims,
+                  &QuantileAttrs::interpolation>();
   }
 };
 

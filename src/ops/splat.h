@@ -40,22 +40,16 @@ struct GaussianSplatRasterParams {
   int64_t max_list_entries = 576;         // of all tiles together; what is further away is dropped
   static constexpr auto fields() {
     using P = GaussianSplatRasterParams;
-    return std::tuple{field("width", &P::width),
-                      field("height", &P::height),
-                      field("tile_size", &P::tile_size),
-                      field("alpha_cutoff", &P::alpha_cutoff),
-                      field("max_splat_steps", &P::max_splat_steps),
-                      field("transmittance_threshold", &P::transmittance_threshold),
-                      field("max_list_entries", &P::max_list_entries)};
+    return Fields<&P::width, &P::height, &P::tile_size, &P::alpha_cutoff, &P::max_splat_steps,
+                  &P::transmittance_threshold, &P::max_list_entries>();
   }
   int64_t pixels() const { return width * height; }
 };
 struct GaussianSplatRenderParams : GaussianSplatRasterParams {
   double radius_scale = 1.6;  // multiplies every sigma
   static constexpr auto fields() {
-    return std::tuple_cat(
-        GaussianSplatRasterParams::fields(),
-        std::tuple{field("radius_scale", &GaussianSplatRenderParams::radius_scale)});
+    return join(GaussianSplatRasterParams::fields(),
+                Fields<&GaussianSplatRenderParams::radius_scale>());
   }
 };
 // sh_band and max_anisotropy are settings of the optimiser's step that travel with the op; the
@@ -66,18 +60,15 @@ struct GaussianSplatBackwardParams : GaussianSplatRenderParams {
   double max_anisotropy = 10;
   static constexpr auto fields() {
     using P = GaussianSplatBackwardParams;
-    return std::tuple_cat(
-        GaussianSplatRenderParams::fields(),
-        std::tuple{field("loss_grad_clip", &P::loss_grad_clip), field("sh_band", &P::sh_band),
-                   field("max_anisotropy", &P::max_anisotropy)});
+    return join(GaussianSplatRenderParams::fields(),
+                Fields<&P::loss_grad_clip, &P::sh_band, &P::max_anisotropy>());
   }
 };
 struct GaussianSplatRasterBackwardParams : GaussianSplatRasterParams {
   std::optional<double> alpha_grad_clip = std::nullopt;
   static constexpr auto fields() {
-    return std::tuple_cat(
-        GaussianSplatRasterParams::fields(),
-        std::tuple{field("alpha_grad_clip", &GaussianSplatRasterBackwardParams::alpha_grad_clip)});
+    return join(GaussianSplatRasterParams::fields(),
+                Fields<&GaussianSplatRasterBackwardParams::alpha_grad_clip>());
   }
 };
 

@@ -17,9 +17,7 @@ struct VarianceAttrs {
   bool keepdims = false;
   double correction = 0;  // the sum of squares is divided by n - correction
   static constexpr auto fields() {
-    return std::tuple{field("axes", &VarianceAttrs::axes),
-                      field("keepdims", &VarianceAttrs::keepdims),
-                      field("correction", &VarianceAttrs::correction)};
+    return Fields<&VarianceAttrs::axes, &VarianceAttrs::keepdims, &VarianceAttrs::correction>();
   }
 };
 struct VectorNormAttrs {
@@ -27,9 +25,7 @@ struct VectorNormAttrs {
   bool keepdims = false;
   double ord = 2;
   static constexpr auto fields() {
-    return std::tuple{field("axes", &VectorNormAttrs::axes),
-                      field("keepdims", &VectorNormAttrs::keepdims),
-                      field("ord", &VectorNormAttrs::ord)};
+    return Fields<&VectorNormAttrs::axes, &VectorNormAttrs::keepdims, &VectorNormAttrs::ord>();
   }
 };
 

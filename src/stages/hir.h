@@ -36,89 +36,78 @@ std::string_view name(FusionPolicy policy);  // "Fusable", "Direct"
 namespace hir {
 struct Input {
   std::string name;
-  static constexpr auto fields() { return std::tuple{field("name", &Input::name)}; }
+  static constexpr auto fields() { return Fields<&Input::name>(); }
   bool operator==(const Input&) const = default;
 };
 struct Param {
   std::string name;
-  static constexpr auto fields() { return std::tuple{field("name", &Param::name)}; }
+  static constexpr auto fields() { return Fields<&Param::name>(); }
   bool operator==(const Param&) const = default;
 };
 struct Constant {
   Tensor value;
-  static constexpr auto fields() { return std::tuple{field("value", &Constant::value)}; }
+  static constexpr auto fields() { return Fields<&Constant::value>(); }
   bool operator==(const Constant& o) const { return Codec<Tensor>::equal(value, o.value); }
 };
 struct Linear {  // x, w, [bias]
   std::optional<Activation> activation;
   bool has_bias = false;
-  static constexpr auto fields() {
-    return std::tuple{field("activation", &Linear::activation),
-                      field("has_bias", &Linear::has_bias)};
-  }
+  static constexpr auto fields() { return Fields<&Linear::activation, &Linear::has_bias>(); }
   bool operator==(const Linear&) const = default;
 };
 struct LinearFused {  // x, w, bias
   std::optional<Activation> activation;
-  static constexpr auto fields() {
-    return std::tuple{field("activation", &LinearFused::activation)};
-  }
+  static constexpr auto fields() { return Fields<&LinearFused::activation>(); }
   bool operator==(const LinearFused&) const = default;
 };
 struct SharedLinearPair {  // x, w_first, w_second; slot 0 is the first product
   int64_t slot = 0;
-  static constexpr auto fields() { return std::tuple{field("slot", &SharedLinearPair::slot)}; }
+  static constexpr auto fields() { return Fields<&SharedLinearPair::slot>(); }
   bool operator==(const SharedLinearPair&) const = default;
 };
 struct SwiGLU {  // x, up_w, gate_w, down_w
-  static constexpr auto fields() { return std::tuple{}; }
+  static constexpr auto fields() { return Fields<>(); }
   bool operator==(const SwiGLU&) const = default;
 };
 struct ResidualRmsNorm {  // x, residual, gamma, beta
   double eps = 1e-5;
-  static constexpr auto fields() { return std::tuple{field("eps", &ResidualRmsNorm::eps)}; }
+  static constexpr auto fields() { return Fields<&ResidualRmsNorm::eps>(); }
   bool operator==(const ResidualRmsNorm&) const = default;
 };
 struct Attention {  // q, k, v, [mask]
   int64_t num_heads = 1, head_dim = 1;
   AttentionMask mask;
   static constexpr auto fields() {
-    return std::tuple{field("num_heads", &Attention::num_heads),
-                      field("head_dim", &Attention::head_dim), field("mask", &Attention::mask)};
+    return Fields<&Attention::num_heads, &Attention::head_dim, &Attention::mask>();
   }
   bool operator==(const Attention&) const = default;
 };
 struct DepthwiseConv1dCausal {  // input [B, S, C], weight [C, 1, 1, K], left_pad [B, K - 1, C]
   int64_t kernel_size = 1;
-  static constexpr auto fields() {
-    return std::tuple{field("kernel_size", &DepthwiseConv1dCausal::kernel_size)};
-  }
+  static constexpr auto fields() { return Fields<&DepthwiseConv1dCausal::kernel_size>(); }
   bool operator==(const DepthwiseConv1dCausal&) const = default;
 };
 struct DequantMatMul {  // x, packed_w; or x, w_q, scale, zp
   QuantScheme scheme;
-  static constexpr auto fields() { return std::tuple{field("scheme", &DequantMatMul::scheme)}; }
+  static constexpr auto fields() { return Fields<&DequantMatMul::scheme>(); }
   bool operator==(const DequantMatMul&) const = default;
 };
 struct GatedDeltaNet {  // q, k, v, g, beta, [state]
   int64_t state_size = 1;
   bool carry_state = false;
   static constexpr auto fields() {
-    return std::tuple{field("state_size", &GatedDeltaNet::state_size),
-                      field("carry_state", &GatedDeltaNet::carry_state)};
+    return Fields<&GatedDeltaNet::state_size, &GatedDeltaNet::carry_state>();
   }
   bool operator==(const GatedDeltaNet&) const = default;
 };
 struct RoPE {  // x, cos, sin
   int64_t head_dim = 1, n_rot = 1;
-  static constexpr auto fields() {
-    return std::tuple{field("head_dim", &RoPE::head_dim), field("n_rot", &RoPE::n_rot)};
-  }
+  static constexpr auto fields() { return Fields<&RoPE::head_dim, &RoPE::n_rot>(); }
   bool operator==(const RoPE&) const = default;
 };
 struct RmsNorm {  // x, gamma, beta
   double eps = 1e-5;
-  static constexpr auto fields() { return std::tuple{field("eps", &RmsNorm::eps)}; }
+  static constexpr auto fields() { return Fields<&RmsNorm::eps>(); }
   bool operator==(const RmsNorm&) const = default;
 };
 // x, ln1_g, ln1_b, q_w, k_w, v_w, o_w, ln2_g, ln2_b, gate_w, up_w, down_w, cos, sin, [mask]
@@ -127,11 +116,9 @@ struct LlamaDecoderBlock {
   double eps = 1e-5;
   AttentionMask mask = AttentionMask::causal();
   static constexpr auto fields() {
-    return std::tuple{field("num_heads", &LlamaDecoderBlock::num_heads),
-                      field("head_dim", &LlamaDecoderBlock::head_dim),
-                      field("num_kv_heads", &LlamaDecoderBlock::num_kv_heads),
-                      field("eps", &LlamaDecoderBlock::eps),
-                      field("mask", &LlamaDecoderBlock::mask)};
+    return Fields<&LlamaDecoderBlock::num_heads, &LlamaDecoderBlock::head_dim,
+                  &LlamaDecoderBlock::num_kv_heads, &LlamaDecoderBlock::eps,
+                  &LlamaDecoderBlock::mask>();
   }
   bool operator==(const LlamaDecoderBlock&) const = default;
 };
@@ -143,14 +130,9 @@ struct Qwen35MtpHead {
           mtp_vocab = 1;
   double eps = 1e-6;
   static constexpr auto fields() {
-    return std::tuple{field("num_heads", &Qwen35MtpHead::num_heads),
-                      field("num_kv_heads", &Qwen35MtpHead::num_kv_heads),
-                      field("head_dim", &Qwen35MtpHead::head_dim),
-                      field("n_rot", &Qwen35MtpHead::n_rot),
-                      field("n_embd", &Qwen35MtpHead::n_embd),
-                      field("n_ff", &Qwen35MtpHead::n_ff),
-                      field("mtp_vocab", &Qwen35MtpHead::mtp_vocab),
-                      field("eps", &Qwen35MtpHead::eps)};
+    return Fields<&Qwen35MtpHead::num_heads, &Qwen35MtpHead::num_kv_heads, &Qwen35MtpHead::head_dim,
+                  &Qwen35MtpHead::n_rot, &Qwen35MtpHead::n_embd, &Qwen35MtpHead::n_ff,
+                  &Qwen35MtpHead::mtp_vocab, &Qwen35MtpHead::eps>();
   }
   bool operator==(const Qwen35MtpHead&) const = default;
 };

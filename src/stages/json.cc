@@ -114,23 +114,19 @@ void read_value(const Json& j, T& v, const TextStore& store) {
 template <class Block>
 Json fields_json(const Block& block, TextStore& store) {
   Json out = Json::object();
-  std::apply(
-      [&](const auto&... f) {
-        ((out[std::string(f.name)] = value_json(block.*f.member, store)), ...);
-      },
-      Block::fields());
+  for_each_field(block, [&](std::string_view name, const auto& value) {
+    out[std::string(name)] = value_json(value, store);
+  });
   return out;
 }
 
 template <class Block>
 void read_fields(const Json& j, Block& block, const TextStore& store) {
-  constexpr size_t count = std::tuple_size_v<decltype(Block::fields())>;
+  constexpr size_t count = Block::fields().count;
   data_check(j.size() == count, "json", "a block with {} fields is given {}", count, j.dump());
-  std::apply(
-      [&](const auto&... f) {
-        (read_value(j.at(std::string(f.name)), block.*f.member, store), ...);
-      },
-      Block::fields());
+  for_each_field(block, [&](std::string_view name, auto& value) {
+    read_value(j.at(std::string(name)), value, store);
+  });
 }
 
 // ---- blocks
@@ -171,7 +167,7 @@ Json block_json(const HirOp& op, TextStore& store) {
       [&]<class Block>(const Block& block) -> Json {
         if constexpr (std::is_same_v<Block, hir::Mir>)
           return {{kind, mir_json(block.op, store)}};
-        else if constexpr (std::tuple_size_v<decltype(Block::fields())> == 0)
+        else if constexpr (Block::fields().count == 0)
           return kind;
         else
           return {{kind, fields_json(block, store)}};

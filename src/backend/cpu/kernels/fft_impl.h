@@ -110,8 +110,9 @@ struct LaneFft {
       const T* w = f.twiddles + 2 * p * (radix - 1);
       for (int64_t q = 0; q < s; ++q) {
         C a[R ? R : kFftMaxPrime];
+        a[0] = get(x + (q + s * p) * 2 * L);
 #pragma GCC unroll 8
-        for (int64_t j = 0; j < radix; ++j) a[j] = get(x + (q + s * (p + m * j)) * 2 * L);
+        for (int64_t j = 1; j < radix; ++j) a[j] = get(x + (q + s * (p + m * j)) * 2 * L);
         butterfly<R>(a, static_cast<int>(radix), f.roots);
         T* to = y + (q + s * radix * p) * 2 * L;
         put(to, a[0]);

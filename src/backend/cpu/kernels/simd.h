@@ -17,8 +17,18 @@
 
 namespace rlx::cpu {
 
+// What this file is compiled for.
+#if defined(__AVX512F__)
+inline constexpr int kWidestVector = 64;
+#elif defined(__AVX2__)
+inline constexpr int kWidestVector = 32;
+#else
+inline constexpr int kWidestVector = 16;
+#endif
+
 template <class T, int W>
 struct VecType {
+  static_assert(W <= kWidestVector, "this file is not compiled for vectors of W bytes");
   typedef T type __attribute__((vector_size(W)));
 };
 template <class T, int W>
