@@ -48,8 +48,8 @@ double measure_fma_peak(int threads, Isa isa, double seconds) {
       }
     });
   });
-  return static_cast<double>(threads) * kRounds * kFmaChains * (vector_bytes(isa) / 4) * 2 / time *
-         1e-9;
+  const int lanes = vector_bytes(isa) / static_cast<int>(sizeof(float));
+  return static_cast<double>(threads) * kRounds * kFmaChains * lanes * 2 / time * 1e-9;
 }
 
 double measure_read_bandwidth(int threads, size_t bytes) {
