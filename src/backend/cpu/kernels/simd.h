@@ -17,13 +17,13 @@
 
 namespace rlx::cpu {
 
-// What this file is compiled for.
+// What this file is compiled for. Not inline: it differs between files.
 #if defined(__AVX512F__)
-inline constexpr int kWidestVector = 64;
+constexpr int kWidestVector = 64;
 #elif defined(__AVX2__)
-inline constexpr int kWidestVector = 32;
+constexpr int kWidestVector = 32;
 #else
-inline constexpr int kWidestVector = 16;
+constexpr int kWidestVector = 16;
 #endif
 
 template <class T, int W>
