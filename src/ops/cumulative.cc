@@ -141,7 +141,7 @@ Value running(Builder& b, Value x, const CumsumAttrs& a, const Monoid& m) {
 // As reduce_prod and cumsum do: f16 and bf16 are computed in f32 and rounded once.
 Values running_wide(Builder& b, const Node& n, Value x, const Monoid& m) {
   const DType dtype = b.type(x).dtype;
-  const Value wide = cast_to(b, x, accumulator_of(dtype));
+  const Value wide = cast_to(b, x, wide_of(dtype));
   return {cast_to(b, running(b, wide, n.get<CumsumAttrs>(), m), dtype)};
 }
 

@@ -11,10 +11,7 @@
 
 namespace rlx {
 
-Expr widen(Builder& b, Value v) {
-  const DType d = b.type(v).dtype;
-  return {b, cast_to(b, v, d == DType::F16 || d == DType::BF16 ? DType::F32 : d)};
-}
+Expr widen(Builder& b, Value v) { return {b, cast_to(b, v, wide_of(b.type(v).dtype))}; }
 
 Expr line_up(Expr v, int64_t rank, int64_t axis) {
   Shape shape(static_cast<size_t>(rank - axis), Dim(1));

@@ -36,8 +36,6 @@ int64_t integer_limit(DType d, bool highest) {
   return highest ? most : info(d).is_signed ? -most - 1 : 0;
 }
 
-DType accumulator_of(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
-
 Expr power(Expr x, double p) {
   Builder& b = x.builder();
   const Value zero = op::eq(x, x.like(0));
@@ -192,7 +190,7 @@ constexpr OpDef position(std::string_view name, std::string_view doc) {
 // How the gradient of an extremum is shared: 1 / count for each of the `count` elements equal to
 // it, else 0.
 Value shares(Builder& b, const Node& n, Value x, Value y) {
-  const DType dtype = b.type(x).dtype, wide = accumulator_of(dtype);
+  const DType dtype = b.type(x).dtype, wide = wide_of(dtype);
   const Value hits = cast_to(b, op::eq(b, x, expand_like(b, n, y, x)), wide);
   const Value count = expand_like(b, n, sum_like(b, n, hits), x);
   return cast_to(b, op::div(b, hits, count), dtype);
@@ -276,7 +274,7 @@ Values vjp_product(Builder& b, const VjpArgs& a) {
 Values decompose_mean(Builder& b, const Node& n, Operands in) {
   const Type x = b.type(in[0]);
   const auto& [axes, keepdims] = n.get<ReduceAttrs>();
-  const DType wide = accumulator_of(x.dtype);
+  const DType wide = wide_of(x.dtype);
   if (axes.empty()) return {in[0]};
   const Value sum = sum_axes(b, cast_to(b, in[0], wide), axes, keepdims);
   return {cast_to(b, op::div(b, sum, dim_value(b, count_of(x.shape, axes), wide)), x.dtype)};

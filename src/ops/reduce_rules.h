@@ -16,9 +16,6 @@ void require_elements(const InferArgs& a, const Ints& axes);
 // The highest or lowest value of an integer dtype.
 int64_t integer_limit(DType d, bool highest);
 
-// f32 for f16 and bf16: what they are summed in.
-DType accumulator_of(DType d);
-
 // x^p for x >= 0 and p other than 0; its derivatives at 0 are taken as 0.
 Expr power(Expr x, double p);
 

@@ -137,7 +137,7 @@ struct Partials {
   Value x, updates;
 };
 Partials partials_of(Builder& b, const Node& n, Operands in, Value out) {
-  const DType dtype = n.type().dtype, wide = accumulator_of(dtype);
+  const DType dtype = n.type().dtype, wide = wide_of(dtype);
   if (n.get<ScatterIntoAttrs>().mode == ScatterMode::mul) {
     const Value ones = full(b, Type(b.type(in[0])), 1);
     return {scatter_like(b, n, ones, in[1], in[2], ScatterMode::mul),

@@ -168,7 +168,7 @@ Values decompose_quantile(Builder& b, const Node& n, Operands in) {
   const Value sorted = op::sort(b, in[0], {axis});
   auto element = [&](int64_t i) {
     const Value x = drop_axis(b, slice_axis(b, sorted, axis, i, i + 1), axis, attrs.keepdims);
-    return Expr(b, cast_to(b, x, accumulator_of(b.type(x).dtype)));
+    return Expr(b, cast_to(b, x, wide_of(b.type(x).dtype)));
   };
   Expr result = weight == 1 ? element(rank + 1) : element(rank);
   if (weight == 0.5)  // without a difference of neighbours: one rounding

@@ -27,7 +27,7 @@ constexpr OpDef statistic(std::string_view name, std::string_view doc, DTypeSet 
   d.normalise = normalise_axes_of<A>;
   d.decompose = [](Builder& b, const Node& n, Operands in) -> Values {
     const DType dtype = b.type(in[0]).dtype;
-    const Expr x(b, cast_to(b, in[0], accumulator_of(dtype)));
+    const Expr x(b, cast_to(b, in[0], wide_of(dtype)));
     return {cast_to(b, formula(x, n.get<A>()), dtype)};
   };
   d.vmap = vmap_axes<A>;
