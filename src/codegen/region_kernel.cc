@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "rlx/codegen/block_access.h"
 #include "rlx/codegen/region_access.h"
 #include "rlx/codegen/scalar_emitter.h"
 #include "rlx/ops/core.h"
@@ -66,8 +67,8 @@ class Lowering {
         column();
         break;
     }
-    share_rules();
     result_.kernel = b_.finish();
+    read_accesses();
     return std::move(result_);
   }
 
@@ -81,12 +82,6 @@ class Lowering {
   }
 
   const Node& node(GraphValue v) const { return body_.node(v); }
-  Shape row_shape(bool keepdims) const {
-    Shape s = Shape::of(domain_);
-    s.resize(domain_.size() - attrs_.axes.size());
-    if (keepdims) s.insert(s.end(), attrs_.axes.size(), Dim(1));
-    return s;
-  }
   bool is_row_value(GraphValue v) const {
     if (attrs_.kind != RegionKind::row) return false;
     const Node& n = node(v);
@@ -266,13 +261,6 @@ class Lowering {
     if (length <= 0 || block % length) return;
     result_.rows = result_.elements / length;
     result_.rows_per_block = block / length;
-    for (size_t i = 0; i < in_.size(); ++i) {
-      const View& v = in_[i];
-      const bool full = v.dims == domain_,
-                 per_row = v.elements() == result_.rows && attrs_.kind == RegionKind::row &&
-                           Shape::of(v.dims) == row_shape(v.dims.size() == domain_.size());
-      result_.row_aligned.push_back(v.is_dense() && (full || per_row));
-    }
   }
 
   Ints all_axes() const {
@@ -366,7 +354,6 @@ class Lowering {
       for (GraphValue v : reduces[static_cast<size_t>(p)]) plan_staging(node(v).in[0], p);
       for (GraphValue v : outputs[static_cast<size_t>(p)]) plan_staging(v, p);
     }
-    last_pass_ = passes - 1;
     b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
       loops_.bind_outer(b_, block);
       for (pass_ = 0; pass_ < passes; ++pass_)
@@ -523,19 +510,14 @@ class Lowering {
     return totals;
   }
 
-  // A result may take an operand's memory when each element is read only by the iteration that
-  // writes it, before the write.
-  void share_rules() {
+  void read_accesses() {
+    const BlockAccess access(result_.kernel, result_.sizes, result_.blocks);
+    for (Buffer buffer : buffers_) result_.spans.push_back(access.span(buffer));
     result_.may_share.assign(in_.size(), std::vector<bool>(out_.size(), false));
-    if (attrs_.kind == RegionKind::column) return;
-    for (size_t k = 0; k < out_.size(); ++k) {
-      const GraphValue v = body_.outputs[k];
-      if (is_row_value(v) || (attrs_.kind == RegionKind::row && level(v) != last_pass_)) continue;
-      for (size_t i = 0; i < in_.size(); ++i)
-        result_.may_share[i][k] = in_[i].dims == out_[k].dims && in_[i].is_dense() &&
-                                  size_of(in_[i].dtype) == size_of(out_[k].dtype) &&
-                                  !used_as(body_.inputs()[i], true);
-    }
+    for (size_t i = 0; i < in_.size(); ++i)
+      for (size_t k = 0; k < out_.size(); ++k)
+        result_.may_share[i][k] = in_[i].is_dense() && in_[i].elements() == out_[k].elements() &&
+                                  access.may_overwrite(buffers_[i], buffers_[in_.size() + k]);
   }
 
   struct Stage {
@@ -556,7 +538,7 @@ class Lowering {
   std::map<std::pair<GraphValue, bool>, Value> memo_, row_memo_;
   std::map<GraphValue, int> levels_, costs_;
   std::map<GraphValue, Stage> staged_;
-  int pass_ = 0, last_pass_ = 0;
+  int pass_ = 0;
   int64_t inner_elements_ = 0, staged_bytes_ = 0;
   bool in_row_scope_ = false;
 };

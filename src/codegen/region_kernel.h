@@ -19,9 +19,9 @@ struct RegionKernel {
   int64_t blocks = 0;
   int64_t elements = 0;  // of the domain
   double flops = 0;
-  int64_t rows = 0, rows_per_block = 0;      // see StepKernel::rows
-  std::vector<bool> row_aligned;             // [operand]
-  std::vector<std::vector<bool>> may_share;  // [operand][result]
+  int64_t rows = 0, rows_per_block = 0;         // see StepKernel::rows
+  std::vector<std::optional<BlockSpan>> spans;  // [operands, then results]
+  std::vector<std::vector<bool>> may_share;     // [operand][result]
 };
 
 RegionKernel lower_region(const Node& region, std::span<const View> in, std::span<const View> out);

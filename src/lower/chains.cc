@@ -12,23 +12,26 @@ namespace {
 constexpr int64_t kMaxTileRows = 512;
 constexpr int32_t kMaxSteps = 8;
 
-bool reads_aligned(const Program& p, const Step& s, int32_t buffer) {
-  for (size_t i = 0; i < s.in.size(); ++i)
-    if (s.in[i].buffer == buffer && !reads_row_aligned(p, s, i)) return false;
+const View& operand_of(const Step& s, size_t i) {
+  return i < s.in.size() ? s.in[i] : s.out[i - s.in.size()];
+}
+
+// Whether what the step touches of the buffer are only the rows it works on.
+bool touches_own_rows_of(const Program& p, const Step& s, int32_t buffer) {
+  for (size_t i = 0; i < s.in.size() + s.out.size(); ++i)
+    if (operand_of(s, i).buffer == buffer && !touches_own_rows(p, s, i)) return false;
   return true;
 }
 
 // Buffers that one step writes and the other touches must be touched at the same rows by both.
 bool compatible(const Program& p, const Step& a, const Step& b) {
   for (const View& v : a.out) {
-    if (!covers(v, p.buffers[static_cast<size_t>(v.buffer)]) || !reads_aligned(p, b, v.buffer))
-      return false;
+    if (!touches_own_rows_of(p, a, v.buffer) || !touches_own_rows_of(p, b, v.buffer)) return false;
     for (const View& w : b.out)
       if (w.buffer == v.buffer) return false;
   }
   for (const View& v : b.out)
-    if (!covers(v, p.buffers[static_cast<size_t>(v.buffer)]) || !reads_aligned(p, a, v.buffer))
-      return false;
+    if (!touches_own_rows_of(p, b, v.buffer) || !touches_own_rows_of(p, a, v.buffer)) return false;
   return true;
 }
 
@@ -44,9 +47,20 @@ bool shares_data(const Step& a, const Step& b) {
 
 }  // namespace
 
-bool reads_row_aligned(const Program& p, const Step& s, size_t i) {
-  return s.kernel->row_aligned(static_cast<int>(i)) &&
-         covers(s.in[i], p.buffers[static_cast<size_t>(s.in[i].buffer)]);
+bool touches_own_rows(const Program& p, const Step& s, size_t i) {
+  const View& v = operand_of(s, i);
+  const StepKernel& kernel = *s.kernel;
+  if (!covers(v, p.buffers[static_cast<size_t>(v.buffer)])) return false;
+  const int64_t elements = v.elements();
+  if (elements == 0) return true;
+  const auto span = kernel.span(i);
+  if (!span || kernel.rows() <= 0 || elements % kernel.rows()) return false;
+  // Linear in the block, so the first and the last one tell.
+  const int64_t own = elements / kernel.rows() * kernel.rows_per_block();
+  for (const int64_t b : {int64_t{0}, kernel.blocks() - 1})
+    if (span->stride * b + span->low < own * b || span->stride * b + span->high >= own * (b + 1))
+      return false;
+  return true;
 }
 
 void form_chains(Program& p) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rlx/ir/graph.h"
+#include "rlx/lower/block_span.h"
 
 namespace rlx {
 
@@ -88,15 +89,17 @@ class StepKernel {
   }
   virtual size_t packed_bytes() const { return 0; }
   virtual void pack(const void* source, void* target) const { (void)source, (void)target; }
+  // What a block touches of an operand (inputs, then results), as narrowly as the kernel knows;
+  // nullopt: any element of the view.
+  virtual std::optional<BlockSpan> span(size_t operand) const {
+    (void)operand;
+    return std::nullopt;
+  }
   // Kernels that work row by row can be run tile by tile with their neighbours (Chain). rows() > 0:
   // block b computes exactly the rows [b * n, (b + 1) * n) of its dense results, n =
-  // rows_per_block(), and reads operands for which row_aligned() holds only there.
+  // rows_per_block(). Which operands it reads only there follows from span().
   virtual int64_t rows() const { return 0; }
   virtual int64_t rows_per_block() const { return 0; }
-  virtual bool row_aligned(int in) const {
-    (void)in;
-    return false;
-  }
 };
 
 struct Program;

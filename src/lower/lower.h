@@ -17,8 +17,9 @@ bool is_lowered_movement(const OpDef& op);
 // chain as one moment.
 void form_chains(Program& p);
 
-// Whether step s reads operand i only at the rows it works on: all of a buffer, row by row.
-bool reads_row_aligned(const Program& p, const Step& s, size_t i);
+// Whether step s touches operand i (inputs, then results) only at the rows it works on: all of a
+// buffer, row by row.
+bool touches_own_rows(const Program& p, const Step& s, size_t i);
 
 // Live ranges, in-place reuse and arena offsets; fills Buffer::first, last, shares, offset and
 // Program::arena_bytes.

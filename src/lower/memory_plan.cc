@@ -29,7 +29,7 @@ bool chain_allows(const Program& p, const Chain& chain, size_t s, int32_t root) 
     if (t == static_cast<int32_t>(s)) continue;
     const Step& other = p.steps[static_cast<size_t>(t)];
     for (size_t i = 0; i < other.in.size(); ++i)
-      if (root_of(p, other.in[i].buffer) == root && !reads_row_aligned(p, other, i)) return false;
+      if (root_of(p, other.in[i].buffer) == root && !touches_own_rows(p, other, i)) return false;
   }
   return true;
 }

@@ -96,7 +96,12 @@ class MatmulKernel final : public StepKernel {
                : 0;
   }
   int64_t rows_per_block() const override { return plan_->rows_per_tile(); }
-  bool row_aligned(int in) const override { return in == 0; }
+  std::optional<BlockSpan> span(size_t operand) const override {
+    if (rows() == 0 || operand == 1) return std::nullopt;
+    const MatmulProblem& p = plan_->problem();
+    const int64_t elements = rows_per_block() * (operand == 0 ? p.k : p.n);
+    return BlockSpan{elements, 0, elements - 1};
+  }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
     for (int64_t t = begin; t < end; ++t) {
       if (packed_)

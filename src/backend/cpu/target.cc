@@ -24,7 +24,7 @@ class GeneratedKernel final : public StepKernel {
   double flops() const override { return region_.flops; }
   int64_t rows() const override { return region_.rows; }
   int64_t rows_per_block() const override { return region_.rows_per_block; }
-  bool row_aligned(int in) const override { return region_.row_aligned[static_cast<size_t>(in)]; }
+  std::optional<BlockSpan> span(size_t operand) const override { return region_.spans[operand]; }
 
   size_t code() const { return code_; }
   void set_function(KernelFn fn) { fn_ = fn; }
