@@ -443,7 +443,11 @@ constinit const Op<AttentionAttrs> attention = OpDef{
         "softmax(scores) v per head, and the logsumexp of each row of scores. Scores are scale * q "
         "k^T, capped by c tanh(s / c), plus a bias, and -1e9 where a key is masked (causal, "
         "sliding_window: the last window + 1 keys, or an operand), so that a row without visible "
-        "keys averages all. Sinks are further logits of the denominator. Layouts by rank: [S, "
+        "keys averages all. For causal and sliding_window query i stands at key i + max(S_k - S_q, "
+        "0): with more keys than queries the last query stands at the last key (as when decoding "
+        "with a cache), with fewer the first query at the first key, and the queries behind the "
+        "last key see all keys that the window reaches. "
+        "Sinks are further logits of the denominator. Layouts by rank: [S, "
         "heads*D], [B, S, heads*D], [B, heads, S, D] or [B, S, heads, D]. k and v may have fewer "
         "heads (num_kv_heads).",
     .reference = "Attention",
