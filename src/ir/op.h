@@ -133,7 +133,9 @@ struct OpDef {
   int arity = 1;                 // kVariadic: min_arity or more
   int min_arity = 0;             // for variadic ops and optional operands
   DTypeSet dtypes = kAllDTypes;  // of operand 0
-  bool linear = false;           // in all operands together
+  // Results are a list, as long as operands or attributes say: Python gives a tuple, of one too.
+  bool variadic_results = false;
+  bool linear = false;  // in all operands together
   bool commutative = false;
   InferRule infer = nullptr;
   NormaliseRule normalise = nullptr;

@@ -643,6 +643,7 @@ constinit const Op<WhileAttrs> while_loop = OpDef{
     .kind = Kind::control,
     .arity = kVariadic,
     .min_arity = 1,
+    .variadic_results = true,
     .infer = infer_while,
     .eval = eval_while,
     .jvp = jvp_while,
@@ -658,6 +659,7 @@ constinit const Op<CustomFnAttrs> custom_fn = OpDef{
         "one, `fwd` is differentiated. vmap keeps the stated derivatives.",
     .reference = "CustomFn",
     .arity = kVariadic,
+    .variadic_results = true,
     .infer = infer_custom_fn,
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
       return b.inline_graph(*n.get<CustomFnAttrs>().fwd, in);

@@ -356,6 +356,11 @@ constexpr OpDef variadic(OpDef d) {
   return d;
 }
 
+constexpr OpDef in_parts(OpDef d) {
+  d.variadic_results = true;
+  return d;
+}
+
 }  // namespace
 
 namespace op {
@@ -363,12 +368,12 @@ namespace op {
 constinit const Op<AxisAttrs> stack = variadic(
     arranger("stack", "The operands, all of one shape, one after the other along a new axis.",
              infer_stack, normalise_new_axis, decompose_stack));
-constinit const Op<SplitAttrs> split =
+constinit const Op<SplitAttrs> split = in_parts(
     arranger("split", "x cut along an axis into parts of the given sizes, one result each.",
-             infer_split, normalise_axis_of<SplitAttrs>, decompose_split);
-constinit const Op<AxisAttrs> unstack =
+             infer_split, normalise_axis_of<SplitAttrs>, decompose_split));
+constinit const Op<AxisAttrs> unstack = in_parts(
     arranger("unstack", "The slices of x along an axis without that axis, one result each.",
-             infer_unstack, normalise_axis_of<AxisAttrs>, decompose_unstack);
+             infer_unstack, normalise_axis_of<AxisAttrs>, decompose_unstack));
 constinit const Op<AxesAttrs> squeeze =
     arranger("squeeze", "x without the given axes, which have size 1; without all such if none.",
              infer_squeeze, normalise_squeeze, decompose_squeeze);
@@ -396,11 +401,11 @@ constinit const Op<RepeatAttrs> repeat =
 constinit const Op<RollAttrs> roll = arranger(
     "roll", "x moved by shifts[i] along axes[i]; what leaves at one end enters at the other.",
     infer_roll, normalise_roll, decompose_roll);
-constinit const Op<MeshgridAttrs> meshgrid = variadic(arranger(
+constinit const Op<MeshgridAttrs> meshgrid = in_parts(variadic(arranger(
     "meshgrid",
     "For operands of sizes n_i, tensors of the shape of all sizes that repeat operand i along axis "
     "i; with `xy` the first two axes are swapped.",
-    infer_meshgrid, nullptr, decompose_meshgrid));
+    infer_meshgrid, nullptr, decompose_meshgrid)));
 constinit const Op<BlockAttrs> space_to_depth =
     arranger("space_to_depth",
              "Blocks of space of x [N, C, H, W] as channels, [N, C b^2, H/b, W/b]: the inverse of "

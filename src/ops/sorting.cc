@@ -225,6 +225,7 @@ constinit const Op<SortAttrs> sort_by_key = OpDef{
     .arity = kVariadic,
     .min_arity = 1,
     .dtypes = kOrdered,
+    .variadic_results = true,
     .infer = [](const InferArgs& a) -> Types {
       for (const Type& t : a.in)
         if (!(t.shape == a.in[0].shape))
