@@ -36,7 +36,7 @@ def annotation(kind):
     if "|" in kind:
         return "Literal[" + ", ".join(f'"{word}"' for word in kind.split("|")) + "]"
     plain = {"int": "int", "float": "float", "bool": "bool", "string": "str", "dim": "int | str | Dim",
-             "dtype": "DTypeLike", "tensor": "ArrayLike | None", "graph": "Graph | None"}  # fmt: skip
+             "dtype": "DTypeLike", "tensor": "ArrayLike", "graph": "Graph"}  # fmt: skip
     return plain.get(kind, "Any")
 
 

@@ -7,8 +7,8 @@
     g = rlx.grad(loss)(rlx.ones((2, 3)))              # transforms: jit, grad, vjp, jvp, vmap
     step = rlx.jit(lambda w: w - 0.1 * rlx.grad(loss)(w))
 
-rlx.ops() lists the ops; help(rlx.softmax) explains one. Ops run on the CPU; rlx.use_backend("reference") chooses
-another backend. Errors are rlx.Error.
+rlx.ops() lists the ops; help(rlx.softmax) explains one. A name that NumPy has, too, is called like NumPy's function;
+rlx.op.<name> is the op. Ops run on the CPU; rlx.use_backend("reference") chooses another backend. Errors are rlx.Error.
 """
 
 import atexit as _atexit
@@ -26,8 +26,86 @@ from rlx._errors import (
 )
 from rlx._dtypes import DType, dtype
 from rlx import op
-from rlx._array import Array, array, asarray, from_dlpack, matmul, zeros_like
-from rlx._functions import arange, concatenate, eye, full, key, ones, stack, where, zeros
+from rlx._array import Array, array, asarray, from_dlpack
+from rlx._functions import (
+    abs,
+    arange,
+    ceil,
+    cholesky,
+    clip,
+    cross,
+    einsum,
+    eye,
+    floor,
+    full,
+    heaviside,
+    imag,
+    inner,
+    key,
+    linspace,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    matmul,
+    matrix_power,
+    norm,
+    ones,
+    outer,
+    qr,
+    real,
+    round,
+    select,
+    svd,
+    tensordot,
+    trunc,
+    vdot,
+    where,
+    zeros,
+    zeros_like,
+)
+from rlx._reductions import (
+    all,
+    any,
+    argmax,
+    argmin,
+    argsort,
+    count_nonzero,
+    cumprod,
+    cumsum,
+    max,
+    mean,
+    median,
+    min,
+    nanmean,
+    nansum,
+    prod,
+    quantile,
+    searchsorted,
+    sort,
+    std,
+    sum,
+    trace,
+    var,
+)
+from rlx._shaping import (
+    concat,
+    concatenate,
+    diagonal,
+    expand_dims,
+    meshgrid,
+    pad,
+    repeat,
+    reshape,
+    roll,
+    split,
+    squeeze,
+    stack,
+    tile,
+    transpose,
+    tril,
+    triu,
+)
 from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, from_bytes, load_graph, parse
 from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jit, jvp, stop_gradient, value_and_grad, vjp, vmap
 from rlx._control import cond, custom_fn, scan, while_loop
@@ -35,9 +113,9 @@ from rlx._tree import flatten as tree_flatten, tree_map, unflatten as tree_unfla
 from rlx._backend import backends, clear_caches, get_backend, use_backend
 
 __version__ = _core.version
-float32, float16, bfloat16, float64 = (dtype(n) for n in ("f32", "f16", "bf16", "f64"))
-int8, int16, int32, int64 = (dtype(n) for n in ("i8", "i16", "i32", "i64"))
-uint8, uint32, bool_, complex64 = (dtype(n) for n in ("u8", "u32", "bool", "c64"))
+float32, float16, bfloat16, float64 = (dtype(n) for n in ("float32", "float16", "bfloat16", "float64"))
+int8, int16, int32, int64 = (dtype(n) for n in ("int8", "int16", "int32", "int64"))
+uint8, uint32, bool_, complex64 = (dtype(n) for n in ("uint8", "uint32", "bool", "complex64"))
 
 
 def ops() -> list[str]:

@@ -4,49 +4,82 @@ An array is immutable. It is either concrete (its elements are there) or traced 
 `rlx.jit` and its kin, or an `rlx.Graph`, are writing); both have the same operators and methods. Every op of the table
 is a method too: `x.softmax(axis=-1)`.
 
-Arrays of different dtypes are promoted to one that holds both; a Python number takes the dtype of the array it meets.
+Arrays of different dtypes are promoted to one; a Python number or a NumPy scalar takes the dtype of the array it meets.
+In a traced function a number that was an argument does so, too: what stands for it is *weak*.
 """
 
+import builtins
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx import _core, _indexing, op
 from rlx._dtypes import ALL as _DTYPES
 from rlx._dtypes import BY_NUMPY, dtype, dtype_name
-from rlx._errors import UserError, UserIndexError, make_error
+from rlx._errors import UserError, make_error
 
 ArrayLike = Any
-_FLOAT, _INT, _BOOL = dtype("f32"), dtype("i64"), dtype("bool")
+_FLOAT, _DOUBLE, _INT, _BOOL = dtype("f32"), dtype("f64"), dtype("i64"), dtype("bool")
 _NUMBERS = (bool, int, float, complex)
+_WEAK = (*_NUMBERS, np.generic)
 
 
 def _takes(other):
     return isinstance(other, (_core.ArrayBase, int, float, complex, np.ndarray, np.generic))
 
 
+def is_number(x):
+    """Whether x has a kind but no dtype of its own: a number of Python or a scalar of NumPy."""
+    return isinstance(x, _WEAK)
+
+
+def _is_weak(x):
+    return x._weak if isinstance(x, _core.ArrayBase) else is_number(x)
+
+
+def exact(x):
+    """What stands for a number, as an array with all its digits."""
+    return x._as_weak(False) if isinstance(x, _core.ArrayBase) else x
+
+
+def _weakly(f, *xs):
+    """f, an operator of Python; of what stands for numbers it gives what stands for a number."""
+    if not builtins.all([_is_weak(x) for x in xs]):
+        return f(*xs)
+    xs = [exact(x) for x in xs]
+    if f is _divide:  # as Python's, in double precision
+        xs = [x.astype(_DOUBLE) if isinstance(x, _core.ArrayBase) else x for x in xs]
+    return f(*xs)._as_weak(True)
+
+
 def _binary(f, reflected=False):
     def method(self, other):
         if not _takes(other):
             return NotImplemented
-        return f(other, self) if reflected else f(self, other)
+        xs = (other, self) if reflected else (self, other)
+        return _weakly(f, *xs) if self._weak else f(*xs)
 
     return method
 
 
-def _floating(x):
-    """x, as floats when it is of integers or bools."""
+def strong(x):
+    """x, which no longer stands for a number."""
+    return x.astype(x.dtype) if x._weak else x
+
+
+def floating(x):
+    """x, as floats when it is of integers or bools: of a number as of an array."""
     if isinstance(x, (bool, int)):
         return float(x)
-    if isinstance(x, (float, complex)):
+    if is_number(x) and not isinstance(x, (np.integer, np.bool_)):
         return x
     x = asarray(x)
-    return x if x.dtype.kind in ("floating", "complex") else x.astype(_DTYPES[_core.promote(x._dtype, _FLOAT.index)])
+    return x if x.dtype.kind in ("floating", "complex") else x.astype(_FLOAT)
 
 
 def _divide(x, y):
-    return op.div(_floating(x), _floating(y))
+    return op.div(floating(x), floating(y))
 
 
 def _logical(bools, integers):
@@ -70,23 +103,76 @@ _xor = _logical("logical_xor", "bitwise_xor")
 _not = _logical("logical_not", "bitwise_not")
 
 
-def matmul(x, y, /):
-    """The matrix product as NumPy's `@`: vectors count as a row on the left and a column on the right."""
-    x, y = asarray(x), asarray(y)
-    row, column = x.ndim == 1, y.ndim == 1
-    z = op.matmul(x.reshape(1, -1) if row else x, y.reshape(-1, 1) if column else y)
-    if not (row or column):
-        return z
-    shape = list(z.shape)
-    if column:
-        del shape[-1]
-    if row:
-        del shape[-1 if column else -2]
-    return z.reshape(shape)
+def _matmul(x, y):
+    from rlx._functions import matmul  # which needs arrays
+
+    return matmul(x, y)
 
 
 class Array(_core.ArrayBase):
     """A tensor. `rlx.array` makes one from anything array-like; its elements never change."""
+
+    if TYPE_CHECKING:  # methods that these modules set: they need this one
+        from rlx._functions import (
+            abs,
+            ceil,
+            cholesky,
+            clip,
+            cross,
+            floor,
+            heaviside,
+            inner,
+            logical_and,
+            logical_not,
+            logical_or,
+            logical_xor,
+            matmul,
+            matrix_power,
+            norm,
+            outer,
+            qr,
+            round,
+            svd,
+            tensordot,
+            trunc,
+            vdot,
+        )
+        from rlx._reductions import (
+            all,
+            any,
+            argmax,
+            argmin,
+            argsort,
+            count_nonzero,
+            cumprod,
+            cumsum,
+            max,
+            mean,
+            median,
+            min,
+            nanmean,
+            nansum,
+            prod,
+            quantile,
+            searchsorted,
+            sort,
+            std,
+            sum,
+            trace,
+            var,
+        )
+        from rlx._shaping import (
+            diagonal,
+            expand_dims,
+            pad,
+            repeat,
+            roll,
+            split,
+            squeeze,
+            tile,
+            tril,
+            triu,
+        )
 
     __slots__ = ()
     __array_priority__ = 100  # a NumPy array on the left of an operator leaves it to us
@@ -163,14 +249,24 @@ class Array(_core.ArrayBase):
             return view.astype(dtype)
         return view.copy() if copy else view
 
+    def __array_function__(self, func, types, args, kwargs):
+        """NumPy's functions take an array as the NumPy array it holds, and give NumPy's."""
+        if func in _ABOUT_TYPES:
+            return _ABOUT_TYPES[func](*args, **kwargs)
+        return func(*_as_numpy(args), **_as_numpy(kwargs))
+
     @property
     def __array_interface__(self):
         if self._traced or self.dtype.name == "bf16":
             raise AttributeError("__array_interface__")
         return {"version": 3, "shape": self.shape, "typestr": self.dtype.dtype.str, "data": (self._address, True)}
 
-    def __dlpack__(self, **options):
-        return self._dlpack_view().__dlpack__(**{k: v for k, v in options.items() if v is not None})
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A copy: who reads through DLPack may write, and an array never changes. `numpy.asarray` gives a view."""
+        if copy is False:
+            raise BufferError("an rlx.Array is immutable: DLPack gets a copy; numpy.asarray gives a read-only view")
+        options = {"max_version": max_version, "dl_device": dl_device}
+        return self._dlpack_copy().__dlpack__(**{k: v for k, v in options.items() if v is not None})
 
     def __dlpack_device__(self):
         return (1, 0)  # the CPU
@@ -229,7 +325,7 @@ class Array(_core.ArrayBase):
     __floordiv__, __rfloordiv__ = _binary(op.floor_div), _binary(op.floor_div, True)
     __mod__, __rmod__ = _binary(op.mod), _binary(op.mod, True)
     __pow__, __rpow__ = _binary(op.pow), _binary(op.pow, True)
-    __matmul__, __rmatmul__ = _binary(matmul), _binary(matmul, True)
+    __matmul__, __rmatmul__ = _binary(_matmul), _binary(_matmul, True)
     __and__, __rand__ = _binary(_and), _binary(_and, True)
     __or__, __ror__ = _binary(_or), _binary(_or, True)
     __xor__, __rxor__ = _binary(_xor), _binary(_xor, True)
@@ -238,19 +334,23 @@ class Array(_core.ArrayBase):
     __gt__, __ge__ = _binary(op.gt), _binary(op.ge)
 
     def __neg__(self):
-        return op.neg(self)
+        return _weakly(op.neg, self) if self._weak else op.neg(self)
 
     def __pos__(self):
         return self
 
     def __abs__(self):
-        return op.abs(self)
+        from rlx._functions import abs
+
+        return _weakly(op.abs, self) if self._weak else abs(self)
 
     def __invert__(self):
         return _not(self)
 
-    def __round__(self):
-        return op.round(self)
+    def __round__(self, ndigits=0):
+        from rlx._functions import round
+
+        return round(self, ndigits or 0)
 
     def __getitem__(self, index):
         return _indexing.get(self, index)
@@ -260,7 +360,7 @@ class Array(_core.ArrayBase):
     def astype(self, dtype_):
         """The elements cast: floats to integers truncate and saturate, integers wrap, anything to bool is != 0."""
         to = dtype(dtype_)
-        return self if to is self.dtype else op.cast(self, to=to)
+        return self if to is self.dtype and not self._weak else op.cast(self, to=to)
 
     def reshape(self, *shape):
         """The same elements under another shape; one size may be -1."""
@@ -299,70 +399,8 @@ class Array(_core.ArrayBase):
 
     ravel = flatten
 
-    def squeeze(self, axis=None):
-        """Without the axes of size 1, or without the given ones."""
-        if axis is None:
-            return self.reshape([s for s in self.shape if s != 1])
-        drop = self._axes(axis)
-        for a in drop:
-            if self.shape[a] != 1:
-                raise UserError("squeeze-dim", f"squeeze: axis {a} of {self._type} is not of size 1")
-        return self.reshape([s for i, s in enumerate(self.shape) if i not in drop])
-
-    def expand_dims(self, axis):
-        n = self.ndim + 1
-        shape = list(self.shape)
-        shape.insert(axis % n, 1)
-        return self.reshape(shape)
-
     def broadcast_to(self, shape):
         return op.broadcast(self, shape=shape)
-
-    def _axes(self, axis):
-        n = self.ndim
-        axes = range(n) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
-        for a in axes:
-            if not -n <= a < n:
-                raise UserIndexError("axis-range", f"axis {a} is out of range for {self._type}")
-        return [a % n for a in axes]
-
-    def sum(self, axis=None, keepdims=False):
-        x = self.astype(_INT) if self.dtype == _BOOL else self
-        return op.reduce_sum(x, axes=self._axes(axis), keepdims=keepdims)
-
-    def mean(self, axis=None, keepdims=False):
-        return op.reduce_mean(_floating(self), axes=self._axes(axis), keepdims=keepdims)
-
-    def prod(self, axis=None, keepdims=False):
-        return op.reduce_prod(self, axes=self._axes(axis), keepdims=keepdims)
-
-    def max(self, axis=None, keepdims=False):
-        return op.reduce_max(self, axes=self._axes(axis), keepdims=keepdims)
-
-    def min(self, axis=None, keepdims=False):
-        return op.reduce_min(self, axes=self._axes(axis), keepdims=keepdims)
-
-    def any(self, axis=None, keepdims=False):
-        x = self.astype(_BOOL).astype(_INT)
-        return op.ne(op.reduce_sum(x, axes=self._axes(axis), keepdims=keepdims), 0)
-
-    def all(self, axis=None, keepdims=False):
-        return op.logical_not(op.logical_not(self.astype(_BOOL)).any(axis, keepdims))
-
-    def var(self, axis=None, keepdims=False):
-        x = _floating(self)
-        return op.square(x - x.mean(axis, True)).mean(axis, keepdims)
-
-    def std(self, axis=None, keepdims=False):
-        return op.sqrt(self.var(axis, keepdims))
-
-    def argmax(self, axis=None, keepdims=False):
-        if axis is None:
-            return op.argmax(self.reshape(-1), axis=0)
-        return op.argmax(self, axis=axis, keepdims=keepdims)
-
-    def clip(self, low, high):
-        return op.clamp(self, low, high)
 
     @property
     def real(self):
@@ -370,7 +408,30 @@ class Array(_core.ArrayBase):
 
     @property
     def imag(self):
+        from rlx._functions import zeros_like
+
         return op.imag(self) if self.dtype.kind == "complex" else zeros_like(self)
+
+
+def _as_numpy(tree):
+    if isinstance(tree, _core.ArrayBase):
+        return tree.numpy()
+    if type(tree) in (tuple, list):
+        return type(tree)(_as_numpy(x) for x in tree)
+    return {k: _as_numpy(v) for k, v in tree.items()} if type(tree) is dict else tree
+
+
+def _size(x, axis=None):
+    return x.size if axis is None else x.shape[axis]
+
+
+# Functions of NumPy that ask for no elements, so that traced arrays can answer.
+_ABOUT_TYPES = {
+    np.shape: lambda a: a.shape,
+    np.ndim: lambda a: a.ndim,
+    np.size: _size,
+    np.result_type: lambda *xs: np.result_type(*[x.dtype.dtype if isinstance(x, Array) else x for x in xs]),
+}
 
 
 def _restored(dtype_, shape, data):
@@ -405,7 +466,7 @@ def _from_numpy(a, to):
 def _from_list(x, to):
     """A Python number or nested lists of them: floats become float32, integers int64, unless told otherwise."""
     a = np.asarray(x)
-    if a.dtype == np.float64 and not isinstance(x, np.generic):
+    if a.dtype == np.float64:
         if to is None or (to.is_floating and to.dtype is not None):
             return _from_numpy(a.astype((to or _FLOAT).dtype), None)
     if a.dtype == np.complex128 and (to is None or to.kind == "complex"):
@@ -418,16 +479,41 @@ def _from_list(x, to):
     return _from_numpy(a, to)
 
 
-def _has_arrays(x):
-    return isinstance(x, _core.ArrayBase) or (isinstance(x, (list, tuple)) and any(map(_has_arrays, x)))
+def _leaves(x):
+    for item in x:
+        if isinstance(item, (list, tuple)):
+            yield from _leaves(item)
+        else:
+            yield item
+
+
+def _from_mixed_list(x, to):
+    """Nested lists with arrays or scalars of NumPy in them: promoted as when these meet."""
+    to = to or _DTYPES[_core.joint_dtype(list(_leaves(x)))]
+    return _stacked(x, to)
+
+
+def _stacked(x, to):
+    parts = [_stacked(item, to) if isinstance(item, (list, tuple)) else _part(item, to) for item in x]
+    if not parts:
+        return _from_numpy(np.zeros(0, to.dtype or np.float32), None).astype(to)
+    return op.concat(*[strong(p).reshape((1, *p.shape)) for p in parts], axis=0)
+
+
+def _part(x, to):
+    """An item of a list in the list's dtype; a number must fit."""
+    if is_number(x) and _DTYPES[_core.joint_dtype([_core.scalar(0, to.index), x])] is to:
+        return _core.scalar(x, to.index)
+    return asarray(x, to)
 
 
 def asarray(x, dtype=None):
     """x as an `rlx.Array`, itself when it is one already.
 
     Takes NumPy arrays of any layout and byte order, objects with the buffer protocol, `__array__` or DLPack, numbers
-    and nested lists. NumPy arrays keep their dtype; Python floats become float32, integers int64, complex numbers
-    complex64. A dtype that RLX lacks raises `rlx.Error` with the code "dtype": no value is ever changed silently.
+    and nested lists. NumPy arrays and scalars keep their dtype; Python floats become float32, integers int64, complex
+    numbers complex64; a list of several dtypes gets that which they have when they meet. A dtype that RLX
+    lacks raises `rlx.Error` with the code "dtype": no value is ever changed silently.
     """
     to = None if dtype is None else _as_dtype(dtype)
     if isinstance(x, _core.ArrayBase):
@@ -437,7 +523,8 @@ def asarray(x, dtype=None):
     elif isinstance(x, _NUMBERS):
         made = _from_list(x, to)
     elif isinstance(x, (list, tuple)):
-        made = _stacked(x) if _has_arrays(x) else _from_list(x, to)
+        plain = builtins.all(type(item) in _NUMBERS for item in _leaves(x))
+        made = _from_list(x, to) if plain else _from_mixed_list(x, to)
     elif hasattr(x, "__dlpack__"):
         made = from_dlpack(x)
     elif hasattr(x, "__array__") or hasattr(x, "__array_interface__") or isinstance(x, (memoryview, bytearray)):
@@ -447,20 +534,8 @@ def asarray(x, dtype=None):
     return made if to is None else made.astype(to)
 
 
-def _stacked(xs):
-    """An array of a list that holds arrays."""
-    parts = [asarray(x) for x in xs]
-    return op.concat(*[p.reshape((1, *p.shape)) for p in parts], axis=0)
-
-
 _as_dtype = dtype
 array = asarray
-
-
-def zeros_like(x):
-    """Zeros of x's shape and dtype."""
-    zero = asarray(0).astype(x.dtype)
-    return op.broadcast(zero, shape=x.shape) if x._traced else x._from_raw(np.zeros_like(x._raw()), x.dtype)
 
 
 def from_dlpack(x):
@@ -475,7 +550,7 @@ def from_dlpack(x):
         raise UserError("array-like", f"from_dlpack: {type(x).__name__} cannot be read through DLPack") from None
 
 
-_core.set_hooks(Array, asarray, dtype_name, make_error)
+_core.set_hooks(Array, asarray, np.generic, dtype_name, make_error)
 for _name, _function in op.FUNCTIONS.items():
     if op.ENTRIES.get(_name) and op.ENTRIES[_name].arity != 0 and not hasattr(Array, _name):
         setattr(Array, _name, _function)

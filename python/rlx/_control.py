@@ -5,16 +5,23 @@ Bodies are traced; arrays that they use from outside become operands.
 
 import functools
 
-from rlx import op
-from rlx._array import asarray
+from rlx import _core, op
+from rlx._array import asarray, exact, is_number, strong
+from rlx._dtypes import ALL
 from rlx._errors import UserError
-from rlx._transforms import run_trace
+from rlx._transforms import in_trace, run_trace
 from rlx._tree import flatten, unflatten
 
 
 def _arrays(tree):
+    """The leaves as arrays, and the structure. What stands for a number promotes as the number would."""
     leaves, structure = flatten(tree)
-    return [asarray(x) for x in leaves], structure
+    return [_core.weak(x) if is_number(x) else asarray(x) for x in leaves], structure
+
+
+def _strong_arrays(tree):
+    leaves, structure = flatten(tree)
+    return [strong(asarray(x)) for x in leaves], structure
 
 
 def _inputs(scope, name="x", arrays=()):
@@ -28,7 +35,7 @@ def scan(f, init, xs=None, length=None, reverse=False):
     last slice to the first (ys keep their places).
     """
     carries, carry_tree = _arrays(init)
-    stacked, xs_tree = _arrays(xs)
+    stacked, xs_tree = _strong_arrays(xs)
     if length is None:
         if not stacked:
             raise UserError("scan-length", "scan: without xs the length must be given")
@@ -40,18 +47,32 @@ def scan(f, init, xs=None, length=None, reverse=False):
         result = f(unflatten(carry_tree, values[0]), unflatten(xs_tree, values[1]))
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise UserError("scan-result", "scan: the body must return a pair (carry, y)")
-        return _next_carries(result[0], carry_tree, carries), result[1]
+        return _next_carries(result[0], carry_tree, carries), _strong_arrays(result[1])
 
-    scope, (carry, y) = run_trace("scan_body", lambda s: _slices(s, carries, stacked), body)
-    y_leaves, y_tree = flatten(y)
-    graph = scope.finish(carry + [asarray(v) for v in y_leaves])
+    def trace():
+        return run_trace("scan_body", lambda s: _slices(s, carries, stacked), body)
+
+    carries, (scope, (carry, (ys, y_tree))) = _settled(carries, trace, lambda traced: traced[1][0])
+    graph = scope.finish(carry + ys)
     results = op.scan(
         *carries, *stacked, *scope.captured,
         body=graph, length=length, num_carries=len(carries), num_xs=len(stacked), reverse=reverse,
     )  # fmt: skip
-    results = results if isinstance(results, tuple) else (results,)
     n = len(carries)
     return unflatten(carry_tree, results[:n]), unflatten(y_tree, results[n:])
+
+
+def _settled(carries, trace, next_of):
+    """Carries that began as numbers get the dtype that the body gives them; returns (carries, what trace() returns).
+
+    trace() uses the list `carries`, which changes; next_of(traced) are the carries that the body returned.
+    """
+    numbers = [i for i, c in enumerate(carries) if c._weak]
+    traced = trace()
+    for i in numbers:
+        y = next_of(traced)[i]
+        carries[i] = carries[i].astype(ALL[_core.joint_dtype([carries[i], y])])
+    return carries, trace() if numbers else traced
 
 
 def _slices(scope, carries, stacked):
@@ -59,27 +80,38 @@ def _slices(scope, carries, stacked):
     return first, [scope.input_slice(f"x{i}", x, 0) for i, x in enumerate(stacked)]
 
 
-def _bodies(arrays, *named):
+def _bodies(arrays, *named, join=None):
     """Functions of the same arrays, traced: (scope, leaves, structure) of each, and what any of them captured, which
     then is an input of all."""
-    return _traced((name, functools.partial(_inputs, name="x", arrays=arrays), f) for name, f in named)
+    return _traced([(name, functools.partial(_inputs, name="x", arrays=arrays), f) for name, f in named], join)
 
 
-def _traced(bodies):
-    """As _bodies, of (name, function of the scope that makes the inputs, function of these)."""
+def _traced(bodies, join=None):
+    """As _bodies, of (name, function of the scope that makes the inputs, function of these). join(list of the leaves of
+    each body) gives the dtypes of the results where numbers are among them."""
     traced, seen = [], []
     for name, inputs, f in bodies:
-        scope, out = run_trace(name, functools.partial(_seeded, inputs, seen), f)
-        leaves, tree = flatten(out)
-        leaves = [asarray(x) for x in leaves]
-        for x in leaves:
-            scope.capture(x)
+        scope, (leaves, tree) = run_trace(
+            name, functools.partial(_seeded, inputs, seen), lambda xs, f=f: _arrays(f(xs))
+        )
         seen = scope.captured
         traced.append((scope, leaves, tree))
-    for scope, _, _ in traced:
+    dtypes = join(traced) if join else None
+    done = []
+    for scope, leaves, tree in traced:
+        leaves = in_trace(scope, lambda leaves=leaves: _with_dtypes(leaves, dtypes))
+        for x in (*seen, *leaves):
+            scope.capture(x)
+        seen = scope.captured
+        done.append((scope, leaves, tree))
+    for scope, _, _ in done:
         for x in seen:
             scope.capture(x)
-    return traced, seen
+    return done, seen
+
+
+def _with_dtypes(leaves, dtypes):
+    return [strong(x) if dtypes is None or not x._weak else x.astype(d) for x, d in zip(leaves, dtypes or leaves)]
 
 
 def _seeded(inputs, captured, scope):
@@ -89,27 +121,31 @@ def _seeded(inputs, captured, scope):
     return values
 
 
-def _results(values, tree):
-    return unflatten(tree, values if isinstance(values, tuple) else (values,))
-
-
 def cond(pred, true_fun, false_fun, *operands):
     """true_fun(*operands) where pred holds, else false_fun(*operands); only one of them runs.
 
-    Both return trees of the same structure and types.
+    Both return trees of the same structure and types; a number takes the dtype that the other body gives its place.
     """
     arrays, tree = _arrays(operands)
+
+    def join(traced):
+        (_, yes, yes_tree), (_, no, no_tree) = traced
+        if yes_tree != no_tree:
+            raise UserError("cond-result", f"cond: one body returns {yes_tree}, the other {no_tree}")
+        return [ALL[_core.joint_dtype(pair)] for pair in zip(yes, no)]
+
     bodies, captured = _bodies(
         arrays,
         ("then_body", lambda xs: true_fun(*unflatten(tree, xs))),
         ("else_body", lambda xs: false_fun(*unflatten(tree, xs))),
+        join=join,
     )
-    (yes, yes_leaves, yes_tree), (no, no_leaves, no_tree) = bodies
-    if yes_tree != no_tree:
-        raise UserError("cond-result", f"cond: one body returns {yes_tree}, the other {no_tree}")
+    (yes, yes_leaves, yes_tree), (no, no_leaves, _) = bodies
     then_body, else_body = yes.finish(yes_leaves), no.finish(no_leaves)
-    results = op.cond(asarray(pred).astype("bool"), *arrays, *captured, then_body=then_body, else_body=else_body)
-    return _results(results, yes_tree)
+    results = op.cond(
+        asarray(pred).astype("bool"), *[exact(x) for x in arrays], *captured, then_body=then_body, else_body=else_body
+    )
+    return unflatten(yes_tree, results)
 
 
 def while_loop(cond_fun, body_fun, init, max_iterations=None):
@@ -118,24 +154,38 @@ def while_loop(cond_fun, body_fun, init, max_iterations=None):
     Only loops with a bound can be differentiated in reverse.
     """
     carries, tree = _arrays(init)
-    bodies, captured = _bodies(
-        carries,
-        ("while_cond", lambda xs: asarray(cond_fun(unflatten(tree, xs))).astype("bool")),
-        ("while_body", lambda xs: _next_carries(body_fun(unflatten(tree, xs)), tree, carries)),
-    )
+
+    def trace():
+        return _bodies(
+            carries,
+            ("while_cond", lambda xs: asarray(cond_fun(unflatten(tree, xs))).astype("bool")),
+            ("while_body", lambda xs: _next_carries(body_fun(unflatten(tree, xs)), tree, carries)),
+        )
+
+    carries, (bodies, captured) = _settled(carries, trace, lambda traced: traced[0][1][1])
     (test, test_leaves, _), (step, step_leaves, _) = bodies
     results = op.while_loop(
         *carries, *captured, cond=test.finish(test_leaves), body=step.finish(step_leaves),
         num_carries=len(carries), max_iterations=max_iterations,
     )  # fmt: skip
-    return _results(results, tree)
+    return unflatten(tree, results)
 
 
 def _next_carries(value, tree, carries):
     leaves, structure = flatten(value)
     if structure != tree:
         raise UserError("carry-type", f"the carry is {tree} and the body returns {structure}")
-    return [asarray(y, c.dtype) if isinstance(y, (bool, int, float)) else asarray(y) for y, c in zip(leaves, carries)]
+    return [_carry(y, c) for y, c in zip(leaves, carries)]
+
+
+def _carry(y, carry):
+    """y as the next value of a carry: a number takes its dtype, unless that is yet to be found."""
+    y = _core.weak(y) if is_number(y) else asarray(y)
+    if carry._weak or not y._weak:
+        return y
+    if ALL[_core.joint_dtype([carry, y])] is not carry.dtype:
+        raise UserError("carry-type", f"{carry._type} cannot become a {y.dtype.kind} number")
+    return y.astype(carry.dtype)
 
 
 def custom_fn(f, vjp=None, jvp=None):
@@ -150,12 +200,12 @@ def custom_fn(f, vjp=None, jvp=None):
 
     @functools.wraps(f)
     def call(*args):
-        arrays, tree = _arrays(args)
-        parts = [_arrays(x) for x in args]
+        arrays, tree = _strong_arrays(args)
+        parts = [_strong_arrays(x) for x in args]
         outs = []  # the leaves of the result and its structure, once f has been traced
 
         def forward(xs):
-            outs.append(_arrays(f(*unflatten(tree, xs))))
+            outs.append(_strong_arrays(f(*unflatten(tree, xs))))
             return outs[0][0]
 
         def reverse_inputs(scope):
@@ -187,7 +237,7 @@ def custom_fn(f, vjp=None, jvp=None):
         for (name, _, _), (scope, leaves, _) in zip(named, traced):
             rest = [scope.zeros_like(x) for x in captured] if name == "vjp" else []
             bodies[name] = scope.finish(leaves + rest)
-        return _results(op.custom_fn(*arrays, *captured, **bodies), outs[0][1])
+        return unflatten(outs[0][1], op.custom_fn(*arrays, *captured, **bodies))
 
     return call
 
@@ -200,4 +250,4 @@ def _derivative(scope, of, value):
     leaves, structure = flatten(value)
     if structure != tree:
         raise UserError("custom-fn", f"custom_fn: a derivative of {tree} cannot be {structure}")
-    return [asarray(y, x.dtype) if isinstance(y, (bool, int, float)) else asarray(y) for y, x in zip(leaves, arrays)]
+    return [_carry(y, x) for y, x in zip(leaves, arrays)]

@@ -4,23 +4,22 @@ import numpy as np
 
 from rlx import _core
 from rlx._errors import UserError
+from rlx._signatures import DTYPE_NAMES
 
 try:
     import ml_dtypes
 except ImportError:  # bfloat16 then has no NumPy dtype; .numpy() widens it to float32
     ml_dtypes = None
 
-_LONG_NAMES = {
-    "f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i8": "int8", "i16": "int16",
-    "i32": "int32", "i64": "int64", "u8": "uint8", "u32": "uint32", "bool": "bool", "c64": "complex64",
-}  # fmt: skip
+# Strings that mean one dtype in the table and another one in NumPy.
+_AMBIGUOUS = {"i8": ("int8", "int64"), "u8": ("uint8", "uint64"), "f16": ("float16", "longdouble")}
 
 
 class DType:
-    """A dtype: `rlx.float32`, also known as "f32", "float32", numpy.float32.
+    """A dtype: `rlx.float32`, also known as "f32", "float32", "f4", numpy.float32.
 
-    `name` is RLX's ("f32"), `long_name` NumPy's ("float32"), `dtype` the NumPy dtype (None for bfloat16 without the
-    package ml_dtypes).
+    `name` is the table's and that of graph text ("f32"), `long_name` NumPy's ("float32"), `dtype` the NumPy dtype (None
+    for bfloat16 without the package ml_dtypes).
     """
 
     __slots__ = ("dtype", "index", "itemsize", "kind", "long_name", "name")
@@ -28,7 +27,7 @@ class DType:
     def __init__(self, index, name, itemsize, kind):
         self.index, self.name, self.itemsize = index, name, itemsize
         self.kind = ("bool", "integer", "floating", "complex")[kind]
-        self.long_name = _LONG_NAMES[name]
+        self.long_name = DTYPE_NAMES[name]
         if name == "bf16":
             self.dtype = np.dtype(ml_dtypes.bfloat16) if ml_dtypes else None
         else:
@@ -47,6 +46,8 @@ class DType:
     def __eq__(self, other):
         if isinstance(other, DType):
             return self is other
+        if isinstance(other, str) and other in _AMBIGUOUS:
+            return dtype(other) is self  # raises: neither answer is right
         try:
             return dtype(other) is self
         except (UserError, TypeError):
@@ -59,22 +60,30 @@ class DType:
         return f"rlx.{self.long_name}"
 
     def __reduce__(self):
-        return dtype, (self.name,)
+        return dtype, (self.long_name,)
 
 
 ALL = [DType(i, *row) for i, row in enumerate(_core.dtypes())]
-_BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
+_BY_NAME = {d.name: d for d in ALL if d.name not in _AMBIGUOUS} | {d.long_name: d for d in ALL}
+_OF_TABLE = {d.name: d for d in ALL}
 BY_NUMPY = {d.dtype: d for d in ALL if d.dtype is not None}
 _BY_TYPE = {float: _BY_NAME["f32"], int: _BY_NAME["i64"], bool: _BY_NAME["bool"], complex: _BY_NAME["c64"]}
 
 
 def dtype(x):
-    """The `DType` named by x: a DType, a name ("f32", "float32"), a NumPy dtype or scalar type, or a type of Python.
+    """The `DType` named by x: a DType, a name ("f32", "float32", "f4"), a NumPy dtype or scalar type, or a type of
+    Python.
 
-    Python's float is float32, int is int64, complex is complex64.
+    Python's float is float32, int is int64, complex is complex64. "i8", "u8" and "f16" raise: graph text and NumPy read
+    them differently.
     """
     if isinstance(x, DType):
         return x
+    if isinstance(x, str) and x in _AMBIGUOUS:
+        ours, numpys = _AMBIGUOUS[x]
+        raise UserError(
+            "dtype", f'the dtype "{x}" is {ours} in graph text and {numpys} in NumPy: use one of these names'
+        )
     found = _BY_NAME.get(x) if isinstance(x, str) else _BY_TYPE.get(x) if isinstance(x, type) else None
     if found is None:
         try:
@@ -86,6 +95,11 @@ def dtype(x):
     return found
 
 
+def from_table(name):
+    """The `DType` of a name as graph text has it, where "i8" is int8."""
+    return _OF_TABLE[name]
+
+
 def dtype_name(x):
-    """RLX's name of a dtype."""
+    """The table's name of a dtype."""
     return dtype(x).name

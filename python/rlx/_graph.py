@@ -11,10 +11,15 @@ f.set_param("w", w_value)
 from rlx import _core, op
 from rlx import _signatures as _s
 from rlx._array import Array, asarray
-from rlx._errors import UserError
+from rlx._dtypes import from_table
+from rlx._errors import Error, UserError
 
 CompiledGraph = _core.CompiledGraph
 Dim = _core.Dim
+
+
+def _with_dtypes(leaves):
+    return [(name, from_table(dtype), shape) for name, dtype, shape in leaves]
 
 
 class Graph:
@@ -38,11 +43,11 @@ class Graph:
     def name(self):
         return self._scope.name
 
-    def input(self, name, shape, dtype="f32"):
+    def input(self, name, shape, dtype="float32"):
         """A tensor bound by name at each run."""
         return self._scope.input(name, shape, dtype)
 
-    def param(self, name, shape, dtype="f32"):
+    def param(self, name, shape, dtype="float32"):
         """A tensor bound by name once; updates may write it."""
         return self._scope.param(name, shape, dtype)
 
@@ -82,18 +87,21 @@ class Graph:
     @property
     def inputs(self):
         """(name, dtype, shape) of each input."""
-        return self.value.inputs
+        return _with_dtypes(self.value.inputs)
 
     @property
     def params(self):
         """(name, dtype, shape) of each parameter."""
-        return self.value.params
+        return _with_dtypes(self.value.params)
 
     def __str__(self):
         return str(self.value)
 
     def __repr__(self):
-        g = self.value
+        try:
+            g = self.value
+        except Error as e:
+            return f"<rlx.Graph {self.name!r}, unfinished: {e.message}>"
         return f"<rlx.Graph {g.name!r}: {g.nodes} nodes, {len(g.inputs)} inputs, {len(g.params)} params>"
 
     def __eq__(self, other):
@@ -149,16 +157,11 @@ class Graph:
 
 
 def _method(entry):
-    values = ", ".join([n for n, _, _ in _s.attributes(entry)] + [""])
-    name = _s.python_name(entry.name)
-    text = (
-        f"def {name}(self, {_s.parameters(entry)}):\n"
-        f"    return _emit(self._scope, _entry, {_s.operands(entry)}, ({values.strip()}))\n"
-    )
-    space = {"_emit": _core.emit_into, "_entry": entry, "_several": op._several, "_given": op._given}
-    exec(text, space)
-    space[name].__doc__ = _s.docstring(entry)
-    return space[name]
+    space = {"_emit": _core.emit_into, "_entry": entry} | _s.HELPERS
+    exec(_s.definition(entry, "_emit(self._scope, _entry", first="self, "), space)
+    method = space[_s.python_name(entry.name)]
+    method.__doc__ = _s.docstring(entry)
+    return method
 
 
 def __getattr__(self, name):

@@ -26,6 +26,22 @@ def _is_array(i):
     return isinstance(i, (_core.ArrayBase, np.ndarray, list)) or (isinstance(i, np.generic) and not np.isscalar(i))
 
 
+def _is_truth(i):
+    return isinstance(i, (bool, np.bool_)) or (
+        _is_array(i) and not isinstance(i, list) and i.ndim == 0 and i.dtype == bool
+    )
+
+
+def _by_truth(x, items):
+    """x[True] has a further axis of size 1, x[False] one of size 0, as in NumPy."""
+    if len(items) > 1:
+        raise UserError("index-dtype", "a traced array takes a bool as its only index; use None for a new axis")
+    if isinstance(items[0], _core.ArrayBase) and items[0]._traced:
+        raise UserError("index-dtype", "a traced bool cannot be an index: the size of the result depends on it")
+    y = op.reshape(x, shape=(1, *x.shape))
+    return y if items[0] else y[:0]
+
+
 def _filled(x, items):
     """The items with the ellipsis written out, one per axis (and None for new axes)."""
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
@@ -39,6 +55,10 @@ def _filled(x, items):
 
 
 def _get_traced(x, items):
+    if any(map(_is_truth, items)):
+        return _by_truth(x, items)
+    if any(map(_is_array, items)):  # then numbers count as arrays, which decides where the result's axes are
+        items = [np.asarray(i) if _is_place(i) else i for i in items]
     starts, limits, strides, flipped, shape = [], [], [], [], []
     arrays = []  # (axis of the sliced and reshaped array, indices)
     axis = 0
@@ -67,6 +87,10 @@ def _get_traced(x, items):
     if tuple(shape) != tuple(y.shape):
         y = op.reshape(y, shape=shape)
     return _gathered(y, arrays) if arrays else y
+
+
+def _is_place(i):
+    return hasattr(i, "__index__") and not _is_array(i)
 
 
 def _place(i, size, axis):
@@ -107,13 +131,13 @@ def _gathered(y, arrays):
     axes = [a for a, _ in arrays]
     indices = []
     for a, i in arrays:
-        i = asarray(i)
+        i = asarray(i, "int64") if isinstance(i, list) and np.size(i) == 0 else asarray(i)
         if i.dtype.kind != "integer":
             raise UserError(
                 "index-dtype", f"a traced array takes indices of integers, got {i.dtype}; for a mask use rlx.select"
             )
         size = y.shape[a]
-        i = i.astype("i64")
+        i = i.astype("int64")
         indices.append(op.select(op.lt(i, 0), op.add(i, size), i))
     if len(axes) == 1:
         return op.gather(y, indices[0], axis=axes[0])

@@ -8,14 +8,16 @@ traced arrays writes its graph into the program around it.
 """
 
 import functools
+import inspect
 import threading
 from collections import OrderedDict
 
 import numpy as np
 
 from rlx import _core, op
-from rlx._array import Array, asarray, zeros_like
+from rlx._array import Array, asarray, is_number, strong
 from rlx._errors import UserError
+from rlx._functions import zeros_like
 from rlx._tree import flatten, spread, unflatten
 
 
@@ -32,9 +34,14 @@ def run_trace(name, make_inputs, f):
     """Runs f on the inputs that make_inputs(scope) gives; returns the scope, still open, and f's result."""
     scope = _core.Scope(name, True)
     inputs = make_inputs(scope)
+    return scope, in_trace(scope, lambda: f(inputs))
+
+
+def in_trace(scope, f):
+    """f(), whose ops go to that trace."""
     _core.push_trace(scope)
     try:
-        return scope, f(inputs)
+        return f()
     finally:
         _core.pop_trace()
 
@@ -60,37 +67,46 @@ def trace(f, leaves, tree, slices=None):
         args, kwargs = unflatten(tree, xs)
         return f(*args, **kwargs)
 
-    scope, out = run_trace(_name(f), inputs, body)
-    out_leaves, out_tree = flatten(out)
-    graph = scope.finish([asarray(x) for x in out_leaves])
+    def body_of_arrays(xs):
+        out_leaves, out_tree = flatten(body(xs))
+        return [strong(asarray(x)) for x in out_leaves], out_tree
+
+    scope, (outs, out_tree) = run_trace(_name(f), inputs, body_of_arrays)
+    graph = scope.finish(outs)
     return Traced(graph, scope.captured, out_tree)
 
 
-def _arrays(leaves):
-    """The leaves as arrays. A Python number takes the floating dtype of the arrays beside it."""
-    if all([type(x) is Array for x in leaves]):
+def _argument(x):
+    """A leaf as an array; what stands for a number promotes as the number would."""
+    return x if type(x) is Array else _core.weak(x) if is_number(x) else asarray(x)
+
+
+def _arrays(leaves, wrt=None):
+    """The leaves as arrays. Those to differentiate by (all, unless told which) are no longer numbers: such a number
+    takes the floating dtype of the arrays beside it."""
+    if all([type(x) is Array and not x._weak for x in leaves]):
         return leaves
-    arrays = [None if type(x) in (bool, int, float, complex) else asarray(x) for x in leaves]
-    floats = [a.dtype for a in arrays if a is not None and a.dtype.is_floating]
-    beside = functools.reduce(lambda a, b: a if a is b else _widest(a, b), floats) if floats else "f32"
-    return [_number(x, beside) if a is None else a for x, a in zip(leaves, arrays)]
+    arrays = [_argument(x) for x in leaves]
+    floats = [a.dtype for a in arrays if not a._weak and a.dtype.is_floating]
+    beside = functools.reduce(lambda a, b: a if a is b else _widest(a, b), floats) if floats else "float32"
+    return [
+        asarray(x, beside if a.dtype.is_floating else a.dtype) if a._weak and (wrt is None or i in wrt) else a
+        for i, (x, a) in enumerate(zip(leaves, arrays))
+    ]
 
 
 def _widest(a, b):
     return max((a, b), key=lambda d: (d.itemsize, d.name == "f32"))
 
 
-def _number(x, floating):
-    if isinstance(x, float):
-        return asarray(x, floating)
-    if isinstance(x, int) and not isinstance(x, bool) and -(2**31) <= x < 2**31:
-        return asarray(x, "i32")
-    return asarray(x)
-
-
-def _arguments(args, kwargs):
+def _arguments(args, kwargs, wrt=None):
     leaves, tree = flatten((args, kwargs))
-    return _arrays(leaves), tree
+    return _arrays(leaves, wrt), tree
+
+
+def _check_function(transform, f):
+    if not callable(f):
+        raise TypeError(f"{transform}: takes a function, not {f!r}, a {type(f).__name__}")
 
 
 def _leaf_numbers(args, argnums):
@@ -112,18 +128,20 @@ def _leaf_numbers(args, argnums):
 class jit:
     """Compiles a function: `jit(f)(x)` is f(x), traced and compiled on the first call with arguments of these types.
 
-    static_argnums and static_argnames are arguments whose values (hashable) are part of the program. Arrays that f uses
-    from outside are captured at tracing; arrays are immutable, but a variable that later names another array is not
-    noticed.
+    static_argnums and static_argnames are arguments whose values (hashable) are part of the program, however they are
+    passed: by place, by keyword or by default. Arrays that f uses from outside are captured at tracing; arrays are
+    immutable, but a variable that later names another array is not noticed.
     """
 
     _LIMIT = 256  # programs kept per function
 
     def __init__(self, f, static_argnums=(), static_argnames=()):
+        _check_function("jit", f)
         functools.update_wrapper(self, f)
         self._f = f
-        self._argnums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-        self._argnames = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+        numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+        names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+        self._signature, self._static = _static_parameters(f, numbers, names) if numbers or names else (None, ())
         self._cache = OrderedDict()
         self._lock = threading.Lock()
 
@@ -131,28 +149,34 @@ class jit:
         return self if obj is None else functools.partial(self, obj)
 
     def _split(self, args, kwargs):
-        """(f with the static arguments filled in, their values, the others)."""
-        numbers = {n % len(args) for n in self._argnums if -len(args) <= n < len(args)}
-        fixed = tuple((n, args[n]) for n in sorted(numbers))
-        names = tuple((k, kwargs[k]) for k in sorted(self._argnames) if k in kwargs)
-        rest = tuple(a for n, a in enumerate(args) if n not in numbers)
-        others = {k: v for k, v in kwargs.items() if k not in self._argnames}
+        """(f of the other arguments by name, the static ones, the others by name)."""
+        bound = self._signature.bind(*args, **kwargs)
+        parameters = self._signature.parameters
+        static = {n: bound.arguments.get(n, parameters[n].default) for n in self._static}
+        static = {n: v for n, v in static.items() if v is not inspect.Parameter.empty}
+        others = {n: v for n, v in bound.arguments.items() if n not in static}
 
-        def f(*xs, **named):
-            xs = list(xs)
-            for n, value in fixed:
-                xs.insert(n, value)
-            return self._f(*xs, **named, **dict(names))
+        def f(**others):
+            values = {n: (others | static)[n] for n in parameters if n in others or n in static}
+            call = inspect.BoundArguments(self._signature, OrderedDict(values))
+            return self._f(*call.args, **call.kwargs)
 
         f.__name__ = _name(self._f)
-        return f, (fixed, names), rest, others
+        for n, v in static.items():
+            try:
+                hash(v)
+            except TypeError:
+                raise TypeError(f"{_name(self._f)}: the static argument {n} must be hashable, not {v!r}") from None
+        return f, tuple((n, _typed(v)) for n, v in static.items()), others
 
     def __call__(self, *args, **kwargs):
         f, static = self._f, None
-        if self._argnums or self._argnames:
-            f, static, args, kwargs = self._split(args, kwargs)
+        if self._static:
+            f, static, kwargs = self._split(args, kwargs)
+            args = ()
         leaves, tree = flatten((args, kwargs))
-        leaves = _arrays(leaves)
+        if not all([type(x) is Array for x in leaves]):
+            leaves = [_argument(x) for x in leaves]
         types = _core.types_key(leaves)
         key = (types, tree, static, _core.get_backend())
         entry = self._cache.get(key) if types is not None else None
@@ -175,9 +199,41 @@ class jit:
         """The graph of the function on arguments of these types, as an `rlx.Graph`."""
         from rlx._graph import Graph
 
-        f, _, args, kwargs = self._split(args, kwargs)
-        leaves, tree = _arguments(args, kwargs)
-        return Graph._of(trace(f, leaves, tree).graph)
+        f = self._f
+        if self._static:
+            f, _, kwargs = self._split(args, kwargs)
+            args = ()
+        leaves, tree = flatten((args, kwargs))
+        return Graph._of(trace(f, [_argument(x) for x in leaves], tree).graph)
+
+
+def _static_parameters(f, numbers, names):
+    """f's signature and the names of its static parameters."""
+    try:
+        signature = inspect.signature(f)
+    except ValueError:
+        raise UserError(
+            "static", f"jit: {_name(f)} has no signature that could say which arguments are static"
+        ) from None
+    kinds = {n: p.kind for n, p in signature.parameters.items()}
+    by_place = [
+        n for n, kind in kinds.items() if kind not in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    ]
+    static = []
+    for i in numbers:
+        if not -len(by_place) <= i < len(by_place):
+            raise UserError("argnums", f"jit: {_name(f)} has no argument {i} that could be static")
+        static.append(by_place[i])
+    for n in names:
+        if n not in kinds:
+            raise UserError("argnums", f"jit: {_name(f)} has no argument {n!r} that could be static")
+        static.append(n)
+    return signature, tuple(n for n in kinds if n in static)
+
+
+def _typed(value):
+    """A key for a value: 1, 1.0 and True are equal but make different programs."""
+    return (type(value), tuple(map(_typed, value)) if isinstance(value, tuple) else value)
 
 
 # ---- reverse mode
@@ -189,12 +245,13 @@ def value_and_grad(f, argnums=0, has_aux=False):
     f returns a real scalar, or with has_aux a pair (scalar, anything), and then the value is that pair. Gradients have
     the structure of the argument, or are a tuple when argnums is one.
     """
+    _check_function("grad", f)
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     @functools.wraps(f)
     def wrapped(*args, **kwargs):
-        leaves, tree = _arguments(args, kwargs)
         wrt = _leaf_numbers(args, numbers)
+        leaves, tree = _arguments(args, kwargs, wrt)
         traced = trace(f, leaves, tree)
         if has_aux and not (
             isinstance(traced.out_tree, tuple) and traced.out_tree[0] is tuple and len(traced.out_tree[1]) == 2
@@ -252,6 +309,7 @@ def vjp(f, *primals, has_aux=False):
     With has_aux f returns (out, aux) and the answer is (out, pull, aux). Primals of integers get None. pull computes f
     again; inside jit that work is shared.
     """
+    _check_function("vjp", f)
     leaves, tree = _arguments(primals, {})
     traced = trace(f, leaves, tree)
     outs = _core.call_graph(traced.graph, leaves + traced.captured)
@@ -281,12 +339,14 @@ def vjp(f, *primals, has_aux=False):
 # ---- forward mode
 
 
-def jvp(f, primals, tangents):
-    """(f(*primals), the derivative of f at the primals along the tangents).
+def jvp(f, primals, tangents, has_aux=False):
+    """(f(*primals), the derivative of f at the primals along the tangents); with has_aux f returns a pair, and aux
+    comes third.
 
     Both are tuples of equally built trees; tangents of integers are ignored (None is fine). Results of integers have
     tangents that are zeros.
     """
+    _check_function("jvp", f)
     leaves, tree = _arguments(tuple(primals), {})
     along = _tangent_leaves(leaves, primals, tangents)
     traced = trace(f, leaves, tree)
@@ -294,11 +354,12 @@ def jvp(f, primals, tangents):
     graph = traced.graph.jvp([f"x{i}" for i in wrt])
     by_name = _inputs_by_name(traced, leaves)
     by_name |= {f"tangent_x{i}": _direction("tangents", along[i], leaves[i]) for i in wrt}
-    outs = _call_by_name(graph, by_name)
+    outs = _core.call_graph(graph, [by_name[name] for name, _, _ in graph.inputs])
     count = len(traced.graph.outputs)
     moved = iter(outs[count:])
     slopes = [next(moved) if _is_differentiable(y) else zeros_like(y) for y in outs[:count]]
-    return unflatten(traced.out_tree, outs[:count]), unflatten(traced.out_tree, slopes)
+    value, slope = unflatten(traced.out_tree, outs[:count]), unflatten(traced.out_tree, slopes)
+    return (value[0], slope[0], value[1]) if has_aux else (value, slope)
 
 
 def _tangent_leaves(leaves, primals, tangents):
@@ -326,9 +387,12 @@ def vmap(f, in_axes=0, out_axes=0):
     carry the axis; None for a result that does not depend on any slice.
     """
 
+    _check_function("vmap", f)
+
     @functools.wraps(f)
     def wrapped(*args, **kwargs):
-        leaves, tree = _arguments(args, kwargs)
+        leaves, tree = flatten((args, kwargs))
+        leaves = [_argument(x) for x in leaves]
         per_arg = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         if len(per_arg) != len(args):
             raise UserError("in-axes", f"vmap: {len(per_arg)} axes for {len(args)} arguments")
@@ -381,24 +445,47 @@ def _basis(leaves, k):
     return [asarray(eye if i == k else np.zeros((n, *x.shape))).astype(x.dtype) for i, x in enumerate(leaves)]
 
 
-def jacfwd(f, argnums=0):
+def _of_leaves(transform, f, args, kwargs, argnums):
+    """(the leaves of the arguments argnums, the structure of a derivative by them, f as a function of the leaves)."""
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    for n in numbers:
+        if not -len(args) <= n < len(args):
+            raise UserError("argnums", f"argument {n} of {len(args)} does not exist")
+    numbers = [n % len(args) for n in numbers]
+    leaves, tree = flatten(tuple(args[n] for n in numbers))
+    leaves = _arrays(leaves)
+    for x in leaves:
+        if not _is_differentiable(x):
+            raise UserError("wrt-dtype", f"{transform}: cannot differentiate by {x._type}")
+
+    def g(*xs):
+        changed = dict(zip(numbers, unflatten(tree, xs)))
+        return f(*[changed.get(i, a) for i, a in enumerate(args)], **kwargs)
+
+    return leaves, tree[1][0] if isinstance(argnums, int) else tree, g
+
+
+def jacfwd(f, argnums=0, has_aux=False):
     """The Jacobian by forward mode: for each result, for each leaf of the argument, an array of shape
-    result.shape + leaf.shape."""
+    result.shape + leaf.shape. argnums may be a tuple: then there is one such tree per argument. With has_aux f returns
+    a pair (results, anything), and the function gives (Jacobian, anything)."""
+    _check_function("jacfwd", f)
 
     @functools.wraps(f)
-    def wrapped(*args):
-        leaves, tree = flatten(args[argnums])
-        leaves = _arrays(leaves)
+    def wrapped(*args, **kwargs):
+        leaves, tree, g = _of_leaves("jacfwd", f, args, kwargs, argnums)
 
-        def g(*xs):
-            return f(*args[:argnums], unflatten(tree, xs), *args[argnums:][1:])
+        def along(*directions):
+            moved = jvp(g, leaves, directions, has_aux)
+            return (moved[1], moved[2]) if has_aux else (moved[1], None)
 
-        columns = []
+        columns, aux, out_tree = [], None, None
         for k, x in enumerate(leaves):
-            moved = vmap(lambda *t: jvp(g, leaves, t)[1])(*_basis(leaves, k))
+            moved, aux = vmap(along, out_axes=(0, None))(*_basis(leaves, k))
             ys, out_tree = flatten(moved)
             columns.append([_axis_last(y).reshape((*y.shape[1:], *x.shape)) for y in ys])
-        return unflatten(out_tree, [unflatten(tree, row) for row in zip(*columns)])
+        jacobian = unflatten(out_tree, [unflatten(tree, row) for row in zip(*columns)])
+        return (jacobian, aux) if has_aux else jacobian
 
     return wrapped
 
@@ -407,24 +494,21 @@ def _axis_last(y):
     return op.transpose(y, perm=[*range(1, y.ndim), 0])
 
 
-def jacrev(f, argnums=0):
-    """The Jacobian by reverse mode; its structure is that of jacfwd."""
+def jacrev(f, argnums=0, has_aux=False):
+    """The Jacobian by reverse mode; its structure and arguments are those of jacfwd."""
+    _check_function("jacrev", f)
 
     @functools.wraps(f)
-    def wrapped(*args):
-        leaves, tree = flatten(args[argnums])
-        leaves = _arrays(leaves)
-
-        def g(*xs):
-            return f(*args[:argnums], unflatten(tree, xs), *args[argnums:][1:])
-
-        out, pull = vjp(g, *leaves)
+    def wrapped(*args, **kwargs):
+        leaves, tree, g = _of_leaves("jacrev", f, args, kwargs, argnums)
+        out, pull, *aux = vjp(g, *leaves, has_aux=has_aux)
         ys, out_tree = flatten(out)
         rows = []
         for k, y in enumerate(ys):
             back = vmap(lambda *ct: pull(unflatten(out_tree, ct)))(*_basis(ys, k))
             rows.append(unflatten(tree, [b.reshape((*y.shape, *x.shape)) for b, x in zip(back, leaves)]))
-        return unflatten(out_tree, rows)
+        jacobian = unflatten(out_tree, rows)
+        return (jacobian, *aux) if has_aux else jacobian
 
     return wrapped
 
@@ -432,9 +516,11 @@ def jacrev(f, argnums=0):
 jacobian = jacrev
 
 
-def hessian(f, argnums=0):
-    """The second derivatives of a scalar function, forward over reverse."""
-    return jacfwd(jacrev(f, argnums), argnums)
+def hessian(f, argnums=0, has_aux=False):
+    """The second derivatives of a scalar function, forward over reverse; with a tuple of argnums a tuple per argument
+    of tuples per argument."""
+    _check_function("hessian", f)
+    return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
 
 
 def stop_gradient(tree):

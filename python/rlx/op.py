@@ -8,36 +8,15 @@ is added to the program being traced.
 from rlx import _core
 from rlx import _signatures as _s
 
-
-def _several(xs):
-    if len(xs) == 1 and isinstance(xs[0], (list, tuple)):
-        return tuple(xs[0])
-    return xs
-
-
-def _given(*xs):
-    while xs and xs[-1] is None:
-        xs = xs[:-1]
-    return xs
-
-
 ENTRIES = {op.name: op for op, _ in _core.op_table()}
 FAMILIES = {op.name: family for op, family in _core.op_table()}
 
 
-def _source(op):
-    values = "".join(n + ", " for n, _, _ in _s.attributes(op))
-    return (
-        f"def {_s.python_name(op.name)}({_s.parameters(op)}):\n"
-        f"    return _call(_entry_{op.name}, {_s.operands(op)}, ({values}))\n"
-    )
-
-
 def _generate():
     callable_ops = [op for op in ENTRIES.values() if op.kind != "leaf"]
-    space = {"_call": _core.call_op, "_several": _several, "_given": _given, "__name__": __name__}
+    space = {"_call": _core.call_op, "__name__": __name__} | _s.HELPERS
     space |= {f"_entry_{op.name}": op for op in callable_ops}
-    exec("".join(map(_source, callable_ops)), space)
+    exec("".join(_s.definition(op, f"_call(_entry_{op.name}") for op in callable_ops), space)
     functions = {_s.python_name(op.name): space[_s.python_name(op.name)] for op in callable_ops}
     for op in callable_ops:
         functions[_s.python_name(op.name)].__doc__ = _s.docstring(op)

@@ -20,10 +20,7 @@ DType promote(DType a, DType b) {
     if (a == DType::F64 || b == DType::F64) return DType::F64;
     return DType::F32;
   }
-  if (is_float(a) || is_float(b)) {
-    const DType f = is_float(a) ? a : b, i = is_float(a) ? b : a;
-    return f == DType::F64 || i == DType::I64 ? DType::F64 : DType::F32;
-  }
+  if (is_float(a) || is_float(b)) return is_float(a) ? a : b;
   // Two different integers: the wider; mixed signs of equal or larger unsigned width need one step
   // up.
   const bool same_sign = info(a).is_signed == info(b).is_signed;

@@ -56,7 +56,9 @@ constexpr bool is_differentiable(DType d) { return is_float(d) || is_complex(d);
 
 std::optional<DType> parse_dtype(std::string_view name);
 
-// The dtype that holds both (used by Python and by hints in messages; builders never promote).
+// The dtype that two arrays share when they meet: of two floats or two integers one that holds both,
+// else that of the higher class, complex, float, integer, bool (used by Python and by hints in
+// messages; builders never promote).
 DType promote(DType a, DType b);
 
 // A set of dtypes, as ops declare what they take.

@@ -140,12 +140,16 @@ void release_buffer(PyObject*, Py_buffer* view) { delete static_cast<BufferDims*
 
 using AnyArray = nb::ndarray<nb::ro, nb::device::cpu>;
 
-// An object that speaks DLPack, for the bytes of a concrete array.
-nb::object dlpack_view(nb::handle self) {
-  const Tensor& t = tensor_of(*nb::inst_ptr<Array>(self));
+// An object that speaks DLPack, for a copy of the bytes of a concrete array: readers may write, and
+// some do even where the protocol says that they must not.
+nb::object dlpack_copy(const Array& a) {
+  const Tensor& t = tensor_of(a);
+  Tensor copy = Tensor::from_bytes(t.dtype(), t.sizes(), t.raw(), t.bytes());
   const std::vector<size_t> shape(t.sizes().begin(), t.sizes().end());
-  const nb::ndarray<nb::array_api, nb::ro> view(t.raw(), shape.size(), shape.data(), self, nullptr,
-                                                dlpack_dtype(t.dtype()), nb::device::cpu::value);
+  std::byte* bytes = copy.mutable_raw();
+  const nb::object owner = wrap(std::move(copy));
+  const nb::ndarray<nb::array_api> view(bytes, shape.size(), shape.data(), owner, nullptr,
+                                        dlpack_dtype(t.dtype()), nb::device::cpu::value);
   return nb::cast(view);
 }
 
@@ -212,12 +216,13 @@ void bind_array(nb::module_& m) {
       {0, nullptr},
   };
   nb::class_<Array>(m, "ArrayBase", nb::type_slots(slots), "The storage of rlx.Array.")
-      .def_prop_ro("_dtype", [](const Array& a) { return static_cast<int>(a.dtype()); })
+      .def_prop_ro("_dtype", [](const Array& a) { return static_cast<int>(a.natural()); })
       .def_prop_ro(
           "shape", [](const Array& a) { return shape_tuple(a.type().shape); },
           "The sizes of the axes; a symbolic size is an rlx.Dim.")
       .def_prop_ro("_traced", &Array::traced)
-      .def_prop_ro("_type", [](const Array& a) { return a.type().to_string(); })
+      .def_prop_ro("_type",
+                   [](const Array& a) { return Type{a.natural(), a.type().shape}.to_string(); })
       .def_prop_ro("_address",
                    [](const Array& a) { return reinterpret_cast<uintptr_t>(tensor_of(a).raw()); })
       .def("_check_concrete", [](const Array& a) { (void)tensor_of(a); })
@@ -229,7 +234,13 @@ void bind_array(nb::module_& m) {
              const Tensor& t = tensor_of(a);
              return wrap(Tensor::from_bytes(*parse_dtype(dtype), t.sizes(), t.raw(), t.bytes()));
            })
-      .def("_dlpack_view", [](nb::handle self) { return dlpack_view(self); });
+      .def("_dlpack_copy", dlpack_copy)
+      .def_ro("_weak", &Array::weak)
+      .def("_as_weak", [](const Array& a, bool weak) {  // the same value, weak or as it is
+        Array out = a;
+        out.weak = weak;
+        return wrap(std::move(out));
+      });
   m.def("from_buffer", [](const std::string& dtype, const std::vector<int64_t>& sizes,
                           nb::handle bytes) { return wrap(from_buffer(dtype, sizes, bytes)); });
   m.def("from_dlpack", [](const AnyArray& a) { return wrap(copy_of(a)); });

@@ -26,18 +26,22 @@ struct Array {
   bool traced() const { return scope != nullptr; }
   Type type() const;
   DType dtype() const;
+  // The dtype that Python sees: of a weak array that which its number has alone.
+  DType natural() const { return weak && is_float(dtype()) ? DType::F32 : dtype(); }
 
   std::optional<Tensor> tensor;  // of a concrete array
   std::shared_ptr<Scope> scope;  // of a traced one: the program, and its value there
   Value value;
+  bool weak = false;  // stands for a number handed to a traced function: promotes as that would
 };
 
 // What the Python half of the package tells this one when it is imported.
 struct Hooks {
-  nb::object array_type;  // rlx.Array
-  nb::object as_array;    // anything array-like to an rlx.Array
-  nb::object dtype_name;  // anything that names a dtype to its name, "f32"
-  nb::object make_error;  // (kind, code, message, text) to an exception
+  nb::object array_type;   // rlx.Array
+  nb::object as_array;     // anything array-like to an rlx.Array
+  nb::object scalar_type;  // numpy.generic
+  nb::object dtype_name;   // anything that names a dtype to its name, "f32"
+  nb::object make_error;   // (kind, code, message, text) to an exception
 };
 Hooks& hooks();
 

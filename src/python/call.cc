@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "rlx/ops/elementwise.h"
@@ -18,27 +19,63 @@ namespace {
 
 // ---- operands
 
-// A number of Python, which has a kind but no dtype yet.
+// A number of Python or a scalar of NumPy, which has a kind but no dtype yet.
 struct Number {
-  DType natural = DType::F32;
+  DType natural = DType::F32;  // beside arrays that cannot hold its kind, and alone
   int64_t integer = 0;
   Complex value = 0;
+  nb::handle scalar;  // NumPy's, which alone has its own dtype
 };
+
+Number read_integer(nb::handle h) {
+  int overflow = 0;
+  const int64_t i = PyLong_AsLongLongAndOverflow(h.ptr(), &overflow);
+  user_check(overflow == 0, "scalar-range", "the number {} does not fit in 64 bits",
+             nb::repr(h).c_str());
+  return {DType::I64, i, static_cast<double>(i)};
+}
+
+Number read_bool(bool b) { return {DType::Bool, b, b ? 1.0 : 0.0}; }
+
+// A scalar of NumPy; none for those that are no numbers.
+std::optional<Number> read_scalar(nb::handle h) {
+  const nb::object dtype = h.attr("dtype");
+  const auto kind = nb::cast<std::string>(dtype.attr("kind"));
+  Number n;
+  if (kind == "b") {
+    n = read_bool(PyObject_IsTrue(h.ptr()) == 1);
+  } else if (kind == "i" || kind == "u") {
+    n = read_integer(nb::steal(PyNumber_Index(h.ptr())));
+  } else if (kind == "c") {
+    const Py_complex c = PyComplex_AsCComplex(h.ptr());
+    n = {DType::C64, 0, {c.real, c.imag}};
+  } else if (kind == "f" || nb::cast<std::string>(dtype.attr("name")) == "bfloat16") {
+    n.value = PyFloat_AsDouble(h.ptr());
+  } else {
+    return std::nullopt;
+  }
+  if (PyErr_Occurred()) throw nb::python_error();
+  n.scalar = h;
+  return n;
+}
 
 std::optional<Number> read_number(nb::handle h) {
   PyObject* o = h.ptr();
   if (PyFloat_CheckExact(o)) return Number{DType::F32, 0, PyFloat_AS_DOUBLE(o)};
-  if (PyBool_Check(o)) return Number{DType::Bool, o == Py_True, o == Py_True ? 1.0 : 0.0};
-  if (PyLong_CheckExact(o)) {
-    int overflow = 0;
-    const int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
-    user_check(overflow == 0, "scalar-range", "the number {} does not fit in 64 bits",
-               nb::repr(h).c_str());
-    return Number{DType::I64, i, static_cast<double>(i)};
-  }
+  if (PyBool_Check(o)) return read_bool(o == Py_True);
+  if (PyLong_CheckExact(o)) return read_integer(h);
   if (PyComplex_CheckExact(o))
     return Number{DType::C64, 0, {PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)}};
+  if (nb::isinstance(h, hooks().scalar_type)) return read_scalar(h);
   return std::nullopt;
+}
+
+// The number that a concrete weak array holds.
+Number number_of(const Tensor& t) {
+  if (is_bool(t.dtype())) return read_bool(t.get_int(0) != 0);
+  if (is_int(t.dtype())) return {DType::I64, t.get_int(0), static_cast<double>(t.get_int(0))};
+  if (is_complex(t.dtype())) return {DType::C64, 0, t.get_complex(0)};
+  return {DType::F32, 0, t.get_float(0)};
 }
 
 Tensor scalar_of(const Number& n, DType dtype) {
@@ -53,7 +90,9 @@ Tensor scalar_of(const Number& n, DType dtype) {
 struct Operand {
   const Array* array = nullptr;  // nullptr: a number
   Number number;
-  DType natural() const { return array ? array->dtype() : number.natural; }
+  // Whether it takes the dtype of what it meets: a number, or what stands for one in a trace.
+  bool weak() const { return !array || array->weak; }
+  DType natural() const { return array ? array->natural() : number.natural; }
 };
 
 struct OperandList {
@@ -67,7 +106,10 @@ OperandList read_operands(nb::handle given) {
   for (nb::handle h : given) {
     Operand o;
     o.array = as_array(h);
-    if (!o.array) {
+    if (o.array && o.array->weak && !o.array->traced()) {
+      o.number = number_of(*o.array->tensor);
+      o.array = nullptr;
+    } else if (!o.array) {
       if (const auto number = read_number(h)) {
         o.number = *number;
       } else {
@@ -78,6 +120,10 @@ OperandList read_operands(nb::handle given) {
     out.all.push_back(o);
     out.arrays.push_back(o.array);
   }
+  const bool alone = std::all_of(out.all.begin(), out.all.end(),
+                                 [](const Operand& o) { return o.array == nullptr; });
+  for (Operand& o : out.all)
+    if (alone && o.number.scalar) o.number.natural = read_dtype(o.number.scalar.attr("dtype"));
   return out;
 }
 
@@ -91,37 +137,59 @@ DType dtype_beside(DType natural, DType joint) {
   return fits ? joint : natural;
 }
 
+// The dtype that the operands have in common: that of the arrays, widened where it cannot hold the
+// kind of a number.
+DType joint_dtype(std::span<const Operand> operands) {
+  std::optional<DType> arrays, all;
+  const auto join = [](std::optional<DType>& to, DType d) { to = to ? promote(*to, d) : d; };
+  for (const Operand& o : operands)
+    if (!o.weak()) join(arrays, o.natural());
+  for (const Operand& o : operands)
+    join(all, o.weak() && arrays ? dtype_beside(o.natural(), *arrays) : o.natural());
+  return all.value_or(DType::F32);
+}
+
+// Elementwise functions of floats take integers and bools as floats.
+bool takes_floats_only(const OpDef& op) {
+  return op.kind == Kind::elementwise && op.dtypes.has(DType::F32) && !op.dtypes.has(DType::I64);
+}
+
 // The dtypes to try, in order: as they are; numbers in their natural dtype; all in one; all but the
-// first in one.
-std::vector<DTypes> candidates(std::span<const Operand> operands) {
-  std::optional<DType> joint;
+// first in one; all as floats.
+std::vector<DTypes> candidates(const OpDef& op, std::span<const Operand> operands) {
+  DTypes plain, natural;
+  std::optional<DType> arrays;
   bool numbers = false, mixed = false;
   for (const Operand& o : operands) {
-    if (!o.array) {
+    natural.push_back(o.natural());
+    if (o.weak()) {
       numbers = true;
       continue;
     }
-    mixed = mixed || (joint && *joint != o.array->dtype());
-    joint = joint ? promote(*joint, o.array->dtype()) : o.array->dtype();
+    mixed = mixed || (arrays && *arrays != o.natural());
+    arrays = arrays ? promote(*arrays, o.natural()) : o.natural();
   }
-  if (!joint)
-    for (const Operand& o : operands)
-      joint = joint ? promote(*joint, o.number.natural) : o.number.natural;
-  DTypes plain, natural;
-  for (const Operand& o : operands) {
-    plain.push_back(o.array ? o.array->dtype() : dtype_beside(o.number.natural, *joint));
-    natural.push_back(o.natural());
-  }
+  const DType joint = joint_dtype(operands);
+  for (const Operand& o : operands)
+    plain.push_back(!o.weak() ? o.natural() : dtype_beside(o.natural(), arrays.value_or(joint)));
   std::vector<DTypes> out{plain};
-  if (!numbers && !mixed) return out;
-  if (natural != plain) out.push_back(natural);
-  DType all = plain[0], rest = plain.back();
-  for (DType d : plain) all = promote(all, d);
-  for (size_t i = 1; i < plain.size(); ++i) rest = promote(rest, plain[i]);
-  out.emplace_back(plain.size(), all);
-  out.emplace_back(plain.size(), rest);
-  out.back()[0] = plain[0];
+  if (numbers || mixed) {
+    if (natural != plain) out.push_back(natural);
+    out.emplace_back(plain.size(), joint);
+    if (operands.size() > 1) {
+      out.emplace_back(plain.size(), joint_dtype(operands.subspan(1)));
+      out.back()[0] = plain[0];
+    }
+  }
+  if (takes_floats_only(op) && !is_differentiable(joint))
+    out.emplace_back(plain.size(), DType::F32);
   return out;
+}
+
+// A number that is cast keeps all its digits until then.
+DTypes dtypes_to_cast(const Operand& o) {
+  if (!o.weak()) return {o.natural()};
+  return {is_float(o.natural()) ? DType::F64 : o.natural()};
 }
 
 // A graph of the op alone; its inputs are the operands, arrays in their dtype and numbers in the
@@ -143,8 +211,12 @@ Graph graph_of(const OpDef& op, const Attrs& attrs, std::span<const Operand> ope
 // The first of the candidates that the op takes, with its graph; else what it says to the first.
 std::pair<Graph, DTypes> choose(const OpDef& op, const Attrs& attrs,
                                 std::span<const Operand> operands) {
+  if (&op == &op::cast) {
+    DTypes wanted = dtypes_to_cast(operands[0]);
+    return {graph_of(op, attrs, operands, wanted), std::move(wanted)};
+  }
   std::exception_ptr first;
-  for (DTypes& wanted : candidates(operands)) {
+  for (DTypes& wanted : candidates(op, operands)) {
     try {
       return {graph_of(op, attrs, operands, wanted), std::move(wanted)};
     } catch (const Error& e) {
@@ -236,9 +308,12 @@ std::vector<Tensor> run_op(const OpDef& op, const Attrs& attrs, std::span<const 
 
 Values emit_op(Scope& scope, const OpDef& op, const Attrs& attrs,
                std::span<const Operand> operands) {
-  DTypes wanted = candidates(operands)[0];
-  bool plain = true;
-  for (const Operand& o : operands) plain = plain && o.array && o.array->dtype() == wanted[0];
+  DTypes wanted;
+  bool plain = !takes_floats_only(op);
+  for (const Operand& o : operands) {
+    plain = plain && !o.weak() && o.natural() == operands[0].natural();
+    wanted.push_back(o.natural());
+  }
   if (!plain) wanted = choose(op, attrs, operands).second;
   Builder& b = scope.builder;
   Values in;
@@ -250,8 +325,8 @@ Values emit_op(Scope& scope, const OpDef& op, const Attrs& attrs,
   return b.emit(op, attrs, in);
 }
 
-nb::object one_or_tuple(const nb::list& results) {
-  if (results.size() == 1) return results[0];
+nb::object one_or_tuple(const OpDef& op, const nb::list& results) {
+  if (results.size() == 1 && !op.variadic_results) return results[0];
   return nb::tuple(results);
 }
 
@@ -267,11 +342,11 @@ nb::object call_op(const OpDef& op, const nb::tuple& operands, const nb::tuple& 
   const OperandList list = read_operands(operands);
   const Attrs attrs = read_attributes(op, attributes);
   const std::shared_ptr<Scope> scope = target_scope(list.arrays);
-  if (!scope) return one_or_tuple(wrap_all(run_op(op, attrs, list.all)));
+  if (!scope) return one_or_tuple(op, wrap_all(run_op(op, attrs, list.all)));
   check_open(*scope);
   nb::list out;
   for (Value v : emit_op(*scope, op, attrs, list.all)) out.append(wrap(scope->make(v)));
-  return one_or_tuple(out);
+  return one_or_tuple(op, out);
 }
 
 nb::list call_graph(const Graph& g, const nb::sequence& operands) {
@@ -310,7 +385,7 @@ nb::object types_key(const nb::list& arrays) {
   for (nb::handle h : arrays) {
     const Array* a = as_array(h);
     if (a->traced()) return nb::none();
-    put(static_cast<int64_t>(a->dtype()) * 256 + a->tensor->rank());
+    put((static_cast<int64_t>(a->dtype()) * 2 + a->weak) * 256 + a->tensor->rank());
     for (int64_t s : a->tensor->sizes()) put(s);
   }
   return nb::bytes(key.data(), key.size());
@@ -330,6 +405,7 @@ void bind_call(nb::module_& m) {
                    })
       .def_prop_ro("arity", [](const OpDef& op) { return op.arity; })
       .def_prop_ro("min_arity", [](const OpDef& op) { return op.min_arity; })
+      .def_prop_ro("variadic_results", [](const OpDef& op) { return op.variadic_results; })
       .def_prop_ro("dtypes", [](const OpDef& op) { return op.dtypes.to_string(); })
       .def_prop_ro("not_differentiable",
                    [](const OpDef& op) { return std::string(op.not_differentiable); })
@@ -351,6 +427,21 @@ void bind_call(nb::module_& m) {
     return call_op(op, operands, attributes);
   });
   m.def("call_graph", call_graph);
+  m.def("joint_dtype", [](const nb::sequence& values) {  // of arrays and numbers together
+    return static_cast<int>(joint_dtype(read_operands(values).all));
+  });
+  m.def("weak", [](nb::handle h) {  // what stands for a number in traces, with all its digits
+    const std::optional<Number> n = read_number(h);
+    user_check(n.has_value(), "dtype", "{} is no number", nb::repr(h).c_str());
+    Array a(scalar_of(*n, is_float(n->natural) ? DType::F64 : n->natural));
+    a.weak = true;
+    return wrap(std::move(a));
+  });
+  m.def("scalar", [](nb::handle h, int dtype) {  // a number in a dtype of its kind or above
+    const std::optional<Number> n = read_number(h);
+    check(n.has_value(), "scalar takes a number");
+    return wrap(scalar_of(*n, static_cast<DType>(dtype)));
+  });
   m.def("types_key", types_key);
   m.def("emit_into",  // into a builder, also without an operand to tell which
         [](const std::shared_ptr<Scope>& s, const OpDef& op, const nb::tuple& operands,
@@ -359,7 +450,7 @@ void bind_call(nb::module_& m) {
           nb::list out;
           for (Value v : emit_op(*s, op, read_attributes(op, attributes), list.all))
             out.append(wrap(s->make(v)));
-          return one_or_tuple(out);
+          return one_or_tuple(op, out);
         });
 }
 

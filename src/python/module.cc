@@ -35,10 +35,10 @@ NB_MODULE(_core, m) {
   bind_call(m);
   bind_program(m);
   m.attr("version") = RLX_VERSION;
-  m.def("set_hooks", [](nb::object array_type, nb::object as_array, nb::object dtype_name,
-                        nb::object make_error) {
-    hooks() = {std::move(array_type), std::move(as_array), std::move(dtype_name),
-               std::move(make_error)};
+  m.def("set_hooks", [](nb::object array_type, nb::object as_array, nb::object scalar_type,
+                        nb::object dtype_name, nb::object make_error) {
+    hooks() = {std::move(array_type), std::move(as_array), std::move(scalar_type),
+               std::move(dtype_name), std::move(make_error)};
   });
   m.def("forget", [] {  // at exit
     clear_caches();

@@ -44,7 +44,8 @@ Graph Scope::snapshot(const std::vector<const Array*>& outputs) {
 Graph Scope::finish(const std::vector<const Array*>& outputs) {
   for (const Array* a : outputs) builder.output(import(*a));
   open_ = false;
-  return builder.finish();
+  verify(builder.graph());
+  return builder.graph();  // a copy: arrays that outlive the trace still know their types
 }
 
 std::vector<std::shared_ptr<Scope>>& trace_stack() {
@@ -98,7 +99,9 @@ void bind_scope(nb::module_& m) {
                        nb::handle dtype) { return wrap(leaf(s, op::param, name, shape, dtype)); })
       .def("input_like",  // an input of the array's type
            [](Scope& s, const std::string& name, const Array& a) {
-             return wrap(s.make(s.builder.input(name, a.type())));
+             Array made = s.make(s.builder.input(name, a.type()));
+             made.weak = a.weak;
+             return wrap(std::move(made));
            })
       .def("input_slice",  // an input of the type of a[0]
            [](Scope& s, const std::string& name, const Array& a, int64_t axis) {
@@ -114,7 +117,10 @@ void bind_scope(nb::module_& m) {
       .def_prop_ro("captured",
                    [](const Scope& s) {
                      nb::list out;
-                     for (const Array& a : s.captured) out.append(wrap(a));
+                     for (Array a : s.captured) {
+                       a.weak = false;  // the program's input has the dtype of its bytes
+                       out.append(wrap(std::move(a)));
+                     }
                      return out;
                    })
       .def_prop_ro("name", [](const Scope& s) { return s.builder.graph().name; })

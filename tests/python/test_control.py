@@ -157,7 +157,12 @@ def test_custom_fn_uses_arrays_from_outside():
 
 def test_custom_fn_errors():
     x = rlx.ones(2)
-    for vjp in (lambda args, y, g: g, lambda args, y, g: (g, g), lambda args, y, g: ((g, g),), lambda args, y, g: (g.sum(),)):
+    for vjp in (
+        lambda args, y, g: g,
+        lambda args, y, g: (g, g),
+        lambda args, y, g: ((g, g),),
+        lambda args, y, g: (g.sum(),),
+    ):
         with pytest.raises(rlx.UserError):
             rlx.custom_fn(lambda x: x, vjp=vjp)(x)
     with pytest.raises(rlx.UserError):

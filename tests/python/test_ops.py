@@ -22,8 +22,9 @@ def test_every_op_is_a_function_with_its_attributes():
         f = rlx.op.FUNCTIONS[rlx.op._s.python_name(op.name)]
         assert op.doc in f.__doc__ and f.__name__ == rlx.op._s.python_name(op.name)
         parameters = inspect.signature(f).parameters.values()
-        keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        assert keywords.keys() == {n for n, _, _ in rlx.op._s.attributes(op)}
+        keywords = {p.name: p.default for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+        names = {n for n, _, _ in rlx.op._s.attributes(op)}
+        assert keywords.keys() == names | ({"axis"} if "axes" in names else set())
         assert all(d is not inspect.Parameter.empty for d in keywords.values())
         assert hasattr(rlx, f.__name__)
 
@@ -37,6 +38,119 @@ def test_type_stubs_are_python():
     assert (pathlib.Path(rlx.__file__).parent / "py.typed").exists()
 
 
+def test_type_stubs_are_true():
+    folder = pathlib.Path(_core.__file__).parent
+    stubs = {n.name: n for n in ast.parse((folder / "op.pyi").read_text()).body if isinstance(n, ast.FunctionDef)}
+    for name, f in rlx.op.FUNCTIONS.items():
+        text = "lambda " + ast.unparse(without_annotations(stubs[name].args)) + ": 0"
+        assert inspect.signature(f) == inspect.signature(eval(text)), name
+    taken = {
+        a.asname
+        for n in ast.parse((folder / "__init__.pyi").read_text()).body
+        if isinstance(n, ast.ImportFrom)
+        for a in n.names
+    }
+    missing = {
+        n for n, v in vars(rlx).items() if callable(v) and not n.startswith("_") and not isinstance(v, rlx.DType)
+    }
+    assert missing - taken == {"ops"}
+
+
+def test_type_checkers_see_the_methods_that_are_set():
+    source = pathlib.Path(rlx._array.__file__).read_text()
+    array = next(n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == "Array")
+    seen = {a.name for n in ast.walk(array.body[1]) if isinstance(n, ast.ImportFrom) for a in n.names}
+    modules = (rlx._functions, rlx._reductions, rlx._shaping)
+    assert seen == {f.__name__ for m in modules for f in m.METHODS}
+    assert all(getattr(rlx.Array, f.__name__) is f for m in modules for f in m.METHODS)
+
+
+def without_annotations(arguments):
+    for a in ast.walk(arguments):
+        if isinstance(a, ast.arg):
+            a.annotation = None
+    return arguments
+
+
+def test_where_a_stub_says_int_one_number_serves_all_spatial_axes():
+    image, kernel = rlx.ones((1, 2, 6, 6)), rlx.ones((3, 2, 3, 3))
+    pairs = {
+        "conv": (lambda f, two, one: f(image, kernel, stride=two(2), dilation=two(1), low=two(1), high=two(1))),
+        "conv_transpose": (lambda f, two, one: f(image, rlx.ones((2, 3, 3, 3)), stride=two(2), output_padding=two(1))),
+        "pool": (lambda f, two, one: f(image, kernel=two(2), stride=two(2), low=two(0))),
+        "max_pool_with_indices": (lambda f, two, one: f(image, kernel=two(2), stride=two(2))),
+        "lp_pool": (lambda f, two, one: f(image, kernel=two(3), stride=two(1))),
+        "unfold": (lambda f, two, one: f(image, kernel=two(2), stride=two(2))),
+        "adaptive_avg_pool": (lambda f, two, one: f(image, size=two(3))),
+        "adaptive_max_pool": (lambda f, two, one: f(image, size=two(2))),
+    }
+    for name, call in pairs.items():
+        f = getattr(rlx, name)
+        short, long = call(f, lambda n: n, None), call(f, lambda n: [n, n], None)
+        for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (short, long))):
+            assert a.shape == b.shape and a.tolist() == b.tolist(), name
+    windowed = {op.name for op in TABLE if op.kind != "leaf" and rlx.op._s.per_spatial_axis(op)}
+    assert {"conv", "q_conv2d", "pool", "fold", "conv_backward_weight"} <= windowed and "slice" not in windowed
+    g = rlx.Graph("g")
+    assert g.conv(g.input("x", (1, 2, 6, 6)), g.input("w", (3, 2, 3, 3)), stride=2).shape == (1, 3, 2, 2)
+
+
+def test_one_result_of_many_is_a_tuple():
+    x = rlx.ones((1, 3))
+    for results in (
+        rlx.unstack(x),
+        rlx.split(x, 1),
+        rlx.split(x, axis=0, sizes=[1]),
+        rlx.meshgrid(x[0]),
+        rlx.sort_by_key(x),
+    ):
+        assert isinstance(results, tuple) and len(results) == 1
+    traced = rlx.jit(lambda x: (isinstance(rlx.unstack(x), tuple), isinstance(rlx.split(x, 1), tuple)))(x)
+    assert [t.item() for t in traced] == [True, True]
+    g = rlx.Graph("g")
+    assert isinstance(g.unstack(g.input("x", (1, 3))), tuple)
+    assert {op.name for op in TABLE if op.variadic_results} >= {
+        "unstack",
+        "split",
+        "meshgrid",
+        "sort_by_key",
+        "scan",
+        "cond",
+    }
+    assert isinstance(rlx.softmax(x), rlx.Array) and len(rlx.topk(x)) == 2
+
+
+def test_axes_by_place_and_under_either_name():
+    a = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    x = rlx.array(a)
+    np.testing.assert_array_equal(rlx.softmax(x, 0), rlx.softmax(x, axis=0))
+    np.testing.assert_array_equal(rlx.gather(x, [1], 1), a[:, [1]])
+    np.testing.assert_array_equal(rlx.reverse(x, 1), a[:, ::-1])
+    np.testing.assert_array_equal(rlx.reverse(x, axis=0), a[::-1])
+    np.testing.assert_array_equal(rlx.op.squeeze(x.reshape(1, 2, 3), axis=0), a)
+    for op in TABLE:
+        if op.kind != "leaf" and rlx.op._s.has_axes(op):
+            f = rlx.op.FUNCTIONS[rlx.op._s.python_name(op.name)]
+            assert "axis" in inspect.signature(f).parameters
+            with pytest.raises(TypeError, match="axis or axes"):
+                f(x, axes=0, axis=0)
+    np.testing.assert_array_equal(rlx.einsum("ij,kj->ik", x, x), a @ a.T)
+    np.testing.assert_array_equal(rlx.einsum(x, x, equation="ij,kj->ik"), a @ a.T)
+    with pytest.raises(TypeError):
+        rlx.einsum("ij->i", x, equation="ij->j")
+
+
+def test_attention_places_queries_at_the_end_of_longer_keys():
+    q, k, v = rlx.ones((1, 1, 2, 4)), rlx.ones((1, 1, 5, 4)), rlx.array(np.eye(5, dtype=np.float32)[None, None])
+    v4 = v[..., :4]
+    weights, _ = rlx.attention(q, k, v4, num_heads=1, mask="causal")
+    seen = np.asarray(weights)[0, 0] > 0  # the last value has no column of its own
+    assert seen.tolist() == [[True] * 4, [True] * 4] and weights[0, 0, 0].tolist() == [0.25] * 4
+    assert np.allclose(np.asarray(weights)[0, 0, 1], 0.2)
+    weights, _ = rlx.attention(k, q, v4[:, :, :2], num_heads=1, mask="causal")  # more queries than keys
+    assert np.allclose(np.asarray(weights)[0, 0, :, :2], [[1, 0]] + [[0.5, 0.5]] * 4)
+
+
 def test_defaults_are_the_tables():
     x = rlx.array([[1.0, 2.0], [3.0, 5.0]])
     for op in TABLE:  # None stands for the default, so both spellings are one program
@@ -46,7 +160,7 @@ def test_defaults_are_the_tables():
                 plain = f(x)
             except rlx.Error:
                 continue
-            nones = f(x, **{n: None for n, _, _ in op.attributes})
+            nones = f(x, **{n: None for n, _, _ in op.attributes})  # of reductions: all axes
             for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (plain, nones))):
                 np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
@@ -97,7 +211,7 @@ def test_errors():
         "attribute": lambda: rlx.softmax(x, axis="last"),
         "dtype": lambda: rlx.softmax(rlx.ones(3, "i32")),
         "item-size": lambda: x.item(),
-        "scalar-range": lambda: rlx.ones(3, "i8") + 300,
+        "scalar-range": lambda: rlx.ones(3, "int8") + 300,
     }
     for code, f in cases.items():
         with pytest.raises(rlx.Error) as e:

@@ -55,10 +55,108 @@ def test_jit_static_arguments():
     assert calls == [(3, "a"), (4, "b")]
 
 
+def test_static_arguments_go_by_the_signature():
+    calls = []
+
+    def f(x, n=2, *, mode="a", scale=1.0):
+        calls.append((n, mode))
+        assert isinstance(n, int) and isinstance(mode, str)
+        return (x * n if mode == "a" else x + n) * scale
+
+    x = rlx.array([1.0, 2.0])
+    for options in ({"static_argnums": 1, "static_argnames": "mode"}, {"static_argnames": ("n", "mode")}):
+        calls.clear()
+        g = rlx.jit(f, **options)
+        for result in (g(x), g(x, 2), g(x, n=2), g(x, mode="a"), g(x=x, n=2, mode="a"), g(x, 2, mode="a")):
+            assert result.tolist() == [2, 4]
+        assert calls == [(2, "a")]
+        assert g(x, n=3, mode="b", scale=2.0).tolist() == [8, 10] and g(x, 3, mode="b", scale=3.0).tolist() == [12, 15]
+        assert calls == [(2, "a"), (3, "b")]  # the scale is no part of the program
+        assert "x0" in str(g.graph(x, n=3))
+    assert rlx.jit(f, static_argnums=-1, static_argnames="mode")(x, 5).tolist() == [5, 10]
+    kinds = rlx.jit(lambda x, n: x * n, static_argnums=1)
+    i = rlx.array([1, 2])
+    assert [kinds(i, n).dtype for n in (1, 1.0, 1, True)] == ["int64", "float32", "int64", "int64"]
+    many = rlx.jit(lambda *xs, **named: sum(xs) + sum(named.values()), static_argnames=())
+    assert many(x, x, y=x).tolist() == [3, 6]
+    rest = rlx.jit(lambda n, *xs, **named: sum(xs) * n + sum(named.values()), static_argnums=0)
+    assert rest(3, x, x, y=x).tolist() == [7, 14]
+    with pytest.raises(TypeError, match="hashable"):
+        g(x, mode=["a"])
+    with pytest.raises(TypeError):
+        g(x, 1, 2)
+    for options in ({"static_argnums": 5}, {"static_argnames": "nothing"}):
+        with pytest.raises(rlx.Error) as e:
+            rlx.jit(f, **options)
+        assert e.value.code == "argnums"
+
+
+def test_transforms_take_functions():
+    for transform in (rlx.jit, rlx.grad, rlx.value_and_grad, rlx.vmap, rlx.jacfwd, rlx.jacrev, rlx.hessian,
+                      lambda f: rlx.vjp(f, 1.0), lambda f: rlx.jvp(f, (1.0,), (1.0,))):  # fmt: skip
+        for wrong in (3, None, "f", rlx.ones(2)):
+            with pytest.raises(TypeError, match="takes a function"):
+                transform(wrong)
+
+
+def test_jacobians_take_tuples_keywords_and_aux():
+    a, b = rlx.array(np.array([1.0, 2.0])), rlx.array(np.array([3.0, 4.0, 5.0]))
+    na, nb = np.asarray(a), np.asarray(b)
+
+    def f(a, b, *, scale=1.0):
+        return rlx.outer(a, b) * scale
+
+    da = np.einsum("ik,j->ijk", np.eye(2), nb)
+    db = np.einsum("i,jk->ijk", na, np.eye(3))
+    for jac in (rlx.jacfwd, rlx.jacrev):
+        for wrapped in (jac, lambda *args, jac=jac: rlx.jit(jac(*args))):
+            close(wrapped(f)(a, b), da)
+            close(wrapped(f, 1)(a, b), db)
+            close(wrapped(f, -1)(a, b), db)
+            both = wrapped(f, (0, 1))(a, b, scale=2.0)
+            assert isinstance(both, tuple) and len(both) == 2
+            close(both[0], 2 * da)
+            close(both[1], 2 * db)
+            (only,) = wrapped(f, (1,))(a, b)
+            close(only, db)
+        jacobian, aux = jac(lambda a, b: ({"y": f(a, b)}, {"s": a.sum()}), (1, 0), has_aux=True)(a, b)
+        close(jacobian["y"][0], db)
+        close(jacobian["y"][1], da)
+        assert aux["s"].item() == 3
+        for code, bad in {
+            "argnums": lambda: jac(f, 2)(a, b),
+            "wrt-dtype": lambda: jac(lambda i: i * 1.5)(rlx.array([1])),
+        }.items():
+            with pytest.raises(rlx.Error) as e:
+                bad()
+            assert e.value.code == code
+
+    def g(a, b, *, power=2):
+        return (a**power).sum() * b.sum()
+
+    (aa, ab), (ba, bb) = rlx.hessian(g, (0, 1))(a, b)
+    close(aa, 2 * 12 * np.eye(2))
+    close(ab, np.tile(2 * na[:, None], 3))
+    close(ba, np.tile(2 * na, (3, 1)))
+    close(bb, np.zeros((3, 3)))
+    close(rlx.hessian(g)(a, b, power=3), 6 * 12 * np.diag(na))
+    h, aux = rlx.hessian(lambda a: ((a**3).sum(), a * 2), has_aux=True)(a)
+    close(h, np.diag(6 * na))
+    close(aux, 2 * na)
+    out, slope, aux = rlx.jvp(lambda a: ((a**2).sum(), a + 1), (a,), (rlx.ones(2, "float64"),), has_aux=True)
+    assert out.item() == 5 and slope.item() == 6 and aux.tolist() == [2, 3]
+
+
+def test_rounding_has_no_slope():
+    x = rlx.array([0.4, 1.6, -2.5])
+    for f in (rlx.floor, rlx.ceil, rlx.trunc, rlx.sign):
+        assert rlx.grad(lambda x, f=f: (f(x) * x).sum())(x).tolist() == f(x).tolist()
+
+
 def test_jit_numbers_take_the_dtype_beside_them():
     f = rlx.jit(lambda x, s: x * s)
     assert f(rlx.ones(2, "f64"), 0.1).numpy()[0] == 0.1
-    assert f(rlx.ones(2, "f16"), 0.1).dtype == "f16" and f(rlx.ones(2), 3).dtype == "f32"
+    assert f(rlx.ones(2, "float16"), 0.1).dtype == "float16" and f(rlx.ones(2), 3).dtype == "f32"
 
 
 def test_jit_captures():

@@ -14,7 +14,7 @@ def _sized(x, n, axis):
     """x with n elements along the axis."""
     axis %= x.ndim
     amount = [n - s if i == axis else 0 for i, s in enumerate(x.shape)]
-    return x if n == x.shape[axis] else rlx.pad(x, rlx.zeros(()).astype(x.dtype), low=[0] * x.ndim, high=amount)
+    return x if n == x.shape[axis] else rlx.op.pad(x, rlx.zeros(()).astype(x.dtype), low=[0] * x.ndim, high=amount)
 
 
 def _complex(x):
@@ -96,7 +96,7 @@ def _window(window, n_fft, win_length):
     """A window of n_fft: ones by default, in the middle of zeros when it is shorter."""
     w = rlx.ones((win_length or n_fft,)) if window is None else window
     low = (n_fft - w.shape[0]) // 2
-    return rlx.pad(w, rlx.zeros(()).astype(w.dtype), low=[low], high=[n_fft - w.shape[0] - low])
+    return rlx.op.pad(w, rlx.zeros(()).astype(w.dtype), low=[low], high=[n_fft - w.shape[0] - low])
 
 
 def _stft(
@@ -110,7 +110,7 @@ def _stft(
         x = rlx.pad_mode(x, low=amount, high=amount, mode=pad_mode)
     norm = "ortho" if normalized else "forward"
     z = rlx.stft(x, _window(window, n_fft, win_length), hop=hop_length or n_fft // 4, norm=norm)
-    return z if return_complex else rlx.stack([rlx.real(z), rlx.imag(z)], z.ndim)
+    return z if return_complex else rlx.stack([rlx.op.real(z), rlx.op.imag(z)], z.ndim)
 
 
 def _istft(

@@ -24,7 +24,7 @@ def _mh(x):
 
 
 def _modulus(x):
-    return rlx.complex_abs(x) if x.dtype == "c64" else rlx.abs(x)
+    return rlx.complex_abs(x) if x.dtype == "c64" else rlx.op.abs(x)
 
 
 def _hermitian(x):
@@ -48,7 +48,7 @@ def _no_errors(x):
 
 
 def _qr(x, mode="reduced"):
-    q, r = rlx.qr(x, complete=mode == "complete")
+    q, r = rlx.op.qr(x, complete=mode == "complete")
     k = min(x.shape[-2:])
     return q[..., :, : 0 if mode == "r" else k], r
 
@@ -66,7 +66,7 @@ def _their_qr(op, x, mode="reduced"):
 
 def _svd(x, full_matrices=True):
     """What does not depend on the choice of vectors."""
-    u, s, vh = rlx.svd(x, full_matrices=full_matrices)
+    u, s, vh = rlx.op.svd(x, full_matrices=full_matrices)
     k = s.shape[-1]
     u, vh = u[..., :, :k], vh[..., :k, :]
     return _modulus(u), s, _modulus(vh), (u * s.expand_dims(-2).astype(u.dtype)) @ vh
@@ -125,8 +125,8 @@ def _unpacked(lu, permutation):
     m, n = lu.shape[-2:]
     k = min(m, n)
     moved = rlx.one_hot(permutation, depth=m).astype(lu.dtype).mT
-    lower = rlx.tril(lu[..., :, :k], k=-1) + rlx.eye(m, k).astype(lu.dtype)
-    return moved, lower, rlx.triu(lu[..., :k, :])
+    lower = rlx.op.tril(lu[..., :, :k], k=-1) + rlx.eye(m, k).astype(lu.dtype)
+    return moved, lower, rlx.op.triu(lu[..., :k, :])
 
 
 def _permutation(pivots, rows):
@@ -174,7 +174,7 @@ def _lstsq(a, b, driver=None):
 
 
 def _cholesky(x, upper=False):
-    return rlx.cholesky(_hermitian(x), lower=not upper)
+    return rlx.op.cholesky(_hermitian(x), lower=not upper)
 
 
 def _triangle(x, upper):
@@ -183,9 +183,9 @@ def _triangle(x, upper):
     if isinstance(x, torch.Tensor):
         diagonal = torch.diag_embed(torch.diagonal(x, dim1=-2, dim2=-1).abs())
         return triangle(x, 1 if upper else -1) + diagonal
-    rest = rlx.triu(x, k=1) if upper else rlx.tril(x, k=-1)
+    rest = rlx.op.triu(x, k=1) if upper else rlx.op.tril(x, k=-1)
     n = x.ndim
-    return rest + rlx.diag_embed(_modulus(rlx.diagonal(x, axis1=n - 2, axis2=n - 1)).astype(x.dtype))
+    return rest + rlx.diag_embed(_modulus(rlx.op.diagonal(x, axis1=n - 2, axis2=n - 1)).astype(x.dtype))
 
 
 def _cholesky_solve(b, factor, upper=False):
@@ -204,12 +204,12 @@ def _matrix_sqrt(x):
 
 
 def _polar(x):
-    u, s, vh = rlx.svd(x)
+    u, s, vh = rlx.op.svd(x)
     return u @ vh, (_mh(vh) * s.expand_dims(-2).astype(x.dtype)) @ vh
 
 
 def _cond(x):
-    s = rlx.svd(x)[1]
+    s = rlx.op.svd(x)[1]
     return s[..., 0] / s[..., -1]
 
 
@@ -217,9 +217,9 @@ def _rank(x, atol=None, rtol=None, hermitian=False):
     """Absolute tolerances, and one for each matrix, are by hand."""
     if atol is None and not isinstance(rtol, rlx.Array):
         return rlx.matrix_rank(x, rtol=rtol)
-    s = rlx.svd(x)[1]
+    s = rlx.op.svd(x)[1]
     absolute, relative = (v.expand_dims(-1) if isinstance(v, rlx.Array) else v or 0.0 for v in (atol, rtol))
-    return rlx.count_nonzero(s > rlx.maximum(s[..., :1] * relative, absolute), axes=[-1])
+    return rlx.op.count_nonzero(s > rlx.maximum(s[..., :1] * relative, absolute), axes=[-1])
 
 
 def _pinv(x, rtol=None, hermitian=False):
@@ -233,7 +233,7 @@ def _vander(x, N=None):
         x = x.astype("i64")
     first = rlx.broadcast(rlx.array(1).astype(x.dtype), shape=[*x.shape, 1])
     rest = rlx.broadcast(x.expand_dims(-1), shape=[*x.shape, n - 1])
-    return rlx.cumprod(rlx.concat(first, rest, axis=x.ndim), axis=-1)
+    return rlx.op.cumprod(rlx.op.concat(first, rest, axis=x.ndim), axis=-1)
 
 
 def _tensorinv(x, ind=2):
@@ -253,8 +253,8 @@ def _tensorsolve(a, b, dims=None):
 
 def _vector_norm(x, ord=2, dim=None, keepdim=False, dtype=None):
     if x.ndim == 0:
-        return rlx.norm(x.reshape(1), axes=[0], ord=float(ord)).reshape(())
-    return rlx.norm(x, axes=axes_of(x, dim), keepdims=keepdim, ord=float(ord))
+        return rlx.op.norm(x.reshape(1), axes=[0], ord=float(ord)).reshape(())
+    return rlx.op.norm(x, axes=axes_of(x, dim), keepdims=keepdim, ord=float(ord))
 
 
 def _matrix_norm(x, ord="fro", dim=(-2, -1), keepdim=False, dtype=None):
@@ -264,7 +264,7 @@ def _matrix_norm(x, ord="fro", dim=(-2, -1), keepdim=False, dtype=None):
     if ord in names:
         y = rlx.matrix_norm(a, ord=names[ord])
     elif ord == -2:
-        y = rlx.reduce_min(rlx.svd(a)[1], axes=[-1])
+        y = rlx.reduce_min(rlx.op.svd(a)[1], axes=[-1])
     else:  # the smallest sum of columns or of rows
         y = rlx.reduce_min(rlx.reduce_sum(_modulus(a), axes=[-2 if ord == -1 else -1]), axes=[-1])
     return y.reshape([1 if i in (rows, columns) else s for i, s in enumerate(x.shape)]) if keepdim else y
@@ -288,7 +288,7 @@ def _torch_norm(x, p="fro", dim=None, keepdim=False, dtype=None):
 
 def _renorm(x, p, dim, maxnorm):
     dim %= x.ndim
-    size = rlx.norm(x, axes=[i for i in range(x.ndim) if i != dim], ord=float(p), keepdims=True)
+    size = rlx.op.norm(x, axes=[i for i in range(x.ndim) if i != dim], ord=float(p), keepdims=True)
     return x * rlx.where(size > maxnorm, maxnorm / (size + 1e-7), rlx.array(1.0).astype(x.dtype))
 
 
@@ -303,9 +303,9 @@ MAPPING = {
         _cholesky_inverse, lambda op, factor, upper=False: op(_triangle(factor, upper), upper=upper)
     ),
     "linalg.cond": _cond,
-    "linalg.cross": lambda x, y, dim=-1: rlx.cross(x, y, axis=dim),
+    "linalg.cross": lambda x, y, dim=-1: rlx.op.cross(x, y, axis=dim),
     "linalg.det": rlx.determinant,
-    "linalg.diagonal": lambda x, offset=0, dim1=-2, dim2=-1: rlx.diagonal(x, offset=offset, axis1=dim1, axis2=dim2),
+    "linalg.diagonal": lambda x, offset=0, dim1=-2, dim2=-1: rlx.op.diagonal(x, offset=offset, axis1=dim1, axis2=dim2),
     "linalg.eig": Both(_eig, _their_eig),
     "linalg.eigvals": Both(lambda x: rlx.eig(x)[0], _their_eigvals),
     "linalg.eigh": Both(_eigh, _their_eigh),
@@ -321,7 +321,7 @@ MAPPING = {
     "lu_unpack": lambda lu, pivots: _unpacked(lu, _permutation(pivots, lu.shape[-2])),
     "lu_solve": lambda b, lu, pivots: _lu_solve(lu, pivots, b),
     "linalg.matrix_norm": _matrix_norm,
-    "linalg.matrix_power": lambda x, n: rlx.matrix_power(x, n=n),
+    "linalg.matrix_power": lambda x, n: rlx.op.matrix_power(x, n=n),
     "linalg.matrix_rank": _rank,
     "linalg.matrix_rank:hermitian": _rank,
     "linalg.matrix_sqrth": _matrix_sqrt,
@@ -345,7 +345,7 @@ MAPPING = {
     "triangular_solve": Both(_triangular_solve, _first),
     "linalg.svd": Both(_svd, _their_svd),
     "svd": Both(lambda x, some=True: _svd(x, not some), _their_svd),
-    "linalg.svdvals": lambda x: rlx.svd(x)[1],
+    "linalg.svdvals": lambda x: rlx.op.svd(x)[1],
     "linalg.tensorinv": _tensorinv,
     "linalg.tensorsolve": _tensorsolve,
     "linalg.vander": _vander,

@@ -60,7 +60,7 @@ def _variance(x, dim=None, unbiased=None, keepdim=False, dtype=None, mask=None, 
 
 def _norm(x, ord=2.0, dim=None, keepdim=False, dtype=None, mask=None):
     y = _fill(_cast(x, dtype), mask, _INF if ord == -_INF else 0)
-    return _kept(lambda v, axes, keepdims: rlx.norm(v, axes=axes, keepdims=keepdims, ord=ord), y, dim, keepdim)
+    return _kept(lambda v, axes, keepdims: rlx.op.norm(v, axes=axes, keepdims=keepdims, ord=ord), y, dim, keepdim)
 
 
 def _normalize(x, ord, dim, eps=1e-12, dtype=None, mask=None):
@@ -83,8 +83,8 @@ def _median(x, dim=-1, keepdim=False, dtype=None, mask=None):
     """The lower one of the middle two, as PyTorch's: by position in the sorted line, NaN (what is left out) last."""
     if x.ndim == 0:
         return x if mask is None else _fill(x, mask, math.nan)
-    line = rlx.sort(_fill(x, mask, math.nan), axis=dim)
-    count = rlx.reduce_sum(rlx.logical_not(rlx.is_nan(line)).astype("i64"), axes=[dim], keepdims=True)
+    line = rlx.op.sort(_fill(x, mask, math.nan), axis=dim)
+    count = rlx.reduce_sum(rlx.op.logical_not(rlx.is_nan(line)).astype("i64"), axes=[dim], keepdims=True)
     y = rlx.take_along_axis(line, rlx.maximum(rlx.div(count - 1, 2), 0), axis=dim)
     return y if keepdim else y.squeeze(dim)
 
@@ -113,8 +113,8 @@ MAPPING = {
     "masked.amax": _reduce(rlx.reduce_max, _lowest),
     "masked.amin": _reduce(rlx.reduce_min, lambda x: _lowest(x, 1)),
     "masked.logsumexp": _reduce(_logsumexp, _lowest),
-    "masked.argmax": _argument(rlx.argmax, -1),
-    "masked.argmin": _argument(rlx.argmin, 1),
+    "masked.argmax": _argument(rlx.op.argmax, -1),
+    "masked.argmin": _argument(rlx.op.argmin, 1),
     "masked.mean": _mean,
     "masked.median": _median,
     "masked.norm": _norm,
@@ -124,7 +124,7 @@ MAPPING = {
     "masked.softmax": _along(rlx.softmax, -_INF),
     "masked.log_softmax": _along(rlx.log_softmax, -_INF),
     "masked.softmin": _along(lambda x, axis=-1: rlx.softmax(-x, axis=axis), _INF),
-    "masked.cumsum": _along(rlx.cumsum, 0),
-    "masked.cumprod": _along(rlx.cumprod, 1),
+    "masked.cumsum": _along(rlx.op.cumsum, 0),
+    "masked.cumprod": _along(rlx.op.cumprod, 1),
     "masked.logaddexp": _logaddexp,
 }

@@ -15,7 +15,7 @@ def _div(x, y, rounding_mode=None):
     if rounding_mode == "floor":
         return x // y
     if rounding_mode == "trunc":
-        return rlx.trunc(x / y) if x.dtype.is_floating else rlx.div(x, y)
+        return rlx.op.trunc(x / y) if x.dtype.is_floating else rlx.div(x, y)
     return x / y if is_array(y) and y.dtype.kind == "floating" else floats(rlx.div)(x, y)
 
 
@@ -55,13 +55,13 @@ def _ignoring_nan(f):
 def _round(x, decimals=0):
     if not x.dtype.is_floating:
         return x
-    return rlx.round(x * 10**decimals) / 10**decimals if decimals >= 0 else _round(x / 10**-decimals) * 10**-decimals
+    return rlx.op.round(x * 10**decimals) / 10**decimals if decimals >= 0 else _round(x / 10**-decimals) * 10**-decimals
 
 
 def _isclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
     if not x.dtype.is_floating:
         x, y = x.astype("f64"), y.astype("f64")
-    near = rlx.abs(x - y) <= atol + rlx.abs(y * rtol)
+    near = rlx.op.abs(x - y) <= atol + rlx.op.abs(y * rtol)
     same = (x == y) | (rlx.is_finite(y) & near)
     return same | (rlx.is_nan(x) & rlx.is_nan(y)) if equal_nan else same
 
@@ -95,15 +95,15 @@ def _angle(x):
 def _tensordot(x, y, dims):
     if isinstance(dims, int):
         dims = range(x.ndim - dims, x.ndim), range(dims)
-    return rlx.tensordot(x, y, axes_a=list(dims[0]), axes_b=list(dims[1]))
+    return rlx.op.tensordot(x, y, axes_a=list(dims[0]), axes_b=list(dims[1]))
 
 
 def _cross(x, y, dim=None):
-    return rlx.cross(x, y, axis=x.shape.index(3) if dim is None else dim)
+    return rlx.op.cross(x, y, axis=x.shape.index(3) if dim is None else dim)
 
 
 def _cdist(x, y, p=2.0, compute_mode=None):
-    return rlx.norm(x.expand_dims(-2) - y.expand_dims(-3), axes=[-1], ord=p)
+    return rlx.op.norm(x.expand_dims(-2) - y.expand_dims(-3), axes=[-1], ord=p)
 
 
 def _number(x):
@@ -118,11 +118,11 @@ def _arange(start, end=None, step=1, *, dtype=None, device=None):
 
 
 def _linspace(start, end, steps, *, dtype=None, device=None):
-    return rlx.linspace(start=_number(start), stop=_number(end), count=steps, dtype=dtype_of(dtype or "float32"))
+    return rlx.op.linspace(start=_number(start), stop=_number(end), count=steps, dtype=dtype_of(dtype or "float32"))
 
 
 def _logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
-    exponents = rlx.linspace(start=_number(start), stop=_number(end), count=steps, dtype="f64")
+    exponents = rlx.op.linspace(start=_number(start), stop=_number(end), count=steps, dtype="f64")
     return (rlx.full((), base, "f64") ** exponents).astype(dtype_of(dtype or "float32"))
 
 
@@ -169,15 +169,15 @@ BINARY = [
     "maximum", "minimum", "ne", "vdot",
 ]  # fmt: skip
 CASTS = {
-    "bfloat16": "bf16", "bool": "bool", "byte": "u8", "cfloat": "c64", "char": "i8", "double": "f64", "float": "f32",
-    "half": "f16", "int": "i32", "long": "i64", "short": "i16",
+    "bfloat16": "bf16", "bool": "bool", "byte": "uint8", "cfloat": "c64", "char": "int8", "double": "f64", "float": "f32",
+    "half": "float16", "int": "i32", "long": "i64", "short": "i16",
 }  # fmt: skip
 
 MAPPING = {
-    **{n: getattr(rlx, n) for n in UNARY + BINARY},
-    **{n: floats(getattr(rlx, n)) for n in FLOATS},
-    **{n: whole(getattr(rlx, n)) for n in ROUNDING},
-    **{n: bools(getattr(rlx, n)) for n in LOGICAL},
+    **{n: getattr(rlx.op, n) for n in UNARY + BINARY},
+    **{n: floats(getattr(rlx.op, n)) for n in FLOATS},
+    **{n: whole(getattr(rlx.op, n)) for n in ROUNDING},
+    **{n: bools(getattr(rlx.op, n)) for n in LOGICAL},
     **{n: (lambda to: lambda x, **options: x.astype(to))(to) for n, to in CASTS.items()},
     "to": _to,
     "isnan": floats(rlx.is_nan),
@@ -187,7 +187,7 @@ MAPPING = {
     "isneginf": floats(rlx.is_neg_inf),
     "isreal": lambda x: rlx.eq(x.imag, 0),
     "isclose": _isclose,
-    "isin": lambda x, y: rlx.any(rlx.eq(x.expand_dims(-1), y), axes=[-1]),
+    "isin": lambda x, y: rlx.op.any(rlx.eq(x.expand_dims(-1), y), axes=[-1]),
     "signbit": _signbit,
     "sgn": rlx.sign,
     "positive": lambda x: +x,
@@ -242,32 +242,32 @@ MAPPING = {
     "complex": rlx.complex,
     "polar": rlx.polar,
     "real": lambda x: x.real,
-    "imag": rlx.imag,
+    "imag": rlx.op.imag,
     "angle": floats(_angle),
     "conj": rlx.conj,
     "conj_physical": rlx.conj,
-    "view_as_real": lambda z: rlx.stack([rlx.real(z), rlx.imag(z)], -1),
+    "view_as_real": lambda z: rlx.stack([rlx.op.real(z), rlx.op.imag(z)], -1),
     "view_as_complex": lambda x: rlx.complex(x[..., 0], x[..., 1]),
     "mm": rlx.matmul,
     "bmm": rlx.matmul,
     "matmul": rlx.matmul,
     "mv": rlx.matmul,
     "dot": rlx.matmul,
-    "outer": rlx.outer,
+    "outer": rlx.op.outer,
     "addmm": _product(rlx.matmul),
     "addmm:decomposed": _product(rlx.matmul),
     "addmv": _product(lambda a, b: a @ b),
-    "addr": _product(rlx.outer),
+    "addr": _product(rlx.op.outer),
     "addbmm": _product(lambda a, b: rlx.reduce_sum(a @ b, axes=[0])),
     "baddbmm": _product(rlx.matmul),
     "addcmul": _addc(rlx.mul),
     "addcdiv": _addc(rlx.div),
-    "einsum": lambda xs, equation: rlx.einsum(*xs, equation=equation),
+    "einsum": lambda xs, equation: rlx.op.einsum(*xs, equation=equation),
     "tensordot": _tensordot,
     "cross": _cross,
-    "trace": summed(rlx.trace),
+    "trace": summed(rlx.op.trace),
     "cdist": _cdist,
-    "dist": lambda x, y, p=2: rlx.norm(x - y, axes=list(range(max(x.ndim, y.ndim))), ord=p),
+    "dist": lambda x, y, p=2: rlx.op.norm(x - y, axes=list(range(max(x.ndim, y.ndim))), ord=p),
     "arange": _arange,
     "linspace": _linspace,
     "linspace:tensor_overload": _linspace,

@@ -122,13 +122,13 @@ def _pad(x, amounts, mode="constant", value=None):
     ends = [(0, 0)] * (x.ndim - len(amounts) // 2) + list(zip(amounts[::2], amounts[1::2]))[::-1]
     low, high = ([e[i] for e in ends] for i in (0, 1))
     if mode == "constant":
-        return rlx.pad(x, rlx.array(value or 0).astype(x.dtype), low=low, high=high)
+        return rlx.op.pad(x, rlx.array(value or 0).astype(x.dtype), low=low, high=high)
     ours = {"replicate": "edge", "reflect": "reflect", "circular": "wrap"}[mode]
     grow = lambda v: rlx.pad_mode(v, low=[max(n, 0) for n in low], high=[max(n, 0) for n in high], mode=ours)
     if min(low + high) >= 0:
         return grow(x)
     zero = rlx.zeros(()).astype(x.dtype)
-    crop = lambda v: rlx.pad(v, zero, low=[min(n, 0) for n in low], high=[min(n, 0) for n in high])
+    crop = lambda v: rlx.op.pad(v, zero, low=[min(n, 0) for n in low], high=[min(n, 0) for n in high])
     return grow(crop(x)) if mode == "circular" else crop(grow(x))
 
 
@@ -263,7 +263,7 @@ def _normalize(x, p=2.0, dim=1, eps=1e-12):
     if x.ndim == 0:
         return _normalize(x.reshape(1), p, 0, eps).reshape(())
     if p < 1:  # no norm, and none of normalize's
-        return x / rlx.maximum(rlx.norm(x, axes=[dim], ord=p, keepdims=True), eps)
+        return x / rlx.maximum(rlx.op.norm(x, axes=[dim], ord=p, keepdims=True), eps)
     return rlx.normalize(x, p=p, axes=[dim] if isinstance(dim, int) else list(dim), eps=eps)
 
 
@@ -313,7 +313,7 @@ def _classes(f, soft=None):
 
 def _linear_cross_entropy(x, w, target, linear_bias=None, options=None, **rest):
     """The logits' classes are axis 1; w [C, .., K] of higher rank makes further axes behind it."""
-    logits = rlx.tensordot(x, w, axes_a=[-1], axes_b=[-1])
+    logits = rlx.op.tensordot(x, w, axes_a=[-1], axes_b=[-1])
     return MAPPING["nn.functional.cross_entropy"](
         logits if linear_bias is None else logits + linear_bias, target, **rest
     )
@@ -357,7 +357,7 @@ def _multi_margin(x, target, p=1, margin=1.0, weight=None, reduction="mean"):
 def _multilabel_margin(x, target, reduction="mean"):
     """The labels of a row end before the first -1. Each is set against every class that is none of them."""
     rows, labels = (v.reshape(-1, v.shape[-1]) if v.ndim else v.reshape(1, 1) for v in (x, target))
-    listed = rlx.cumprod((labels >= 0).astype(x.dtype), axis=1)
+    listed = rlx.op.cumprod((labels >= 0).astype(x.dtype), axis=1)
     places = rlx.maximum(labels, 0)
     own = rlx.take_along_axis(rows, places, axis=1)
     hits = rlx.one_hot(places, depth=rows.shape[1], dtype=x.dtype) * listed.expand_dims(-1)
@@ -368,7 +368,7 @@ def _multilabel_margin(x, target, reduction="mean"):
 
 
 def _distance(x, y, p=2.0, eps=1e-6, keepdim=False):
-    return rlx.norm(floats(rlx.add)(x - y, eps), axes=[-1], ord=float(p), keepdims=keepdim)
+    return rlx.op.norm(floats(rlx.add)(x - y, eps), axes=[-1], ord=float(p), keepdims=keepdim)
 
 
 def _triplet_with_distance(a, p, n, distance_function=None, margin=1.0, swap=False, reduction="mean"):
@@ -388,7 +388,7 @@ def _pdist(x, p=2.0):
     if not pairs:
         return rlx.zeros((0,)).astype(x.dtype)
     i, j = (rlx.array(list(k)) for k in zip(*pairs))
-    return rlx.norm(rlx.gather(x, i) - rlx.gather(x, j), axes=[1], ord=float(p))
+    return rlx.op.norm(rlx.gather(x, i) - rlx.gather(x, j), axes=[1], ord=float(p))
 
 
 # ---- the rest
@@ -400,7 +400,7 @@ def _linear(x, w, bias=None):
 
 
 def _bilinear(x, y, w, bias=None):
-    z = rlx.einsum(x, y, w, equation="...i,...j,kij->...k")
+    z = rlx.op.einsum(x, y, w, equation="...i,...j,kij->...k")
     return z if bias is None else z + bias
 
 
@@ -425,7 +425,7 @@ def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=No
     if dropout_p:
         raise NotImplementedError("dropout")
     if is_causal and q.shape[-2] != k.shape[-2]:  # PyTorch counts both from the start, we from the end
-        attn_mask, is_causal = rlx.tril(rlx.ones((1, 1, q.shape[-2], k.shape[-2]))).astype("bool"), False
+        attn_mask, is_causal = rlx.op.tril(rlx.ones((1, 1, q.shape[-2], k.shape[-2]))).astype("bool"), False
     if q.ndim < k.ndim:
         q = rlx.broadcast(q, shape=[*k.shape[:-2], *q.shape[-2:]])
     four = [x.reshape([1] * (4 - x.ndim) + list(x.shape)) for x in (q, k, v)]
@@ -454,7 +454,7 @@ def _embedding(w, i, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_
     rows = rlx.gather(w, i, axis=0)
     if padding_idx is None:
         return rows
-    return rlx.where((i == padding_idx % w.shape[0]).expand_dims(-1), rlx.stop_gradient(rows), rows)
+    return rlx.where((i == padding_idx % w.shape[0]).expand_dims(-1), rlx.op.stop_gradient(rows), rows)
 
 
 def _embedding_bag(
@@ -473,9 +473,9 @@ def _embedding_bag(
     """Row k of i is bag k; or the bags begin at the offsets."""
     bags = i.shape[0] if offsets is None else offsets.shape[0] - include_last_offset
     if offsets is None:
-        of = rlx.repeat(rlx.arange(0, bags), repeats=i.shape[1], axis=0)
+        of = rlx.op.repeat(rlx.arange(0, bags), repeats=i.shape[1], axis=0)
     else:
-        of = rlx.searchsorted(offsets[:bags], rlx.arange(0, i.shape[0]), right=True) - 1
+        of = rlx.op.searchsorted(offsets[:bags], rlx.arange(0, i.shape[0]), right=True) - 1
     rows = _embedding(w, i.reshape(-1), padding_idx, max_norm, norm_type, scale_grad_by_freq)
     counted = rlx.broadcast(rlx.array(1.0).astype(w.dtype), shape=of.shape)
     if padding_idx is not None:
@@ -517,7 +517,7 @@ ADAPTIVE = [
 INTERPOLATE = ["nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"]
 
 _NN = {
-    **{n: getattr(rlx, n) for n in ACTIVATIONS},
+    **{n: getattr(rlx.op, n) for n in ACTIVATIONS},
     **dict(POOLS + ADAPTIVE),
     **{f"conv{n}d": _conv(n) for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": _conv_transpose(n) for n in (1, 2, 3)},

@@ -95,7 +95,7 @@ def _quantile(x, q, dim=None, keepdim=False, interpolation="linear"):
     else:
         flat, shape = x, None
     values = q.tolist() if is_array(q) else [q]
-    ys = [rlx.quantile(flat, q=v, axis=dim, keepdims=keepdim, interpolation=interpolation) for v in values]
+    ys = [rlx.op.quantile(flat, q=v, axis=dim, keepdims=keepdim, interpolation=interpolation) for v in values]
     ys = ys if shape is None else [y.reshape(shape) for y in ys]
     return rlx.stack(ys) if is_array(q) and q.ndim else ys[0]
 
@@ -116,7 +116,7 @@ def _named_values(op, x, k, dim=-1, *options):
 def _sort(x, dim=-1, descending=False, stable=False):
     if x.ndim == 0:
         return x, rlx.zeros((), "i64")
-    return rlx.sort(x, axis=dim, descending=descending), rlx.argsort(x, axis=dim, descending=descending)
+    return rlx.op.sort(x, axis=dim, descending=descending), rlx.op.argsort(x, axis=dim, descending=descending)
 
 
 def _stable(op, x, dim=-1, descending=False, stable=False):
@@ -128,7 +128,7 @@ def _searchsorted(line, values, *, out_int32=False, right=False, side=None, sort
     if sorter is not None:
         line = rlx.take_along_axis(line, sorter, axis=-1)
     values = values if is_array(values) else rlx.asarray(values, line.dtype)
-    at = rlx.searchsorted(line, values, right=right or side == "right")
+    at = rlx.op.searchsorted(line, values, right=right or side == "right")
     return at.astype("i32") if out_int32 else at
 
 
@@ -143,18 +143,18 @@ def _bincount(x, weights=None, minlength=0):
 
 def _truth(f):
     """all and any; of bytes PyTorch makes a byte."""
-    return lambda x, dim=None, keepdim=False: reduction(f)(x, dim, keepdim).astype("u8" if x.dtype == "u8" else "bool")
+    return lambda x, dim=None, keepdim=False: reduction(f)(x, dim, keepdim).astype("uint8" if x.dtype == "uint8" else "bool")
 
 
 def _counts(x, dim=None):
-    return reduction(rlx.count_nonzero)(x, dim)
+    return reduction(rlx.op.count_nonzero)(x, dim)
 
 
 MAPPING = {
     "sum": reduction(summed(rlx.reduce_sum)),
-    "nansum": reduction(lambda x, **k: (rlx.nansum if x.dtype.is_floating else summed(rlx.reduce_sum))(x, **k)),
+    "nansum": reduction(lambda x, **k: (rlx.op.nansum if x.dtype.is_floating else summed(rlx.reduce_sum))(x, **k)),
     "mean": reduction(rlx.reduce_mean),
-    "nanmean": reduction(rlx.nanmean),
+    "nanmean": reduction(rlx.op.nanmean),
     "prod": reduction(summed(rlx.reduce_prod)),
     "amax": reduction(rlx.reduce_max),
     "amin": reduction(rlx.reduce_min),
@@ -163,24 +163,24 @@ MAPPING = {
     ],
     "max:reduction_no_dim": reduction(rlx.reduce_max),
     "min:reduction_no_dim": reduction(rlx.reduce_min),
-    "max:reduction_with_dim": _with_index(rlx.reduce_max, rlx.argmax),
-    "min:reduction_with_dim": _with_index(rlx.reduce_min, rlx.argmin),
-    "argmax": _whole_or_along(rlx.argmax),
-    "argmin": _whole_or_along(rlx.argmin),
-    "all": _truth(rlx.all),
-    "any": _truth(rlx.any),
+    "max:reduction_with_dim": _with_index(rlx.reduce_max, rlx.op.argmax),
+    "min:reduction_with_dim": _with_index(rlx.reduce_min, rlx.op.argmin),
+    "argmax": _whole_or_along(rlx.op.argmax),
+    "argmin": _whole_or_along(rlx.op.argmin),
+    "all": _truth(rlx.op.all),
+    "any": _truth(rlx.op.any),
     "count_nonzero": _counts,
     "logsumexp": floats(reduction(rlx.logsumexp)),
-    "std": _moment(rlx.std),
+    "std": _moment(rlx.op.std),
     "var": _moment(rlx.variance),
-    "std:unbiased": _moment(rlx.std),
+    "std:unbiased": _moment(rlx.op.std),
     "var:unbiased": _moment(rlx.variance),
-    "std_mean": _with_mean(rlx.std),
+    "std_mean": _with_mean(rlx.op.std),
     "var_mean": _with_mean(rlx.variance),
-    "std_mean:unbiased": _with_mean(rlx.std),
+    "std_mean:unbiased": _with_mean(rlx.op.std),
     "var_mean:unbiased": _with_mean(rlx.variance),
-    "cumsum": _scan(rlx.cumsum),
-    "cumprod": _scan(rlx.cumprod),
+    "cumsum": _scan(rlx.op.cumsum),
+    "cumprod": _scan(rlx.op.cumprod),
     "cummax": _scan_with_index(rlx.cummax),
     "cummin": _scan_with_index(rlx.cummin),
     "logcumsumexp": _scan(rlx.cumlogsumexp),
@@ -190,7 +190,7 @@ MAPPING = {
     "log_softmax:with_dtype": along(rlx.log_softmax),
     "sort": Both(_sort, _stable),
     "argsort": Both(lambda *args, **kwargs: _sort(*args, **kwargs)[1], _stable),
-    "msort": Both(lambda x: rlx.sort(x, axis=0), lambda op, x: torch.sort(x, dim=0, stable=True).values),
+    "msort": Both(lambda x: rlx.op.sort(x, axis=0), lambda op, x: torch.sort(x, dim=0, stable=True).values),
     "topk": Both(_topk, _named_values),
     "kthvalue": _values(_kth),
     "median": _values(_median),

@@ -9,7 +9,7 @@ from helpers import floats, is_array, shape_of, summed
 
 
 def _cat(xs, dim=0):
-    return rlx.concat(*([x for x in xs if x.shape != (0,)] or xs), axis=dim)  # [0] goes with any shape
+    return rlx.op.concat(*([x for x in xs if x.shape != (0,)] or xs), axis=dim)  # [0] goes with any shape
 
 
 def _at_least(rank):
@@ -28,35 +28,35 @@ def _joined(rank, axis):
 
     def call(xs):
         xs = _at_least(rank)(xs)
-        return rlx.concat(*xs, axis=min(axis, xs[0].ndim - 1))
+        return rlx.op.concat(*xs, axis=min(axis, xs[0].ndim - 1))
 
     return call
 
 
 def _column_stack(xs):
-    return rlx.concat(*[x.reshape(-1, 1) if x.ndim < 2 else x for x in xs], axis=1)
+    return rlx.op.concat(*[x.reshape(-1, 1) if x.ndim < 2 else x for x in xs], axis=1)
 
 
 def _block_diagonal(*xs):
     xs = [x.reshape((1,) * (2 - x.ndim) + tuple(x.shape)) for x in xs]
     width, at, rows = sum(x.shape[1] for x in xs), 0, []
     for x in xs:
-        rows.append(rlx.pad(x, rlx.zeros((), x.dtype), low=[0, at], high=[0, width - at - x.shape[1]]))
+        rows.append(rlx.op.pad(x, rlx.zeros((), x.dtype), low=[0, at], high=[0, width - at - x.shape[1]]))
         at += x.shape[1]
-    return rlx.concat(*rows, axis=0)
+    return rlx.op.concat(*rows, axis=0)
 
 
 def _cartesian(*xs):
-    return rlx.stack([g.reshape(-1) for g in rlx.meshgrid(*xs, xy=False)], -1) if len(xs) > 1 else xs[0]
+    return rlx.stack([g.reshape(-1) for g in rlx.op.meshgrid(*xs, xy=False)], -1) if len(xs) > 1 else xs[0]
 
 
 def _meshgrid(*xs, indexing="ij"):
     xs = xs[0] if isinstance(xs[0], (list, tuple)) else xs
-    return rlx.meshgrid(*[x.reshape(-1) for x in xs], xy=indexing == "xy")
+    return rlx.op.meshgrid(*[x.reshape(-1) for x in xs], xy=indexing == "xy")
 
 
 def _reshape(x, *shape):
-    return rlx.reshape(x, shape=shape_of(*shape))
+    return rlx.op.reshape(x, shape=shape_of(*shape))
 
 
 def _expand(x, *shape):
@@ -100,7 +100,7 @@ def _squeeze(x, dim=None):
         return x
     axes = range(x.ndim) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
     axes = [a % x.ndim for a in axes if x.shape[a] == 1]
-    return rlx.squeeze(x, axes=axes) if axes else x
+    return rlx.op.squeeze(x, axes=axes) if axes else x
 
 
 def _sum_to_size(x, *shape):
@@ -130,14 +130,14 @@ def _slice(x, dim=0, start=None, end=None, step=1):
 
 
 def _select(x, dim, index):
-    return rlx.squeeze(_narrow(x, dim, index, 1), axes=[dim])
+    return rlx.op.squeeze(_narrow(x, dim, index, 1), axes=[dim])
 
 
 def _split(x, size, dim=0):
     n = x.shape[dim]
     if isinstance(size, (list, tuple)):
-        return rlx.split(x, axis=dim, sizes=list(size))
-    return rlx.split(x, axis=dim, sizes=[min(size, n - at) for at in range(0, n, size)])
+        return rlx.op.split(x, axis=dim, sizes=list(size))
+    return rlx.op.split(x, axis=dim, sizes=[min(size, n - at) for at in range(0, n, size)])
 
 
 def _chunk(x, chunks, dim=0):
@@ -148,14 +148,14 @@ def _tensor_split(x, where, dim=0):
     n = x.shape[dim]
     where = where.tolist() if is_array(where) else where
     if isinstance(where, int):
-        return rlx.split(x, axis=dim, sizes=[n // where + (i < n % where) for i in range(where)])
+        return rlx.op.split(x, axis=dim, sizes=[n // where + (i < n % where) for i in range(where)])
     cuts = [0, *[min(w, n) for w in where], n]
-    return rlx.split(x, axis=dim, sizes=[b - a for a, b in itertools.pairwise(cuts)])
+    return rlx.op.split(x, axis=dim, sizes=[b - a for a, b in itertools.pairwise(cuts)])
 
 
 def _diff(x, n=1, dim=-1, prepend=None, append=None):
     if n:
-        x = rlx.concat(*[y for y in (prepend, x, append) if y is not None], axis=dim)
+        x = rlx.op.concat(*[y for y in (prepend, x, append) if y is not None], axis=dim)
     for _ in range(n):
         size = x.shape[dim]
         x = rlx.sub(_part(x, dim, min(1, size), size), _part(x, dim, 0, max(size - 1, 0)))
@@ -181,8 +181,8 @@ def _trapezoid(f):
 
 def _roll(x, shifts, dims=None):
     if dims is None:
-        return rlx.roll(x.reshape(-1), shifts=[shifts], axes=[0]).reshape(x.shape)
-    return rlx.roll(x, shifts=shape_of(shifts), axes=shape_of(dims)) if x.ndim else x
+        return rlx.op.roll(x.reshape(-1), shifts=[shifts], axes=[0]).reshape(x.shape)
+    return rlx.op.roll(x, shifts=shape_of(shifts), axes=shape_of(dims)) if x.ndim else x
 
 
 def _rot90(x, k=1, dims=(0, 1)):
@@ -195,7 +195,7 @@ def _rot90(x, k=1, dims=(0, 1)):
 
 
 def _diagonal(x, offset=0, dim1=0, dim2=1):
-    return rlx.diagonal(x, offset=offset, axis1=dim1, axis2=dim2)
+    return rlx.op.diagonal(x, offset=offset, axis1=dim1, axis2=dim2)
 
 
 def _diag(x, diagonal=0):
@@ -216,14 +216,14 @@ def _unfold(x, dim, size, step):
 
 def _repeat(x, *repeats):
     repeats = shape_of(*repeats)
-    return rlx.tile(x, repeats=[1] * (x.ndim - len(repeats)) + repeats)
+    return rlx.op.tile(x, repeats=[1] * (x.ndim - len(repeats)) + repeats)
 
 
 def _repeat_interleave(x, repeats, dim=None, output_size=None):
     x, dim = (x.reshape(-1), 0) if dim is None else (x, dim)
     if is_array(repeats) and repeats.ndim:
         return rlx.gather(x, np.repeat(np.arange(x.shape[dim]), repeats.tolist()), axis=dim)
-    return rlx.repeat(x, repeats=int(repeats), axis=dim)
+    return rlx.op.repeat(x, repeats=int(repeats), axis=dim)
 
 
 def _wrapped(index, n):
@@ -410,8 +410,8 @@ MAPPING = {
     "flatten": _flatten,
     "unflatten": _unflatten,
     "ravel": lambda x: _reshape(x, -1),
-    "unsqueeze": lambda x, dim: rlx.expand_dims(x, axes=[dim]),
-    "unsqueeze_copy": lambda x, dim: rlx.expand_dims(x, axes=[dim]),
+    "unsqueeze": lambda x, dim: rlx.op.expand_dims(x, axes=[dim]),
+    "unsqueeze_copy": lambda x, dim: rlx.op.expand_dims(x, axes=[dim]),
     "squeeze": _squeeze,
     "squeeze_copy": _squeeze,
     "squeeze:multiple": _squeeze,
@@ -446,14 +446,14 @@ MAPPING = {
     "diff": _diff,
     "trapz": _trapezoid(lambda x, dim: summed(rlx.reduce_sum)(x, axes=[dim])),
     "trapezoid": _trapezoid(lambda x, dim: summed(rlx.reduce_sum)(x, axes=[dim])),
-    "cumulative_trapezoid": _trapezoid(lambda x, dim: summed(rlx.cumsum)(x, axis=dim)),
+    "cumulative_trapezoid": _trapezoid(lambda x, dim: summed(rlx.op.cumsum)(x, axis=dim)),
     "diag": _diag,
     "diag_embed": _diag_embed,
     "diagflat": lambda x, offset=0: rlx.diag_embed(x.reshape(-1), offset=offset),
     "diagonal": _diagonal,
     "diagonal_copy": _diagonal,
-    "tril": _triangle(rlx.tril),
-    "triu": _triangle(rlx.triu),
+    "tril": _triangle(rlx.op.tril),
+    "triu": _triangle(rlx.op.triu),
     "index_select": _ranked(lambda x, dim, index: rlx.gather(x, index, axis=dim)),
     "gather": _gather,
     "take": _take,
