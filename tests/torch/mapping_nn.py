@@ -603,5 +603,5 @@ MAPPING = {
     "grid_sampler_2d": _grid_sampler,
     "grid_sampler_3d": _grid_sampler,
     "_upsample_bilinear2d_aa": _upsample_aa,
-    "_softmax_backward_data": lambda dy, y, dim, dtype: (dy - (dy * y).sum(dim, True)) * y,
+    "_softmax_backward_data": lambda dy, y, dim, dtype: (dy - (dy * y).sum(dim, keepdims=True)) * y,
 }
