@@ -9,8 +9,9 @@ A mutant is a block of scripts/mutants.txt:
     + packed_[k]->ready = true;
 
 its name and what it breaks, the file, the test program (or pytest and a file) with a filter, and the text before and after.
-Blanks and line breaks in the text match any. The text must stand in the file exactly once. What ends in ; or } is a
-statement, all else an expression; both forms are compiled, and the variable RLX_MUTANT chooses.
+Blanks and line breaks in the text match any. The text must stand in the file exactly once; where that takes more of it
+than is to be replaced, <<< and >>> enclose the part. What ends in ; or } is a statement, all else an expression; both forms
+are compiled, and the variable RLX_MUTANT chooses.
 """
 
 import argparse
@@ -55,17 +56,27 @@ class Mutant:
     after: str
 
     def pattern(self):
-        return re.compile(r"\s+".join(re.escape(word) for word in self.before.split()))
+        """Three groups: what stands in front, the part to replace, what follows."""
+        front, _, rest = self.before.rpartition("<<<")
+        part, _, behind = rest.partition(">>>")
 
-    def planted(self):
-        """The text with both forms."""
+        def spaced(text):
+            return r"\s+".join(re.escape(word) for word in text.split())
+
+        gaps = [r"\s*" if t.strip() else "" for t in (front, behind)]
+        return re.compile(f"({spaced(front)}{gaps[0]})({spaced(part)})({gaps[1]}{spaced(behind)})")
+
+    def plant(self, match):
+        return match[1] + self.both(match[2]) + match[3]
+
+    def both(self, before):
         if self.file.endswith(".py"):
             chosen = f'__import__("os").environ.get("RLX_MUTANT") == "{self.number}"'
-            return f"(({self.after}) if {chosen} else ({self.before}))"
+            return f"(({self.after}) if {chosen} else ({before}))"
         chosen = f"::rlx::mutant({self.number})"
-        if self.before.rstrip().endswith((";", "}")):
-            return f"{{ if ({chosen}) {{ {self.after} }} else {{ {self.before} }} }}"
-        return f"({chosen} ? ({self.after}) : ({self.before}))"
+        if before.endswith((";", "}")):
+            return f"{{ if ({chosen}) {{ {self.after} }} else {{ {before} }} }}"
+        return f"({chosen} ? ({self.after}) : ({before}))"
 
 
 def read_mutants():
@@ -91,7 +102,7 @@ def plant(files, mutants):
         if found != 1:
             wrong.append(f"{m.name}: {m.file} has the text {found} times")
             continue
-        files[m.file] = m.pattern().sub(lambda _: m.planted(), files[m.file])  # noqa: B023 - used at once
+        files[m.file] = m.pattern().sub(m.plant, files[m.file])
     for name in {m.file for m in mutants if not m.file.endswith(".py")} & files.keys():
         files[name] = SWITCH + files[name]
     if len({m.name for m in mutants}) != len(mutants):

@@ -144,6 +144,12 @@ void note_need(const std::string& op, DType d, Measured m) {
   if (Ceiling* c = named_ceiling(op, d, m)) c->needed = true;
 }
 
+void expect_ceilings_needed(Measured m, std::optional<DType> d) {
+  for (const Ceiling& c : ceilings())
+    if (c.measured == m && (!d || c.dtype == *d))
+      EXPECT_TRUE(c.needed || is_filtered()) << "not needed: " << c.text();
+}
+
 void AllowanceTable::expect_as_checked_in(std::span<const Column> columns) const {
   AllowanceFile file = read_file();
   const bool update = std::getenv("RLX_UPDATE_TEXT") != nullptr;

@@ -36,6 +36,8 @@ struct Ceiling {
 std::vector<Ceiling>& ceilings();
 // Notes that a result of the op needed more than the default.
 void note_need(const std::string& op, DType d, Measured m);
+// Fails for ceilings that nothing of all that this program measured so far needed. With RLX_OPS set it asks nothing.
+void expect_ceilings_needed(Measured m, std::optional<DType> d = {});
 
 enum class Column { f32, f32_gradients, f64, f64_gradients, narrow_f32, narrow_bf16, narrow_f16 };
 inline constexpr size_t kColumns = 7;

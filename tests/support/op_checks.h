@@ -53,7 +53,8 @@ void for_each_case(const std::vector<Sample>& all, DTypeSet dtypes, Test&& test)
 // asked of it.
 
 // jvp against differences of values, in one direction: 1e-6 in f64, of the largest derivative (and of a thousandth of the
-// largest value, whose roundings the differences hold).
+// largest value, whose roundings the differences hold; and of a ten-thousandth of the direction, for derivatives that
+// cancel to 0).
 void check_forward(const Case& c);
 // <vjp, t> = <ct, jvp>: 1e-10 in f64, of the magnitudes of their terms.
 void check_transpose(const Case& c);

@@ -18,6 +18,7 @@ TEST(OpsCpu, EverySampleAtEveryDType) {
         if (!s.swept()) break;
       }
   checks.finish();
+  expect_ceilings_needed(Measured::values);
 }
 
 TEST(OpsCpu, Gradients) {
@@ -27,13 +28,7 @@ TEST(OpsCpu, Gradients) {
       if (auto c = make_case(s, d))
         if (auto g = gradient_of(*c)) checks.add(std::move(*g));
   checks.finish();
-}
-
-// After the two above.
-TEST(OpsCpu, EveryCeilingIsNeeded) {
-  for (const Ceiling& c : ceilings())
-    EXPECT_TRUE(c.needed || is_filtered() || c.measured == Measured::derivatives)
-        << "not needed: " << c.text();
+  expect_ceilings_needed(Measured::gradients);
 }
 
 TEST(OpsCpu, NoOpLacksACpuPath) {
