@@ -184,6 +184,7 @@ class Array(_core.ArrayBase):
             tril,
             triu,
         )
+        from rlx._spectral import fft, fftn, fftshift, ifft, ifftn, ifftshift, irfft, rfft
 
     __slots__ = ()
     __array_priority__ = 100  # a NumPy array on the left of an operator leaves it to us
