@@ -1,5 +1,5 @@
 # What RLX links, found the same way by its own build and, through the installed package, by those who use it.
-# In: RLX_CPU, RLX_SERIAL_PARALLEL. Makes fmt::fmt, Threads::Threads, OpenMP::OpenMP_CXX and, for the CPU backend,
+# In: RLX_CPU. Makes fmt::fmt, Threads::Threads, OpenMP::OpenMP_CXX and, for the CPU backend,
 # rlx::llvm, rlx::dnnl.
 #
 # LLVM and oneDNN are looked up by header and library: Debian's own package files for them ask for libraries that we
@@ -8,9 +8,7 @@ include_guard()
 find_package(fmt CONFIG REQUIRED)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
-if(NOT RLX_SERIAL_PARALLEL)
-  find_package(OpenMP REQUIRED COMPONENTS CXX)
-endif()
+find_package(OpenMP REQUIRED COMPONENTS CXX)
 
 # rlx_find(target HEADER file LIBRARIES name... PACKAGE "names" [HINTS folder...]): the imported target rlx::target from
 # a header and libraries, which a program links only when it uses them.

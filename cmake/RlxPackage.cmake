@@ -24,10 +24,7 @@ if(objects)
   target_compile_features(rlx_all PUBLIC cxx_std_20)
   target_include_directories(rlx_all PUBLIC
     ${roots} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(rlx_all PUBLIC fmt::fmt Threads::Threads)
-  if(NOT RLX_SERIAL_PARALLEL)
-    target_link_libraries(rlx_all PRIVATE OpenMP::OpenMP_CXX)
-  endif()
+  target_link_libraries(rlx_all PUBLIC fmt::fmt Threads::Threads PRIVATE OpenMP::OpenMP_CXX)
   if(RLX_CPU)
     target_link_libraries(rlx_all PRIVATE rlx::llvm rlx::dnnl ${CMAKE_DL_LIBS})
   endif()
@@ -49,10 +46,7 @@ install(FILES ${PROJECT_BINARY_DIR}/rlxConfig.cmake ${PROJECT_BINARY_DIR}/rlxCon
   cmake/RlxDependencies.cmake DESTINATION ${package_dir})
 
 # The pkg-config file names the libraries where this build found them.
-set(RLX_PC_LIBS "")
-if(NOT RLX_SERIAL_PARALLEL)
-  string(APPEND RLX_PC_LIBS " ${OpenMP_CXX_FLAGS}")
-endif()
+set(RLX_PC_LIBS " ${OpenMP_CXX_FLAGS}")
 if(RLX_CPU)
   foreach(library rlx::llvm rlx::dnnl)
     get_target_property(flags ${library} INTERFACE_LINK_LIBRARIES)

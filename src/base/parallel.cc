@@ -1,5 +1,7 @@
 #include "rlx/base/parallel.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -8,15 +10,9 @@
 #include <thread>
 #include <vector>
 
-#ifndef RLX_SERIAL_PARALLEL
-#include <omp.h>
-#endif
-
 namespace rlx {
 
 int hardware_threads() { return std::max(1U, std::thread::hardware_concurrency()); }
-
-#ifndef RLX_SERIAL_PARALLEL
 
 namespace {
 
@@ -154,25 +150,11 @@ void parallel_for_worker(int threads, int64_t blocks, WorkerBody body) {
   body(0, 0, blocks);
 }
 
-#else
-
-void parallel_for_worker(int, int64_t blocks,
-                         FunctionRef<void(int worker, int64_t begin, int64_t end)> body) {
-  if (blocks > 0) body(0, 0, blocks);
-}
-
-#endif
-
 void parallel_for(int threads, int64_t blocks, FunctionRef<void(int64_t begin, int64_t end)> body) {
   parallel_for_worker(threads, blocks, [&](int, int64_t begin, int64_t end) { body(begin, end); });
 }
 
-#ifndef RLX_SERIAL_PARALLEL
 OneThreadScope::OneThreadScope() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
 OneThreadScope::~OneThreadScope() { omp_set_num_threads(before_); }
-#else
-OneThreadScope::OneThreadScope() = default;
-OneThreadScope::~OneThreadScope() = default;
-#endif
 
 }  // namespace rlx

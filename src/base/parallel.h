@@ -7,7 +7,7 @@
 //
 // An exception that leaves the callable ends the job: ranges that are not begun are left out, and
 // the caller raises the first one again when no thread works on the job any more. Nested calls run
-// serially. Built with RLX_SERIAL_PARALLEL it is a plain loop (for tests under ThreadSanitizer).
+// serially.
 //
 // The threads are our own: workers join a job when they are there in time, and the caller never
 // waits for one that the system has not scheduled, so a busy machine costs its share and no more (a

@@ -40,6 +40,60 @@ TEST(Parallel, AnExceptionReachesTheCaller) {
   expect_every_block_once(4, 100);
 }
 
+// Plain memory on purpose: what blocks write the caller reads afterwards, and what the caller wrote
+// before blocks read, ordered by the pool alone. ThreadSanitizer watches.
+TEST(Parallel, JobsSeeWhatCameBeforeThem) {
+  for (int threads : {2, 4, 7})
+    for (int repeat = 0; repeat < 50; ++repeat) {
+      std::vector<int> in(257, repeat), out(257);
+      parallel_for(threads, 257, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          out[static_cast<size_t>(i)] = in[static_cast<size_t>(i)] + static_cast<int>(i);
+      });
+      for (int i = 0; i < 257; ++i) ASSERT_EQ(out[static_cast<size_t>(i)], repeat + i);
+    }
+}
+
+// Each worker has scratch memory of its own.
+TEST(Parallel, WorkersHaveTheirOwnNumbers) {
+  std::vector<int64_t> sums(4);
+  for (int repeat = 0; repeat < 50; ++repeat)
+    parallel_for_worker(4, 100, [&](int worker, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sums[static_cast<size_t>(worker)] += i;
+    });
+  EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), int64_t{0}), 50 * 4950);
+}
+
+// Several callers at once: one has the pool, the others work alone; nested jobs run on the spot; some
+// raise. All get their own blocks, and nobody those of another.
+TEST(Parallel, CallersAtTheSameTime) {
+  std::atomic<int> wrong{0};
+  auto call = [&](int who) {
+    for (int repeat = 0; repeat < 40; ++repeat) {
+      std::vector<int> seen(64);
+      const bool raises = repeat % 8 == 7;
+      try {
+        parallel_for(3, 64, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            int inner = 0;
+            parallel_for(3, 5, [&](int64_t b, int64_t e) { inner += static_cast<int>(e - b); });
+            seen[static_cast<size_t>(i)] = inner + who;
+            if (raises && i == 40) throw std::runtime_error(std::to_string(who));
+          }
+        });
+        wrong += raises;
+        for (int s : seen) wrong += s != 5 + who;
+      } catch (const std::runtime_error& e) {
+        wrong += !raises || e.what() != std::to_string(who);
+      }
+    }
+  };
+  std::vector<std::thread> callers;
+  for (int who = 0; who < 4; ++who) callers.emplace_back(call, 100 * who);
+  for (std::thread& t : callers) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
 // On the calling thread and on a worker alike.
 TEST(Parallel, EveryThreadMayThrow) {
   std::atomic<int> workers = 0;
@@ -57,9 +111,6 @@ TEST(Parallel, EveryThreadMayThrow) {
 // Nested calls know that they are nested until the job ends, and not after it.
 TEST(Parallel, AfterAnExceptionJobsAreParallelAgain) {
   if (hardware_threads() < 2) GTEST_SKIP() << "one thread";
-#ifdef RLX_SERIAL_PARALLEL
-  GTEST_SKIP() << "built without threads";
-#endif
   EXPECT_THROW(parallel_for(2, 8, [](int64_t, int64_t) { throw std::runtime_error("no"); }),
                std::runtime_error);
   // A parallel job hands out several ranges; a serial one a single range.
