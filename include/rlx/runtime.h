@@ -10,7 +10,8 @@
 //   f.output_tensor(0);
 //
 // Results do not depend on the number of threads, bit for bit. A CompiledGraph belongs to one
-// thread at a time; clone() makes one for another thread that shares code and constant parameters.
+// thread at a time (a second call meanwhile is Error(user, "running")); clone() makes one for another
+// thread that shares code and constant parameters.
 // f.info() tells what fused, what was planned and how long it took.
 #pragma once
 

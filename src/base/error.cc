@@ -20,19 +20,29 @@ std::string_view name(ErrorKind kind) {
   return "?";
 }
 
-Error::Error(ErrorKind kind, std::string code, std::string message)
-    : kind_(kind), code_(std::move(code)), message_(std::move(message)) {
-  text_ = fmt::format("{} error [{}]: {}", name(kind_), code_, message_);
+Error::Error(ErrorKind kind, std::string code, std::string message) {
+  std::string text = fmt::format("{} error [{}]: {}", name(kind), code, message);
+  says_ = std::make_shared<const Says>(
+      Says{kind, std::move(code), std::move(message), {}, std::move(text)});
 }
 
-const char* Error::what() const noexcept { return text_.c_str(); }
+const char* Error::what() const noexcept { return says_->text.c_str(); }
 
 Error Error::at(const std::string& where) const {
   Error copy = *this;
-  copy.where_ = where_.empty() ? where : where_;
-  copy.text_ = fmt::format("{} error [{}] at {}: {}", name(kind_), code_, copy.where_, message_);
+  auto says = std::make_shared<Says>(*says_);
+  if (says->where.empty()) says->where = where;
+  says->text = fmt::format("{} error [{}] at {}: {}", name(kind()), code(), says->where, message());
+  copy.says_ = std::move(says);
   return copy;
 }
+
+namespace {
+// Made while there is memory.
+const Error kOutOfMemory(ErrorKind::resource, "out-of-memory", "there is not enough memory");
+}  // namespace
+
+void raise_out_of_memory() { throw Error(kOutOfMemory); }
 
 void raise(ErrorKind kind, std::string_view code, std::string message) {
   throw Error(kind, std::string(code), std::move(message));

@@ -1,5 +1,7 @@
 #include "rlx/ir/builder.h"
 
+#include <algorithm>
+#include <mutex>
 #include <set>
 
 #include "rlx/ir/verify.h"
@@ -92,22 +94,24 @@ const Type& Builder::type(Value v) const {
 }
 
 Values Builder::emit(const OpDef& op, Attrs attrs, Operands in) {
-  user_check(attrs.type() == op.attr_type, "attributes", "{}: attributes of another op", op.name);
-  check_operands(graph_, op, in);
-  Types types;
-  for (Value v : in) types.push_back(graph_.type(v));
-  if (op.normalise) {
-    std::shared_ptr<void> copy = attrs.copy();
-    op.normalise(copy.get(), op.name, types);
-    attrs = Attrs(op.attr_type, std::move(copy));
-  }
-  Node n{&op, std::move(attrs), {in.begin(), in.end()}, {}, {label_, pass_}};
-  n.out = infer_types(op, n.attrs, types);
-  graph_.nodes.push_back(std::move(n));
-  Values results;
-  for (size_t i = 0; i < graph_.nodes.back().out.size(); ++i)
-    results.push_back({graph_.size() - 1, static_cast<int32_t>(i)});
-  return results;
+  return within_memory([&] {
+    user_check(attrs.type() == op.attr_type, "attributes", "{}: attributes of another op", op.name);
+    check_operands(graph_, op, in);
+    Types types;
+    for (Value v : in) types.push_back(graph_.type(v));
+    if (op.normalise) {
+      std::shared_ptr<void> copy = attrs.copy();
+      op.normalise(copy.get(), op.name, types);
+      attrs = Attrs(op.attr_type, std::move(copy));
+    }
+    Node n{&op, std::move(attrs), {in.begin(), in.end()}, {}, {label_, pass_}};
+    n.out = infer_types(op, n.attrs, types);
+    Values results;
+    for (size_t i = 0; i < n.out.size(); ++i)
+      results.push_back({graph_.size(), static_cast<int32_t>(i)});
+    graph_.nodes.push_back(std::move(n));
+    return results;
+  });
 }
 
 Value emit_one(Builder& b, const OpDef& op, Attrs attrs, Operands in) {
@@ -191,6 +195,8 @@ Graph rebuild(const Graph& g, FunctionRef<Attrs(const Node&)> attrs) {
   return out;
 }
 
+Graph bind_known(const Graph& g, const DimBinding& binding);
+
 Attrs bind_attrs(const Attrs& attrs, const DimBinding& binding) {
   std::shared_ptr<void> copy;
   for (const FieldInfo& f : attrs.fields()) {
@@ -200,17 +206,27 @@ Attrs bind_attrs(const Attrs& attrs, const DimBinding& binding) {
     void* member = f.member(copy.get());
     if (dims) *static_cast<Shape*>(member) = static_cast<Shape*>(member)->bind(binding);
     if (dim) *static_cast<Dim*>(member) = static_cast<Dim*>(member)->bind(binding);
-    if (body) *static_cast<Body*>(member) = Body(bind(**static_cast<Body*>(member), binding));
+    if (body) *static_cast<Body*>(member) = Body(bind_known(**static_cast<Body*>(member), binding));
   }
   return copy ? Attrs(attrs.type(), std::move(copy)) : attrs;
+}
+
+// A body need not have all the symbols of the graph around it.
+Graph bind_known(const Graph& g, const DimBinding& binding) {
+  return rebuild(g, [&](const Node& n) { return bind_attrs(n.attrs, binding); });
 }
 
 }  // namespace
 
 Graph bind(const Graph& g, const DimBinding& binding) {
-  for (const auto& [symbol, size] : binding)
+  const std::vector<std::string> symbols = g.symbols();
+  for (const auto& [symbol, size] : binding) {
     user_check(size >= 0, "bind-size", "bind: symbol ?{} cannot be {}", symbol, size);
-  return rebuild(g, [&](const Node& n) { return bind_attrs(n.attrs, binding); });
+    user_check(std::find(symbols.begin(), symbols.end(), symbol) != symbols.end(), "dim-unknown",
+               "graph \"{}\" has no dim ?{}; it has {}", g.name, symbol,
+               symbols.empty() ? "none" : fmt::format("?{}", fmt::join(symbols, ", ?")));
+  }
+  return bind_known(g, binding);
 }
 
 Graph drop_dead(const Graph& g, bool keep_params) {
@@ -243,19 +259,39 @@ Graph drop_dead(const Graph& g, bool keep_params) {
   return out;
 }
 
-void OpTable::add(const OpDef& op, std::string_view family) {
-  user_check(!by_name_.contains(op.name), "op-name", "an op named {} exists already", op.name);
-  by_name_[op.name] = &op;
-  entries_.push_back({&op, family});
+OpTable::OpTable(std::span<const Family* const> families) {
+  for (const Family* f : families)
+    for (const OpDef* op : f->ops) add(*op, f->name);
 }
 
-void OpTable::add(const Family& family) {
-  for (const OpDef* op : family.ops) add(*op, family.name);
+void OpTable::add(const OpDef& op, std::string_view family) {
+  user_check(!op.name.empty(), "op-name", "an op needs a name");
+  user_check(op.infer != nullptr, "op-rule", "op \"{}\" must state infer: the types of its results",
+             op.name);
+  user_check(op.eval || op.decompose || op.kind == Kind::leaf, "op-rule",
+             "op \"{}\" must state eval or decompose: the values of its results", op.name);
+  const std::unique_lock lock(mutex_);
+  user_check(!by_name_.contains(op.name), "op-name", "an op named {} exists already", op.name);
+  if (size_ == capacity_) {
+    const size_t larger = std::max<size_t>(2 * capacity_, 1024);
+    auto block = std::make_unique<Entry[]>(larger);
+    if (size_ > 0) std::copy_n(blocks_.back().get(), size_, block.get());
+    blocks_.push_back(std::move(block));
+    capacity_ = larger;
+  }
+  by_name_[op.name] = &op;
+  blocks_.back()[size_++] = {&op, family};
 }
 
 const OpDef* OpTable::find(std::string_view name) const {
+  const std::shared_lock lock(mutex_);
   auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : it->second;
+}
+
+std::span<const OpTable::Entry> OpTable::entries() const {
+  const std::shared_lock lock(mutex_);
+  return {blocks_.back().get(), size_};
 }
 
 }  // namespace rlx

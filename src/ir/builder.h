@@ -76,7 +76,7 @@ extern const Op<ConstantAttrs> constant;
 Types infer_types(const OpDef& op, const Attrs& attrs, std::span<const Type> in);
 
 // Substitutes sizes for symbols in all types and attributes, bodies included, and infers everything
-// anew.
+// anew. Raises Error(user) "dim-unknown" for a symbol that the graph does not have, "bind-size".
 Graph bind(const Graph& g, const DimBinding& binding);
 // Removes what no output or update needs; `input` leaves stay in the signature, and `param` leaves
 // too when asked.

@@ -40,11 +40,15 @@ std::vector<std::string> Graph::symbols() const {
   for (const Node& n : nodes) {
     for (const Type& t : n.out)
       for (const Dim& d : t.shape) d.collect_symbols(names);
-    for (const FieldInfo& f : n.attrs.fields())
+    for (const FieldInfo& f : n.attrs.fields()) {
+      const void* member = f.member_of(n.attrs.data());
+      if (f.is<Dim>()) static_cast<const Dim*>(member)->collect_symbols(names);
+      if (f.is<Shape>())
+        for (const Dim& d : *static_cast<const Shape*>(member)) d.collect_symbols(names);
       if (f.is<Body>())
-        for (const std::string& s :
-             static_cast<const Body*>(f.member_of(n.attrs.data()))->graph->symbols())
+        for (const std::string& s : static_cast<const Body*>(member)->graph->symbols())
           if (std::find(names.begin(), names.end(), s) == names.end()) names.push_back(s);
+    }
   }
   return names;
 }

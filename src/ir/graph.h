@@ -79,7 +79,7 @@ class Graph {
   std::vector<Value> params() const;             // the `param` leaves in order
   Value find_leaf(std::string_view name) const;  // input or param of that name, or kNone
   std::vector<Type> output_types() const;
-  std::vector<std::string> symbols() const;  // of all shapes, bodies included
+  std::vector<std::string> symbols() const;  // of all shapes and attributes, bodies included
 
   uint64_t hash() const;
 };

@@ -214,7 +214,7 @@ class GraphReader {
     try {
       b.emit(*used.op, std::move(attrs), in);
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::internal) throw;
+      if (e.kind() != ErrorKind::user && e.kind() != ErrorKind::data) throw;
       r_.error_at(start, e.code(), e.message());
     }
     const Types& inferred = b.graph().nodes.back().out;
@@ -272,6 +272,7 @@ Graph from_bytes(std::string_view bytes, const OpTable& table, const std::string
   try {
     verify(g);
   } catch (const Error& e) {
+    if (e.kind() == ErrorKind::resource) throw;
     throw Error(ErrorKind::data, e.code(), e.message()).at(e.where());
   }
   return g;

@@ -19,7 +19,9 @@
 #pragma once
 
 #include <concepts>
+#include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -222,20 +224,26 @@ struct Family {
   std::span<const OpDef* const> ops;
 };
 
+// Any thread may read and add at any time.
 class OpTable {
  public:
-  void add(const Family& family);
-  // Adds a user's op under the same rights. Raises "op-name" when the name is taken.
+  explicit OpTable(std::span<const Family* const> families);
+  // Adds a user's op under the same rights. Raises Error(user) "op-name" when the name is taken or
+  // empty, "op-rule" when it does not state how types follow, or has no value.
   void add(const OpDef& op, std::string_view family);
   const OpDef* find(std::string_view name) const;  // nullptr when unknown
   struct Entry {
     const OpDef* op;
     std::string_view family;
   };
-  std::span<const Entry> entries() const { return entries_; }
+  // Those there are now; stays as it is when more are added.
+  std::span<const Entry> entries() const;
 
  private:
-  std::vector<Entry> entries_;
+  mutable std::shared_mutex mutex_;
+  // The last one holds all entries; what older ones hold is still being read somewhere.
+  std::vector<std::unique_ptr<Entry[]>> blocks_;
+  size_t size_ = 0, capacity_ = 0;
   std::map<std::string_view, const OpDef*> by_name_;
 };
 

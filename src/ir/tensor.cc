@@ -62,7 +62,8 @@ int64_t saturate(double v, DType to) {
 }
 }  // namespace
 
-Tensor::Tensor(DType dtype, Ints sizes) : dtype_(dtype), sizes_(std::move(sizes)), elements_(1) {
+Tensor::Tensor(DType dtype, Ints sizes, Uninitialised)
+    : dtype_(dtype), sizes_(std::move(sizes)), elements_(1) {
   for (int64_t s : sizes_) {
     user_check(s >= 0, "negative-dim", "a tensor cannot have the size {}", s);
     elements_ = mul_or_fail(elements_, s, "number of elements");
@@ -71,11 +72,22 @@ Tensor::Tensor(DType dtype, Ints sizes) : dtype_(dtype), sizes_(std::move(sizes)
              "a tensor of {} elements of {} is too large, the most are {} bytes", elements_, dtype_,
              kMaxBytes);
   data_ = allocate(bytes());
+}
+
+Tensor::Tensor(DType dtype, Ints sizes) : Tensor(dtype, std::move(sizes), Uninitialised()) {
   std::memset(data_.get(), 0, bytes());
 }
 
+Tensor Tensor::uninitialised(DType dtype, Ints sizes) {
+  return {dtype, std::move(sizes), Uninitialised()};
+}
+
+void Tensor::bad_index(int64_t i) const {
+  fail(ErrorKind::user, "tensor-index", "{} has no element {}; there are {}", type(), i, elements_);
+}
+
 Tensor Tensor::from_bytes(DType dtype, Ints sizes, const void* bytes, size_t size) {
-  Tensor t(dtype, std::move(sizes));
+  Tensor t = uninitialised(dtype, std::move(sizes));
   user_check(size == t.bytes(), "data-size", "a tensor {} needs {} bytes, {} were given", t.type(),
              t.bytes(), size);
   if (size) std::memcpy(t.data_.get(), bytes, size);
@@ -103,6 +115,7 @@ Tensor Tensor::reshaped(Ints sizes) const {
 }
 
 double Tensor::get_float(int64_t i) const {
+  check_index(i);
   const std::byte* p = data_.get();
   switch (dtype_) {
     case DType::F32:
@@ -114,13 +127,14 @@ double Tensor::get_float(int64_t i) const {
     case DType::BF16:
       return bf16_to_float(load<uint16_t>(p, i));
     case DType::C64:
-      return load<std::complex<float>>(p, i).real();
+      fail(ErrorKind::user, "tensor-dtype", "an element of {} is read as a real number", type());
     default:
       return static_cast<double>(get_int(i));
   }
 }
 
 int64_t Tensor::get_int(int64_t i) const {
+  check_index(i);
   const std::byte* p = data_.get();
   switch (dtype_) {
     case DType::I8:
@@ -144,6 +158,7 @@ int64_t Tensor::get_int(int64_t i) const {
 
 Complex Tensor::get_complex(int64_t i) const {
   if (dtype_ != DType::C64) return get_float(i);
+  check_index(i);
   return Complex(load<std::complex<float>>(data_.get(), i));
 }
 
@@ -176,10 +191,12 @@ void convert_element(DType to, double value, void* element) {
 }
 
 void Tensor::set_float(int64_t i, double value) {
+  check_index(i);
   convert_element(dtype_, value, data_.get() + i * size_of(dtype_));
 }
 
 void Tensor::set_int(int64_t i, int64_t value) {
+  check_index(i);
   std::byte* p = data_.get();
   switch (dtype_) {
     case DType::I8:
@@ -212,6 +229,7 @@ void Tensor::set_int(int64_t i, int64_t value) {
 }
 
 void Tensor::set_complex(int64_t i, Complex value) {
+  check_index(i);
   if (dtype_ == DType::C64)
     store(data_.get(), i, std::complex<float>(value));
   else if (dtype_ == DType::Bool)

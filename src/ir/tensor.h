@@ -4,7 +4,8 @@
 //   t.data<float>()[3];  t.sizes();  t.dtype();
 //
 // Storage is reference-counted: copies share bytes. mutable_data() is for whoever has just made the
-// tensor.
+// tensor. Raises Error(user): "tensor-dtype" for elements read as another dtype than theirs, and for a
+// complex one read as a real number; "tensor-index" for an element that is not there.
 #pragma once
 
 #include <complex>
@@ -81,7 +82,8 @@ using Complex = std::complex<double>;
 class Tensor {
  public:
   Tensor() : Tensor(DType::F32, {0}) {}
-  Tensor(DType dtype, Ints sizes);  // zero-filled
+  Tensor(DType dtype, Ints sizes);                       // zero-filled
+  static Tensor uninitialised(DType dtype, Ints sizes);  // for whoever writes all of it
   static Tensor from_bytes(DType dtype, Ints sizes, const void* bytes, size_t size);
   template <class T>
   static Tensor from(Ints sizes, const std::vector<T>& values) {
@@ -101,12 +103,14 @@ class Tensor {
   std::byte* mutable_raw() { return data_.get(); }
   template <class T>
   const T* data() const {
-    check(dtype_of<T>() == dtype_, "tensor of {} read as {}", dtype_, dtype_of<T>());
+    user_check(dtype_of<T>() == dtype_, "tensor-dtype", "a tensor of {} is read as {}", dtype_,
+               dtype_of<T>());
     return reinterpret_cast<const T*>(data_.get());
   }
   template <class T>
   T* mutable_data() {
-    check(dtype_of<T>() == dtype_, "tensor of {} written as {}", dtype_, dtype_of<T>());
+    user_check(dtype_of<T>() == dtype_, "tensor-dtype", "a tensor of {} is written as {}", dtype_,
+               dtype_of<T>());
     return reinterpret_cast<T*>(data_.get());
   }
   Tensor reshaped(Ints sizes) const;  // shares the bytes
@@ -125,6 +129,13 @@ class Tensor {
   uint64_t hash() const;
 
  private:
+  struct Uninitialised {};
+  Tensor(DType dtype, Ints sizes, Uninitialised);
+  void check_index(int64_t i) const {
+    if (i < 0 || i >= elements_) [[unlikely]]
+      bad_index(i);
+  }
+  [[noreturn]] void bad_index(int64_t i) const;
   DType dtype_;
   Ints sizes_;
   int64_t elements_;

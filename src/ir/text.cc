@@ -146,7 +146,7 @@ class Parser {
     try {
       b.emit(*op, std::move(attrs), in);
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::internal) throw;
+      if (e.kind() != ErrorKind::user && e.kind() != ErrorKind::data) throw;
       lex_.error(e.message());
     }
     const Types& inferred = b.graph().nodes.back().out;
@@ -176,6 +176,7 @@ Graph parse(std::string_view text, const OpTable& table, const TextStore* store)
   try {
     verify(g);
   } catch (const Error& e) {
+    if (e.kind() == ErrorKind::resource) throw;
     throw Error(ErrorKind::data, e.code(), e.message()).at(e.where());
   }
   return g;

@@ -83,6 +83,7 @@ class Verifier {
                                  i < n.out.size() ? n.out[i].to_string() : "missing",
                                  i < inferred.size() ? inferred[i].to_string() : "missing"));
     } catch (const Error& e) {
+      if (e.kind() == ErrorKind::resource) throw;
       add("attributes", where, e.message());
     }
   }

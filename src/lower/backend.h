@@ -42,8 +42,9 @@ struct CompileInfo {
 };
 
 struct RunOptions {
-  const std::atomic<bool>* cancel =
-      nullptr;             // polled between kernels; raises Error(user, "cancelled")
+  // Polled between blocks of work, so that a run ends some milliseconds after it was set, except inside
+  // a single call of a library (docs/runtime.md lists them); raises Error(user, "cancelled").
+  const std::atomic<bool>* cancel = nullptr;
   bool check_nan = false;  // raise Error(user, "nan") naming the first node that made one
   bool profile = false;    // fill times()
 };
@@ -55,9 +56,15 @@ class Executable {
   virtual const CompileInfo& info() const = 0;
   virtual void set_param(size_t index, const void* data) = 0;
   virtual const void* param(size_t index) const = 0;
+  // Writes every byte of the outputs, unless it raises.
   virtual void run(const void* const* inputs, void* const* outputs, const RunOptions& options) = 0;
-  virtual std::unique_ptr<Executable> clone()
-      const = 0;  // shares code and parameters that no update writes
+  // Puts parameters into the form that kernels read, where that is not done; run() does it otherwise.
+  virtual void prepare() {}
+  // Shares code, parameters that no update writes, and what prepare() has made of them; leaves this
+  // one as it is.
+  virtual std::unique_ptr<Executable> clone() const = 0;
+  // Memory that it keeps between runs: parameters, prepared forms, the arena, code.
+  virtual int64_t resident_bytes() const { return 0; }
   virtual std::vector<StepTime> times() const { return {}; }
 };
 

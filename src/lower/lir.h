@@ -5,6 +5,7 @@
 // (planned by memory_plan.h), or belong to an input, an output, a parameter or a constant.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,15 +56,40 @@ inline void report(uint32_t* flag, RunFault fault) {
   __atomic_store_n(flag, static_cast<uint32_t>(fault), __ATOMIC_RELAXED);
 }
 
+// The request to stop a run, as those who work on it see it. A request that anybody has seen counts,
+// even when the caller takes it back: some work was left out.
+class Cancellation {
+ public:
+  void begin(const std::atomic<bool>* request) {
+    request_ = request;
+    seen_.store(false, std::memory_order_relaxed);
+  }
+  bool watched() const { return request_ != nullptr; }
+  bool poll() {
+    if (!request_ || !request_->load(std::memory_order_relaxed)) return seen();
+    seen_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+  bool seen() const { return seen_.load(std::memory_order_relaxed); }
+
+ private:
+  const std::atomic<bool>* request_ = nullptr;
+  std::atomic<bool> seen_{false};
+};
+
 // Where a step's kernel finds its memory at run time: pointers to the first element of each view.
 struct StepMemory {
   void* const* operands;  // inputs, then results
   std::byte* scratch;     // of this worker
   uint32_t* flag;         // a RunFault; 1 when an index is out of range
+  Cancellation* cancellation = nullptr;
+  // For loops inside a block that takes long: once it is true, the results do not matter any more.
+  bool cancelled() const { return cancellation && cancellation->poll(); }
 };
 
 // A kernel made for one step: shapes, strides and constants are fixed. Runs blocks [begin, end) of
 // its work; what a block is never depends on the number of threads. Thread-safe; allocates nothing.
+// Whoever runs it polls for cancellation between blocks.
 class StepKernel {
  public:
   virtual ~StepKernel() = default;

@@ -20,6 +20,7 @@ class Lowering {
     for (int32_t i = 0; i < g_.size(); ++i) node(i);
     place_outputs();
     place_updates();
+    check_outputs();
     for (const Step& s : p_.steps)
       if (s.kernel)
         p_.scratch_bytes = std::max(p_.scratch_bytes,
@@ -55,6 +56,7 @@ class Lowering {
   View new_view(const Type& t) { return View::dense(new_buffer(Place::arena, 0, t.bytes()), t); }
 
   void copy(const View& from, const View& to, std::string label) {
+    if (to.elements() == 0) return;
     Step s;
     s.label = std::move(label);
     s.in = {from};
@@ -75,10 +77,19 @@ class Lowering {
       out = {leaf(n)};
     else if (n.op->kind == Kind::movement && move(n, i))
       return;
+    else if (computes_nothing(n))
+      for (const Type& t : n.out) out.push_back(new_view(t));
     else if (n.op->kind == Kind::control)
       control(n, i);
     else
       compute(n, i);
+  }
+
+  // Nodes without a single element of a result are no steps: kernels are never made or called for
+  // them, so none has to ask whether there is nothing to do (a walk over 2^40 empty lines is work).
+  static bool computes_nothing(const Node& n) {
+    return std::all_of(n.out.begin(), n.out.end(),
+                       [](const Type& t) { return t.shape.elements().value() == 0; });
   }
 
   View leaf(const Node& n) {
@@ -138,7 +149,7 @@ class Lowering {
       start[static_cast<size_t>(axis)] = at;
       at += from.dims[static_cast<size_t>(axis)];
       limit[static_cast<size_t>(axis)] = at;
-      if (from.elements()) copy(from, view_slice(whole, start, limit, {}), label);
+      copy(from, view_slice(whole, start, limit, {}), label);
     }
     return whole;
   }
@@ -159,7 +170,7 @@ class Lowering {
       limit.push_back(start[d] + x_limit[d] - x_start[d]);
     }
     x = view_slice(x, x_start, x_limit, {});
-    if (x.elements()) copy(x, view_slice(whole, start, limit, {}), label);
+    copy(x, view_slice(whole, start, limit, {}), label);
     return whole;
   }
 
@@ -279,6 +290,20 @@ class Lowering {
       p_.outputs.push_back(View::dense(buffer, v.type()));
       copy(v, p_.outputs.back(), fmt::format("copy: output {}", k));
     }
+  }
+
+  // Whoever runs the program does not clear the outputs: the steps write all of each. (Kernels write
+  // all of their result views, and the views of several steps in one buffer do not overlap, but for a
+  // first one that covers it.)
+  void check_outputs() const {
+    std::vector<int64_t> written(p_.buffers.size(), 0);
+    for (const Step& s : p_.steps)
+      for (const View& v : s.out)
+        written[static_cast<size_t>(v.buffer)] += v.elements() * size_of(v.dtype);
+    for (size_t b = 0; b < p_.buffers.size(); ++b)
+      check(p_.buffers[b].place != Place::output || written[b] >= p_.buffers[b].bytes,
+            "output {}: {} of {} bytes are written", p_.buffers[b].index, written[b],
+            p_.buffers[b].bytes);
   }
 
   bool is_update(Value v) const {

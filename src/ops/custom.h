@@ -4,7 +4,7 @@
 // text, bytes, derivatives, batching and code like any other.
 //
 //   constinit const Op<> triple = OpDef{.name = "triple", .doc = "3 x.", .infer = infer_same, .decompose = ...};
-//   register_op(triple.def);                       // once, before graphs are parsed or compiled
+//   register_op(triple.def);                       // once, before graphs with it are parsed
 //   register_cpu_kernel(triple.def, run_triple);   // optional (runtime/extend.h)
 //
 // A function known by name at run time, for languages and plug-ins that cannot write entries:
@@ -24,7 +24,9 @@
 
 namespace rlx {
 
-// Adds an entry to op_table(); the op must outlive all graphs. Not while other threads use the table.
+// Adds an entry to op_table(); the op must outlive all graphs. At any time: other threads see it in what
+// they parse or compile from then on. Raises Error(user) "op-name" (taken or empty), "op-rule" (it states
+// no infer, or neither eval nor decompose).
 void register_op(const OpDef& op, std::string_view family = "user");
 
 struct CustomOp {

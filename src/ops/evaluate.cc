@@ -38,7 +38,7 @@ struct Run {
   }
 };
 
-Run run_nodes(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe) {
+Run run_nodes(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe, Poll poll) {
   const std::vector<int32_t> last = last_readers(g);
   Run run{std::vector<Tensors>(g.nodes.size())};
   size_t next = 0;
@@ -51,8 +51,9 @@ Run run_nodes(const Graph& g, std::span<const Tensor> leaves, NodeObserver obser
     }
     Tensors in;
     for (Value v : n.in) in.push_back(run.at(v));
+    poll();
     try {
-      out = evaluate_node(n, in);
+      out = evaluate_node(n, in, poll);
     } catch (const Error& e) {
       throw e.where().empty() ? e.at(fmt::format("%{} {}", i, n.op->name)) : e;
     }
@@ -125,15 +126,43 @@ Graph decomposed(const Node& n, std::span<const Type> in) {
   return std::move(b.mutable_graph());
 }
 
-Tensors evaluate_node(const Node& n, std::span<const Tensor> in) {
+namespace {
+
+Evaluated evaluate_polling(const Graph& unbound, std::span<const Tensor> leaves,
+                           NodeObserver observe, Poll poll) {
+  const BoundGraph bound(unbound, leaves);
+  const Graph& g = *bound;
+  const Run run = run_nodes(g, leaves, observe, poll);
+  Evaluated out;
+  for (Value v : g.outputs) out.outputs.push_back(run.at(v));
+  for (const Update& u : g.updates) out.updates[u.param] = run.at(u.value);
+  return out;
+}
+
+constexpr auto kUnobserved = [](int32_t, const Tensors&) {};
+
+bool has_no_elements(const Type& t) {
+  const auto elements = t.shape.elements().static_value();
+  return elements && *elements == 0;
+}
+
+}  // namespace
+
+Tensors evaluate_node(const Node& n, std::span<const Tensor> in, Poll poll) {
   Tensors out;
+  auto body = [&](const Graph& g, std::span<const Tensor> leaves) {
+    return evaluate_polling(g, leaves, kUnobserved, poll).outputs;
+  };
+  if (std::all_of(n.out.begin(), n.out.end(), has_no_elements)) {
+    for (const Type& t : n.out) out.emplace_back(t.dtype, t.shape.sizes());
+    return out;
+  }
   if (n.op->eval) {
-    auto body = [](const Graph& g, std::span<const Tensor> leaves) { return evaluate(g, leaves); };
     out = n.op->eval(EvalArgs{n, in, body});
   } else if (n.op->decompose) {
     Types types;
     for (const Tensor& t : in) types.push_back(t.type());
-    out = evaluate(decomposed(n, types), in);
+    out = body(decomposed(n, types), in);
   } else {
     fail(ErrorKind::internal, "no-rule", "{} states neither eval nor decompose", n.op->name);
   }
@@ -145,18 +174,12 @@ Tensors evaluate_node(const Node& n, std::span<const Tensor> in) {
   return out;
 }
 
-Evaluated evaluate(const Graph& unbound, std::span<const Tensor> leaves, NodeObserver observe) {
-  const BoundGraph bound(unbound, leaves);
-  const Graph& g = *bound;
-  const Run run = run_nodes(g, leaves, observe);
-  Evaluated out;
-  for (Value v : g.outputs) out.outputs.push_back(run.at(v));
-  for (const Update& u : g.updates) out.updates[u.param] = run.at(u.value);
-  return out;
+Evaluated evaluate(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe) {
+  return within_memory([&] { return evaluate_polling(g, leaves, observe, no_poll); });
 }
 
 Tensors evaluate(const Graph& g, std::span<const Tensor> leaves) {
-  return evaluate(g, leaves, [](int32_t, const Tensors&) {}).outputs;
+  return evaluate(g, leaves, kUnobserved).outputs;
 }
 
 Evaluated evaluate(const Graph& g, const NamedTensors& named) {
@@ -170,7 +193,7 @@ Evaluated evaluate(const Graph& g, const NamedTensors& named) {
   for (const auto& [name, tensor] : named)
     user_check(g.find_leaf(name).valid(), "leaf-unknown",
                "graph \"{}\" has no input or parameter \"{}\"", g.name, name);
-  return evaluate(g, leaves, [](int32_t, const Tensors&) {});
+  return evaluate(g, leaves, kUnobserved);
 }
 
 }  // namespace rlx

@@ -6,7 +6,8 @@
 // A node's value is its op's `eval`; an op without one is evaluated through its decomposition.
 // Symbols are bound from the sizes of the leaves. Every value is checked against the inferred type.
 // Raises "leaf-missing", "leaf-unknown", "leaf-type" (user) for wrong leaves, whatever the rules
-// raise (an index out of range, say), and "no-rule" (internal) for an op with neither rule.
+// raise (an index out of range, say), and "no-rule" (internal) for an op with neither rule. No rule is
+// asked for results without elements.
 #pragma once
 
 #include <map>
@@ -30,8 +31,11 @@ Tensors evaluate(const Graph& g, std::span<const Tensor> leaves);
 using NodeObserver = FunctionRef<void(int32_t node, const Tensors& results)>;
 Evaluated evaluate(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe);
 
-// The results of one node on given operands.
-Tensors evaluate_node(const Node& n, std::span<const Tensor> in);
+// The results of one node on given operands. `poll` is called before each node that it evaluates on
+// the way (of bodies and decompositions); what it raises ends the evaluation.
+using Poll = FunctionRef<void()>;
+inline constexpr auto no_poll = [] {};
+Tensors evaluate_node(const Node& n, std::span<const Tensor> in, Poll poll = no_poll);
 
 // The sizes of the symbols in the declared types of the leaves, given actual sizes. Raises
 // "leaf-type" when they do not fit.

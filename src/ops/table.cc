@@ -10,7 +10,6 @@ constexpr Family kLeaves{"leaves", kLeafOps};
 namespace {
 OpTable& mutable_table() {
   static OpTable table = [] {
-    OpTable t;
     static constexpr const Family* kFamilies[] = {
         &kLeaves,        &kElementwise,    &kArithmetic, &kMath,     &kActivations,
         &kMovement,      &kShaping,        &kScatter,    &kSorting,  &kReduce,
@@ -21,8 +20,7 @@ OpTable& mutable_table() {
         &kDistributions, &kSplat,          &kControl,    &kLoops,    &kCustom,
         &kRegions,
     };
-    for (const Family* f : kFamilies) t.add(*f);
-    return t;
+    return OpTable(kFamilies);
   }();
   return table;
 }
@@ -33,11 +31,11 @@ const OpTable& op_table() { return mutable_table(); }
 void register_op(const OpDef& op, std::string_view family) { mutable_table().add(op, family); }
 
 Graph parse(std::string_view text, const TextStore* store) {
-  return parse(text, op_table(), store);
+  return within_memory([&] { return parse(text, op_table(), store); });
 }
 
 Graph from_bytes(std::string_view bytes, const std::string& what) {
-  return from_bytes(bytes, op_table(), what);
+  return within_memory([&] { return from_bytes(bytes, op_table(), what); });
 }
 
 }  // namespace rlx

@@ -141,7 +141,7 @@ bool repeats(const Match& m) {
   }
   if (axes.empty()) return false;
   if (m.root().op != &op::reduce_sum || is_int(m.type().dtype)) return true;
-  return m.fast_math() && std::isfinite(copies(m).get_float(0));
+  return m.fast_math() && std::isfinite(copies(m).get_complex(0).real());
 }
 
 Value reduce_once(Builder& b, const Match& m) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "rlx/ops/evaluate.h"
@@ -36,21 +37,34 @@ double work(const Node& n, const Tensors& in) {
   return sum;
 }
 
+bool is_empty(const Type& t) { return t.shape.is_static() && t.shape.elements().value() == 0; }
+
+// The value, when it is known: that of a constant, and all there is of a tensor without elements.
+std::optional<Tensor> known(const Graph& now, Value v) {
+  if (now.node(v).op == &op::constant) return now.node(v).get<ConstantAttrs>().value;
+  const Type& t = now.type(v);
+  if (is_empty(t)) return Tensor(t.dtype, t.shape.sizes());
+  return std::nullopt;
+}
+
 // The values of the node, or nothing when it is not made of constants, too large, too much work, or has
 // no value (an index out of range, say): then the run will say so.
 std::optional<Tensors> fold(const Graph& now, const Node& n) {
   Tensors in;
   size_t limit = 0, size = 0;
+  if (std::all_of(n.out.begin(), n.out.end(), is_empty)) return evaluate_node(n, in);
   for (Value v : n.in) {
-    if (now.node(v).op != &op::constant) return std::nullopt;
-    in.push_back(now.node(v).get<ConstantAttrs>().value);
+    const std::optional<Tensor> value = known(now, v);
+    if (!value) return std::nullopt;
+    in.push_back(*value);
     limit += in.back().bytes();
   }
   try {
     for (const Type& t : n.out) size += static_cast<size_t>(t.bytes());
     if (size > std::max(limit, kFoldBytes) || work(n, in) > kFoldWork) return std::nullopt;
     return evaluate_node(n, in);
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::resource) throw;
     return std::nullopt;
   }
 }
@@ -75,10 +89,10 @@ Graph run_fold(const Graph& g, const PassOptions&) {
 
 }  // namespace
 
-constinit const Pass pass::fold_constants{
-    "fold_constants",
-    "Evaluates nodes whose operands are constants, up to 64 KiB or the size of the operands, and "
-    "ten million operations; no control flow.",
-    run_fold};
+constinit const Pass pass::fold_constants{"fold_constants",
+                                          "Evaluates nodes whose operands are constants or have no "
+                                          "elements, up to 64 KiB or the size of the operands, and "
+                                          "ten million operations; no control flow.",
+                                          run_fold};
 
 }  // namespace rlx

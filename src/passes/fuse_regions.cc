@@ -44,12 +44,12 @@ struct Group {
 
 class Grower {
  public:
-  Grower(const Graph& g, FusionReport* report, bool grow)
-      : g_(g), uses_(g), report_(report), grow_(grow), group_(g.nodes.size(), -1) {}
+  Grower(const Graph& g, FusionReport* report, bool grow, NodeFilter alone)
+      : g_(g), uses_(g), report_(report), grow_(grow), alone_(alone), group_(g.nodes.size(), -1) {}
 
   Graph run() {
     for (int32_t i = 0; i < g_.size(); ++i)
-      fusible_.push_back(static_cast<bool>(fusible(at(i), g_)));
+      fusible_.push_back(fusible(at(i), g_) && !alone_(at(i)));
     for (int32_t i = g_.size(); i-- > 0;) start_column(i);
     for (int32_t i = 0; i < g_.size(); ++i)
       if (fusible_[static_cast<size_t>(i)] && group_of(i) < 0) place(i);
@@ -425,6 +425,7 @@ class Grower {
   Uses uses_;
   FusionReport* report_;
   bool grow_;
+  NodeFilter alone_;
   std::vector<int> group_;
   std::vector<bool> fusible_;
   std::vector<Group> groups_;
@@ -451,7 +452,7 @@ size_t axes_to_split(const Node& n, const Graph& g) {
   return *results < kFewRows ? axes.size() - 1 : 0;  // all are last ones: the outermost waits
 }
 
-Graph split_reductions(const Graph& g) {
+Graph split_reductions(const Graph& g, NodeFilter alone) {
   Builder b(g.name);
   std::vector<Values> map(g.nodes.size());
   auto mapped = [&](Value v) {
@@ -462,7 +463,7 @@ Graph split_reductions(const Graph& g) {
     Values in;
     for (Value v : n.in) in.push_back(mapped(v));
     b.set_origin({});
-    const size_t last = axes_to_split(n, g);
+    const size_t last = alone(n) ? 0 : axes_to_split(n, g);
     if (!last) {
       map[i] = b.clone(n, in);
       continue;
@@ -495,9 +496,9 @@ Decision fusible(const Node& n, const Graph& g) {
   return Decision::no("{} has a kernel of its own", n.op->name);
 }
 
-Graph fuse_regions(const Graph& g, FusionReport* report, bool grow) {
-  const Graph split = split_reductions(drop_dead(g));  // a region without results is none
-  return drop_dead(Grower(split, report, grow).run());
+Graph fuse_regions(const Graph& g, FusionReport* report, bool grow, NodeFilter alone) {
+  const Graph split = split_reductions(drop_dead(g), alone);  // a region without results is none
+  return drop_dead(Grower(split, report, grow, alone).run());
 }
 
 std::string FusionReport::to_string() const {

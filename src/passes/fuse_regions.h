@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rlx/base/decision.h"
+#include "rlx/base/function_ref.h"
 #include "rlx/ir/graph.h"
 
 namespace rlx {
@@ -29,7 +30,12 @@ struct FusionReport {
 // Whether a node may be part of a region at all.
 Decision fusible(const Node& n, const Graph& g);
 
+// Nodes that must stay out of every region: the target has a kernel for them that goes first.
+using NodeFilter = FunctionRef<bool(const Node&)>;
+inline constexpr auto no_node = [](const Node&) { return false; };
+
 // Without `grow` each node is a region of its own: the unfused program.
-Graph fuse_regions(const Graph& g, FusionReport* report = nullptr, bool grow = true);
+Graph fuse_regions(const Graph& g, FusionReport* report = nullptr, bool grow = true,
+                   NodeFilter alone = no_node);
 
 }  // namespace rlx

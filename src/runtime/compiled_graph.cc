@@ -25,6 +25,25 @@ void check_type(std::string_view what, const std::string& name, const Type& want
 
 }  // namespace
 
+void CompiledGraph::refuse_moved_from() {
+  fail(ErrorKind::user, "moved-from", "this compiled graph was moved away; nothing is left in it");
+}
+
+class CompiledGraph::Use {
+ public:
+  explicit Use(const CompiledGraph& f) : busy_(f.busy_.flag) {
+    const Executable& e = f.executable();
+    user_check(!busy_.exchange(true, std::memory_order_acquire), "running",
+               "graph \"{}\" is in use, by another thread or by a kernel of its own; use clone()",
+               e.signature().name);
+  }
+  ~Use() { busy_.store(false, std::memory_order_release); }
+  Use(const Use&) = delete;
+
+ private:
+  std::atomic<bool>& busy_;
+};
+
 CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable)
     : executable_(std::move(executable)) {
   const Graph& g = signature();
@@ -32,26 +51,33 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable)
   for (Value v : g.params()) param_leaves_.push_back({g.node(v).get<LeafAttrs>().name, g.type(v)});
   inputs_.resize(input_leaves_.size());
   input_pointers_.resize(input_leaves_.size(), nullptr);
-  for (const Type& t : g.output_types()) {
-    outputs_.emplace_back(t.dtype, t.shape.sizes());
-    output_pointers_.push_back(outputs_.back().mutable_raw());
-  }
+  for (const Type& t : g.output_types()) output_types_.emplace_back(t.dtype, t.shape.sizes());
+  outputs_.resize(output_types_.size());
+  output_pointers_.resize(output_types_.size(), nullptr);
   unset_ = input_leaves_.size() + param_leaves_.size();
 }
 
 CompiledGraph CompiledGraph::clone() const {
-  CompiledGraph copy(executable_->clone());
-  for (size_t i = 0; i < param_leaves_.size(); ++i)
-    if (param_leaves_[i].set) copy.param_leaves_[i].set = true, --copy.unset_;
-  for (size_t i = 0; i < input_leaves_.size(); ++i) {
-    if (!input_leaves_[i].set) continue;
-    const bool owned = inputs_[i] && input_pointers_[i] == inputs_[i]->raw();
-    if (owned)
-      copy.store_input(i, input_pointers_[i]);
-    else
-      copy.bind_input(i, input_pointers_[i]);
-  }
-  return copy;
+  const Use use(*this);
+  return within_memory([&] {
+    CompiledGraph copy(executable_->clone());
+    for (size_t i = 0; i < param_leaves_.size(); ++i)
+      if (param_leaves_[i].set) copy.param_leaves_[i].set = true, --copy.unset_;
+    for (size_t i = 0; i < input_leaves_.size(); ++i) {
+      if (!input_leaves_[i].set) continue;
+      const bool owned = inputs_[i] && input_pointers_[i] == inputs_[i]->raw();
+      if (owned)
+        copy.store_input(i, input_pointers_[i]);
+      else
+        copy.point_input(i, input_pointers_[i]);
+    }
+    return copy;
+  });
+}
+
+void CompiledGraph::prepare() {
+  const Use use(*this);
+  within_memory([&] { executable_->prepare(); });
 }
 
 // ---- parameters
@@ -67,30 +93,43 @@ void CompiledGraph::store_param(size_t index, const void* data) {
 }
 
 void CompiledGraph::set_param(const std::string& name, const Tensor& value) {
-  const size_t i = param_index(name);
-  check_type("param", name, param_leaves_[i].type, value.type());
-  store_param(i, value.raw());
+  const Use use(*this);
+  within_memory([&] {
+    const size_t i = param_index(name);
+    check_type("param", name, param_leaves_[i].type, value.type());
+    store_param(i, value.raw());
+  });
 }
 
 void CompiledGraph::set_params(const NamedTensors& values) {
-  for (const auto& [name, value] : values)
-    check_type("param", name, param_leaves_[param_index(name)].type, value.type());
-  for (const auto& [name, value] : values) store_param(param_index(name), value.raw());
+  const Use use(*this);
+  within_memory([&] {
+    for (const auto& [name, value] : values)
+      check_type("param", name, param_leaves_[param_index(name)].type, value.type());
+    for (const auto& [name, value] : values) store_param(param_index(name), value.raw());
+  });
 }
 
-Tensor CompiledGraph::param(const std::string& name) const {
-  const size_t i = param_index(name);
+Tensor CompiledGraph::read_param(size_t i) const {
   const Leaf& leaf = param_leaves_[i];
-  user_check(leaf.set, "param-missing", "param \"{}\" was never set", name);
+  user_check(leaf.set, "param-missing", "param \"{}\" was never set", leaf.name);
   return Tensor::from_bytes(leaf.type.dtype, leaf.type.shape.sizes(), executable_->param(i),
                             static_cast<size_t>(leaf.type.bytes()));
 }
 
+Tensor CompiledGraph::param(const std::string& name) const {
+  const Use use(*this);
+  return within_memory([&] { return read_param(param_index(name)); });
+}
+
 NamedTensors CompiledGraph::params() const {
-  NamedTensors out;
-  for (const Leaf& leaf : param_leaves_)
-    if (leaf.set) out.emplace(leaf.name, param(leaf.name));
-  return out;
+  const Use use(*this);
+  return within_memory([&] {
+    NamedTensors out;
+    for (size_t i = 0; i < param_leaves_.size(); ++i)
+      if (param_leaves_[i].set) out.emplace(param_leaves_[i].name, read_param(i));
+    return out;
+  });
 }
 
 // ---- inputs and outputs
@@ -102,37 +141,71 @@ size_t CompiledGraph::input_index(const std::string& name) const {
 void CompiledGraph::store_input(size_t index, const void* data) {
   const Type& type = input_leaves_[index].type;
   std::optional<Tensor>& memory = inputs_[index];
-  if (!memory) memory.emplace(type.dtype, type.shape.sizes());
+  if (!memory) memory = Tensor::uninitialised(type.dtype, type.shape.sizes());
   if (memory->bytes() > 0) std::memmove(memory->mutable_raw(), data, memory->bytes());
-  bind_input(index, memory->raw());
+  point_input(index, memory->raw());
 }
 
 void CompiledGraph::set_input(const std::string& name, const Tensor& value) {
-  const size_t i = input_index(name);
-  check_type("input", name, input_leaves_[i].type, value.type());
-  store_input(i, value.raw());
+  const Use use(*this);
+  within_memory([&] {
+    const size_t i = input_index(name);
+    check_type("input", name, input_leaves_[i].type, value.type());
+    store_input(i, value.raw());
+  });
 }
 
-void CompiledGraph::bind_input(size_t index, const void* data) {
-  user_check(index < input_leaves_.size(), "input-unknown", "there is no input {}; there are {}",
-             index, input_leaves_.size());
+void CompiledGraph::point_input(size_t index, const void* data) {
   Leaf& leaf = input_leaves_[index];
   if (leaf.set != (data != nullptr)) unset_ += leaf.set ? 1 : size_t(-1);
   leaf.set = data != nullptr;
   input_pointers_[index] = data;
 }
 
-void CompiledGraph::bind_output(size_t index, void* data) {
+void CompiledGraph::bind_input(size_t index, const void* data) {
+  const Use use(*this);
+  user_check(index < input_leaves_.size(), "input-unknown", "there is no input {}; there are {}",
+             index, input_leaves_.size());
+  point_input(index, data);
+}
+
+void CompiledGraph::check_output(size_t index) const {
   user_check(index < outputs_.size(), "output-index", "there is no output {}; there are {}", index,
              outputs_.size());
-  output_pointers_[index] = data ? data : outputs_[index].mutable_raw();
+}
+
+void CompiledGraph::bind_output(size_t index, void* data) {
+  const Use use(*this);
+  check_output(index);
+  outputs_[index].reset();
+  output_pointers_[index] = data;
+  outputs_made_ = false;
+}
+
+void CompiledGraph::make_outputs() {
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (output_pointers_[i]) continue;
+    outputs_[i] = Tensor::uninitialised(output_types_[i].first, output_types_[i].second);
+    output_pointers_[i] = outputs_[i]->mutable_raw();
+  }
+  outputs_made_ = true;
+}
+
+const void* CompiledGraph::output(size_t index) const {
+  const Use use(*this);
+  check_output(index);
+  user_check(output_pointers_[index] != nullptr, "output-missing",
+             "output {} has no value before run()", index);
+  return output_pointers_[index];
 }
 
 Tensor CompiledGraph::output_tensor(size_t index) const {
-  user_check(index < outputs_.size(), "output-index", "there is no output {}; there are {}", index,
-             outputs_.size());
-  const Tensor& t = outputs_[index];
-  return Tensor::from_bytes(t.dtype(), t.sizes(), output_pointers_[index], t.bytes());
+  const void* const data = output(index);
+  const auto& [dtype, sizes] = output_types_[index];
+  return within_memory([&] {
+    return Tensor::from_bytes(dtype, sizes, data,
+                              static_cast<size_t>(Type{dtype, Shape::of(sizes)}.bytes()));
+  });
 }
 
 // ---- running
@@ -149,33 +222,72 @@ void CompiledGraph::refuse_to_run(size_t outputs) const {
        outputs_.size());
 }
 
+void CompiledGraph::execute(std::span<void* const> outputs, const RunOptions& options) {
+  if (unset_ != 0 || outputs.size() != outputs_.size()) [[unlikely]]
+    refuse_to_run(outputs.size());
+  executable_->run(input_pointers_.data(), outputs.data(), options);
+}
+
+void CompiledGraph::run(const RunOptions& options) {
+  const Use use(*this);
+  within_memory([&] {
+    if (!outputs_made_) make_outputs();
+    execute(output_pointers_, options);
+  });
+}
+
+void CompiledGraph::run_into(std::span<void* const> outputs, const RunOptions& options) {
+  const Use use(*this);
+  within_memory([&] { execute(outputs, options); });
+}
+
 std::vector<Tensor> CompiledGraph::run_to_tensors(const RunOptions& options) {
   std::vector<Tensor> out;
   std::vector<void*> pointers;
-  for (const Tensor& t : outputs_) out.emplace_back(t.dtype(), t.sizes());
-  for (Tensor& t : out) pointers.push_back(t.mutable_raw());
-  run_into(pointers, options);
+  for (const auto& [dtype, sizes] : output_types_)
+    pointers.push_back(out.emplace_back(Tensor::uninitialised(dtype, sizes)).mutable_raw());
+  execute(pointers, options);
   return out;
 }
 
 std::vector<Tensor> CompiledGraph::run(const NamedTensors& inputs, const RunOptions& options) {
-  for (const auto& [name, value] : inputs)
-    check_type("input", name, input_leaves_[input_index(name)].type, value.type());
-  for (const auto& [name, value] : inputs) store_input(input_index(name), value.raw());
-  return run_to_tensors(options);
+  const Use use(*this);
+  return within_memory([&] {
+    for (const auto& [name, value] : inputs)
+      check_type("input", name, input_leaves_[input_index(name)].type, value.type());
+    for (const auto& [name, value] : inputs) store_input(input_index(name), value.raw());
+    return run_to_tensors(options);
+  });
 }
 
 std::vector<Tensor> CompiledGraph::run_typed(std::span<const TypedInput> inputs,
                                              const RunOptions& options) {
-  for (const TypedInput& in : inputs) {
-    const Leaf& leaf = input_leaves_[input_index(in.name)];
-    user_check(
-        leaf.type.dtype == in.dtype && static_cast<size_t>(leaf.type.bytes()) == in.bytes.size(),
-        "input-type", "input \"{}\" is {} ({} bytes), given are {} bytes of {}", in.name, leaf.type,
-        leaf.type.bytes(), in.bytes.size(), in.dtype);
-  }
-  for (const TypedInput& in : inputs) store_input(input_index(in.name), in.bytes.data());
-  return run_to_tensors(options);
+  const Use use(*this);
+  return within_memory([&] {
+    for (const TypedInput& in : inputs) {
+      const Leaf& leaf = input_leaves_[input_index(in.name)];
+      user_check(
+          leaf.type.dtype == in.dtype && static_cast<size_t>(leaf.type.bytes()) == in.bytes.size(),
+          "input-type", "input \"{}\" is {} ({} bytes), given are {} bytes of {}", in.name,
+          leaf.type, leaf.type.bytes(), in.bytes.size(), in.dtype);
+    }
+    for (const TypedInput& in : inputs) store_input(input_index(in.name), in.bytes.data());
+    return run_to_tensors(options);
+  });
+}
+
+std::vector<StepTime> CompiledGraph::times() const {
+  const Use use(*this);
+  return executable_->times();
+}
+
+int64_t CompiledGraph::resident_bytes() const {
+  const Use use(*this);
+  int64_t bytes = executable_->resident_bytes();
+  for (const auto* list : {&inputs_, &outputs_})
+    for (const std::optional<Tensor>& t : *list)
+      if (t) bytes += static_cast<int64_t>(t->bytes());
+  return bytes;
 }
 
 }  // namespace rlx

@@ -5,9 +5,11 @@
 //     ...
 //   });
 //
-// Kernels of the user come before the built-in ones and before the decomposition. Register before
-// compiling; graphs compiled earlier keep what they have. Raises "kernel" for an empty function and
-// "no-backend" where there is no CPU backend.
+// Kernels of the user come before the built-in ones, before fusion and before the decomposition, for
+// every op that runs as a kernel. At any time, from any thread: graphs compiled from then on use it,
+// those compiled earlier keep what they have. A kernel is not called for results without elements.
+// Raises "kernel" for an empty function and for ops that never run as a kernel (leaves, views, copies,
+// control flow), and "no-backend" where there is no CPU backend.
 #pragma once
 
 #include "rlx/lower/host_kernel.h"

@@ -5,23 +5,31 @@
 //   f.set_param("w", w);                          // once; updates of the program write it in place
 //   std::vector<Tensor> y = f.run({{"x", x}});    // by name, new tensors out
 //
-// The hot path: set or bind once, then run() allocates nothing, looks up no name and takes no lock
-// of ours (on the cpu device; the reference device evaluates tensors).
+// The hot path: set or bind once; from the second run on run() allocates nothing, looks up no name
+// and takes no lock of ours (on the cpu device; the reference device evaluates tensors).
 //
 //   f.set_input("x", x);                          // copies x; or f.bind_input(i, pointer)
 //   f.run();                                      // outputs stay inside: f.output(0)
 //   f.run_into({y.data()...});                    // or go where the caller wants
 //
-// A CompiledGraph is movable and not shared between threads; clone() gives another thread its own,
-// with the code and the parameters that no update writes shared.
+// A CompiledGraph is movable and belongs to one thread at a time; clone() gives another thread its
+// own, with the code and the parameters that no update writes shared. prepare() puts those into the
+// form that kernels read; clones made after it, or after a run, share that form too.
+//
+// Memory is made when it is asked for: what a run needs by the first run, that of outputs by run()
+// and not by run_into(). Nothing is cleared before a run; it writes all of every output.
 //
 // Raises Error(user), and changes nothing: "input-unknown", "param-unknown" (the message lists the
 // names there are), "input-type", "param-type" (wrong dtype or sizes), "input-missing",
-// "param-missing" (run before it was ever set), "output-index", "unbound-dim" (compile of a
-// symbolic graph without sizes), "dim-unknown", "threads"; Error(unsupported, "device"). A run that
-// fails (cancelled, an index out of range) may have written some of the parameters' updates.
+// "param-missing" (run before it was ever set), "output-index", "output-missing" (read before
+// run()), "running" (another thread, or a kernel of the program, is inside a call of the same
+// object), "moved-from", "unbound-dim" (compile of a symbolic graph without sizes), "dim-unknown",
+// "threads"; Error(unsupported, "device"); Error(resource, "out-of-memory"). A run that fails
+// (cancelled, an index out of range, no memory) may have written some of the parameters' updates.
 #pragma once
 
+#include <atomic>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <span>
@@ -51,6 +59,8 @@ class CompiledGraph {
   // Has the same parameters and the same inputs (bound ones stay bound); outputs go to its own
   // memory.
   CompiledGraph clone() const;
+  // Optional: what the next run would do first, once for all clones made afterwards.
+  void prepare();
 
   // Parameters.
   void set_param(const std::string& name, const Tensor& value);
@@ -60,6 +70,11 @@ class CompiledGraph {
 
   // By name. Inputs that are not given keep their values; bound outputs are left alone.
   std::vector<Tensor> run(const NamedTensors& inputs, const RunOptions& options = {});
+  // The same for a list in braces, so that run({}) says what it means: no input is new.
+  std::vector<Tensor> run(std::initializer_list<NamedTensors::value_type> inputs,
+                          const RunOptions& options = {}) {
+    return run(NamedTensors(inputs), options);
+  }
   // Raw bytes with their dtype, as a caller without Tensors has them.
   struct TypedInput {
     std::string name;
@@ -74,38 +89,60 @@ class CompiledGraph {
   void bind_input(size_t index, const void* data);  // must stay valid while running
   // Outputs must not overlap inputs: the program may write one before it has read the other.
   void bind_output(size_t index, void* data);
-  void run(const RunOptions& options = {}) { run_into(output_pointers_, options); }
-  void run_into(std::span<void* const> outputs, const RunOptions& options = {}) {
-    if (unset_ != 0 || outputs.size() != outputs_.size()) [[unlikely]]
-      refuse_to_run(outputs.size());
-    executable_->run(input_pointers_.data(), outputs.data(), options);
-  }
-  const void* output(size_t index) const { return output_pointers_[index]; }
+  void run(const RunOptions& options = {});
+  void run_into(std::span<void* const> outputs, const RunOptions& options = {});
+  const void* output(size_t index) const;    // of the last run()
   Tensor output_tensor(size_t index) const;  // a copy
 
-  const Graph& signature() const { return executable_->signature(); }  // static; leaves in order
-  const CompileInfo& info() const { return executable_->info(); }
-  std::vector<StepTime> times() const { return executable_->times(); }
+  const Graph& signature() const { return executable().signature(); }  // static; leaves in order
+  const CompileInfo& info() const { return executable().info(); }
+  std::vector<StepTime> times() const;
+  // Memory that this object keeps between runs, with what it shares with clones.
+  int64_t resident_bytes() const;
 
  private:
-  size_t param_index(const std::string& name) const;
-  void store_input(size_t index, const void* data);
-  void store_param(size_t index, const void* data);
-  std::vector<Tensor> run_to_tensors(const RunOptions& options);
-  [[noreturn]] void refuse_to_run(size_t outputs) const;
-
   struct Leaf {
     std::string name;
     Type type;
     bool set = false;
   };
+  // Whether a call is inside. A moved object is a new one.
+  struct Busy {
+    std::atomic<bool> flag{false};
+    Busy() = default;
+    Busy(Busy&&) noexcept {}                            // NOLINT: the flag stays behind
+    Busy& operator=(Busy&&) noexcept { return *this; }  // NOLINT
+  };
+  // One call at a time: every public function that touches what runs change makes one.
+  class Use;
+
+  Executable& executable() const {
+    if (!executable_) [[unlikely]]
+      refuse_moved_from();
+    return *executable_;
+  }
+  [[noreturn]] static void refuse_moved_from();
+  size_t param_index(const std::string& name) const;
+  void store_input(size_t index, const void* data);
+  void point_input(size_t index, const void* data);
+  void store_param(size_t index, const void* data);
+  Tensor read_param(size_t index) const;
+  void make_outputs();
+  void execute(std::span<void* const> outputs, const RunOptions& options);
+  std::vector<Tensor> run_to_tensors(const RunOptions& options);
+  void check_output(size_t index) const;
+  [[noreturn]] void refuse_to_run(size_t outputs) const;
+
   std::unique_ptr<Executable> executable_;
   std::vector<Leaf> input_leaves_, param_leaves_;
   std::vector<std::optional<Tensor>> inputs_;  // owned memory behind the pointers, where not bound
-  std::vector<Tensor> outputs_;
   std::vector<const void*> input_pointers_;
-  std::vector<void*> output_pointers_;
-  size_t unset_ = 0;  // leaves without a value
+  std::vector<std::pair<DType, Ints>> output_types_;
+  std::vector<std::optional<Tensor>> outputs_;  // likewise, from the first run() on
+  std::vector<void*> output_pointers_;          // nullptr: neither bound nor made
+  size_t unset_ = 0;                            // leaves without a value
+  bool outputs_made_ = false;                   // every output has memory
+  mutable Busy busy_;
 };
 
 class Session {

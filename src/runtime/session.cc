@@ -30,11 +30,13 @@ Session::Session(Device device, CompileOptions options)
     : device_(device), options_(std::move(options)), backend_(backend_for(device)) {}
 
 CompiledGraph Session::compile(const Graph& g, const CompileOptions& options) const {
-  user_check(options.threads >= 0, "threads", "the number of threads cannot be {}; 0 means all",
-             options.threads);
-  check_dims(g, options.dims);
-  verify(g);
-  return CompiledGraph(backend_->compile(g, options));
+  return within_memory([&] {
+    user_check(options.threads >= 0, "threads", "the number of threads cannot be {}; 0 means all",
+               options.threads);
+    check_dims(g, options.dims);
+    verify(g);
+    return CompiledGraph(backend_->compile(g, options));
+  });
 }
 
 }  // namespace rlx

@@ -97,7 +97,9 @@ Values forward(Builder& b, Operands outputs, Operands wrt, Operands tangents) {
   return forward_range(b, range_between(b.graph(), wrt, outputs), outputs, wrt, tangents);
 }
 
-Graph jvp(const Graph& g, const std::vector<std::string>& names) {
+namespace {
+
+Graph jvp_graph(const Graph& g, const std::vector<std::string>& names) {
   const Values wrt = find_leaves(g, names, "jvp");
   check_differentiable(g, wrt, "jvp");
   Builder b = builder_of(g, "_jvp");
@@ -112,6 +114,12 @@ Graph jvp(const Graph& g, const std::vector<std::string>& names) {
     if (is_differentiable(type.dtype)) b.output(found[i].valid() ? found[i] : zeros(b, type));
   }
   return drop_dead(b.finish(), true);
+}
+
+}  // namespace
+
+Graph jvp(const Graph& g, const std::vector<std::string>& names) {
+  return within_memory([&] { return jvp_graph(g, names); });
 }
 
 Graph hvp(const Graph& g, const std::vector<std::string>& wrt) {

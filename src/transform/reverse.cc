@@ -248,14 +248,16 @@ Values gradients(Builder& b, Value loss, Operands wrt, GradOptions options) {
 }
 
 Graph value_and_grad(const Graph& g, const std::vector<std::string>& wrt, GradOptions options) {
-  return gradient_graph(g, wrt, options, true);
+  return within_memory([&] { return gradient_graph(g, wrt, options, true); });
 }
 
 Graph grad(const Graph& g, const std::vector<std::string>& wrt, GradOptions options) {
-  return gradient_graph(g, wrt, options, false);
+  return within_memory([&] { return gradient_graph(g, wrt, options, false); });
 }
 
-Graph vjp(const Graph& g, const std::vector<std::string>& names, GradOptions options) {
+namespace {
+
+Graph vjp_graph(const Graph& g, const std::vector<std::string>& names, GradOptions options) {
   const Values wrt = find_leaves(g, names, "vjp");
   check_differentiable(g, wrt, "vjp");
   Builder b = builder_of(g, "_grad");
@@ -269,6 +271,12 @@ Graph vjp(const Graph& g, const std::vector<std::string>& names, GradOptions opt
   Values found = reverse(b, g.outputs, cotangents, wrt);
   fill_missing(b, found, g.outputs, wrt, options);
   return finish(b, g, found, true);
+}
+
+}  // namespace
+
+Graph vjp(const Graph& g, const std::vector<std::string>& names, GradOptions options) {
+  return within_memory([&] { return vjp_graph(g, names, options); });
 }
 
 }  // namespace rlx

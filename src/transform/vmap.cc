@@ -135,8 +135,10 @@ std::vector<Batched> vmap_inline(Builder& b, const Graph& g, std::span<const Bat
   return out;
 }
 
-Graph vmap(const Graph& g, const std::map<std::string, int64_t>& axes, const Dim& size,
-           int64_t out_axis) {
+namespace {
+
+Graph vmap_graph(const Graph& g, const std::map<std::string, int64_t>& axes, const Dim& size,
+                 int64_t out_axis) {
   for (const auto& [name, axis] : axes) find_leaves(g, {name}, "vmap");
   Builder b(g.name + "_vmap");
   const std::vector<Batched> leaves = declare_leaves(b, g, axes, size);
@@ -161,6 +163,13 @@ Graph vmap(const Graph& g, const std::map<std::string, int64_t>& axes, const Dim
     b.update(u.param, v);
   }
   return drop_dead(b.finish(), true);
+}
+
+}  // namespace
+
+Graph vmap(const Graph& g, const std::map<std::string, int64_t>& axes, const Dim& size,
+           int64_t out_axis) {
+  return within_memory([&] { return vmap_graph(g, axes, size, out_axis); });
 }
 
 }  // namespace rlx

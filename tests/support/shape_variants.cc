@@ -245,8 +245,10 @@ Sample variant(const Sample& row, const Candidate& c, bool attributes_follow) {
 // Values of the operands' kinds exist.
 bool can_be_made(const Sample& s) {
   for (const OperandSpec& o : s.operands) {
-    int64_t elements = 1;
-    for (int64_t d : o.sizes) elements *= d;
+    double elements = 1, span = 1;  // span: without the sizes that are 0
+    for (int64_t d : o.sizes) elements *= static_cast<double>(d);
+    for (int64_t d : o.sizes) span *= static_cast<double>(std::max<int64_t>(d, 1));
+    if (span > 0x1p62) return false;
     const size_t rank = o.sizes.size();
     if (elements > kMostElements || (is_matrix_kind(o.kind) && rank < 2) ||
         (o.kind == "index" && o.limit < 1 && elements > 0) ||
@@ -327,6 +329,38 @@ std::vector<Offer> offers(const std::vector<const Sample*>& rows,
 }
 
 }  // namespace
+
+std::vector<Sample> huge_empty_variants(const Sample& row, DType d, size_t most) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  Candidates all;
+  const auto classes = places_by_size(row);
+  for (const auto& [size, places] : classes)
+    for (const auto& [other, huge] : classes) {
+      if (size == other) continue;
+      Candidate c = replaced(row, places, size, 0);
+      for (const Place& p : huge) c.shapes[p.operand][p.dim] = kHuge;
+      c.resize = [empty = c.resize, from = other](const Ints& sizes) {
+        Ints out = empty(sizes);
+        for (size_t i = 0; i < out.size(); ++i)
+          if (sizes[i] == from) out[i] = kHuge;
+        return out;
+      };
+      all.push_back(std::move(c));
+    }
+  for (const Ints& batch : {Ints{0, kHuge}, Ints{kHuge, 0}})
+    for (const auto& set : operand_sets(row)) all.push_back(with_batch(row, set, batch));
+  std::vector<Sample> out;
+  std::set<Shapes> seen;
+  for (const Candidate& c : all)
+    for (bool follow : {false, true}) {
+      if (out.size() >= most || seen.contains(c.shapes)) break;
+      Sample s = variant(row, c, follow);
+      if (!can_be_made(s) || !is_accepted(s, d)) continue;
+      seen.insert(c.shapes);
+      out.push_back(std::move(s));
+    }
+  return out;
+}
 
 Combination shape_variants(const std::vector<const Sample*>& rows, size_t wanted) {
   Combination out{rows[0]->op, rows[0]->attrs, rows, {}, 0};

@@ -48,6 +48,10 @@ void for_each_variant(const std::vector<Combination>& all, Test&& test) {
     });
 }
 
+// Shapes of 2^40 rows without elements and of no rows of 2^40 elements, wherever the op takes them: at most
+// `most`. Their operands have no elements, or as few as the row's.
+std::vector<Sample> huge_empty_variants(const Sample& row, DType d, size_t most);
+
 // "T[2, 3] i64[3]:index<4"
 std::string operands_text(const Sample& s);
 std::vector<Ints> shapes_of(const Sample& s);

@@ -6,6 +6,7 @@
 #include "rlx/ops/core.h"
 #include "rlx/ops/custom.h"
 #include "rlx/ops/evaluate.h"
+#include "rlx/ops/ops.h"
 #include "rlx/ops/rules.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
@@ -64,6 +65,73 @@ TEST(Extend, AKernelOfTheUserComesFirst) {
   EXPECT_EQ(calls, 1);
 }
 
+std::string code_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.code();
+  }
+  return "";
+}
+
+TEST(Extend, AnEntryMustStateWhatItIs) {
+  static constinit const Op<> empty = OpDef{.name = "test_empty"};
+  static constinit const Op<> valueless = OpDef{.name = "test_valueless", .infer = infer_same};
+  static constinit const Op<> nameless = OpDef{.name = "", .infer = infer_same};
+  EXPECT_EQ(code_of([] { register_op(empty.def); }), "op-rule");
+  EXPECT_EQ(code_of([] { register_op(valueless.def); }), "op-rule");
+  EXPECT_EQ(code_of([] { register_op(nameless.def); }), "op-name");
+  EXPECT_EQ(op_table().find("test_empty"), nullptr);
+}
+
+HostKernel adds(float amount) {
+  return [amount](const Node& n, std::span<const HostView> in, std::span<const HostView> out) {
+    for (int64_t i = 0; i < n.type().shape.elements().value(); ++i)
+      static_cast<float*>(out[0].data)[i] = static_cast<const float*>(in[0].data)[i] + amount;
+  };
+}
+
+// An elementwise op between others that fuse, in a body too; an op with a kernel of ours; a reduction.
+TEST(Extend, AKernelForABuiltInOpIsUsed) {
+  auto softsign_of = [](Builder& b, Value x) {
+    return op::neg(b, op::softsign(b, op::mul(b, x, b.constant(DType::F32, 2))));
+  };
+  Builder b("g");
+  const Value x = b.input("x", {DType::F32, {3}});
+  Builder body("body");
+  body.output(softsign_of(body, body.input("x", {DType::F32, {3}})));
+  b.output(softsign_of(b, x));
+  b.output(op::scan(b, x, {.body = Body(body.finish()), .length = 2, .num_carries = 1}));
+  b.output(op::sort(b, x, {.axis = 0}));
+  b.output(op::reduce_prod(b, x, {.axes = {0}}));
+  const Graph g = b.finish();
+  CompiledGraph before = Session(Device::cpu).compile(g);
+  register_cpu_kernel(op::softsign.def, adds(10));
+  register_cpu_kernel(op::sort.def, adds(20));
+  register_cpu_kernel(op::reduce_prod.def, adds(30));
+  CompiledGraph first = Session(Device::cpu).compile(g);
+  register_cpu_kernel(op::softsign.def, adds(100));
+  CompiledGraph second = Session(Device::cpu).compile(g);
+  const NamedTensors in{{"x", kX}};
+  EXPECT_EQ(before.run(in)[2].get_float(0), 1);  // keeps what it has
+  const Tensors y = first.run(in), z = second.run(in);
+  EXPECT_EQ(y[0].get_float(1), -14);  // -(2 * 2 + 10)
+  EXPECT_EQ(y[1].get_float(1), 18);   // -(2 * -14 + 10)
+  EXPECT_EQ(y[2].get_float(1), 22);
+  EXPECT_EQ(y[3].get_float(0), 31);
+  EXPECT_EQ(z[0].get_float(1), -104);
+  // No kernel is called where there is nothing to compute.
+  register_cpu_kernel(op::softsign.def,
+                      [](const Node&, std::span<const HostView>, std::span<const HostView>) {
+                        ADD_FAILURE() << "called";
+                      });
+  Builder e("empty");
+  e.output(op::softsign(e, e.input("x", {DType::F32, {0}})));
+  EXPECT_EQ(Session(Device::cpu).compile(e.finish()).run({{"x", Tensor()}})[0].elements(), 0);
+  EXPECT_EQ(code_of([] { register_cpu_kernel(op::transpose.def, adds(1)); }), "kernel");
+  EXPECT_EQ(code_of([] { register_cpu_kernel(op::neg.def, nullptr); }), "kernel");
+}
+
 TEST(Extend, FunctionsByName) {
   auto same = [](std::span<const Type> in, std::string_view) { return Types{in[0]}; };
   register_custom_op({.name = "test.plus",
@@ -82,14 +150,6 @@ TEST(Extend, FunctionsByName) {
   EXPECT_EQ(Session(Device::cpu).compile(g).run({{"x", kX}})[0].get_float(2), 13);
   EXPECT_EQ(evaluate(g, Tensors{kX})[0].get_float(2), 13);
 
-  auto code_of = [](auto f) -> std::string {
-    try {
-      f();
-    } catch (const Error& e) {
-      return e.code();
-    }
-    return "";
-  };
   EXPECT_EQ(code_of([&] { jvp(g, {"x"}); }), "no-gradient");
   EXPECT_EQ(code_of([&] { vmap(g, {{"x", 0}}, 2); }), "no-vmap");
   Builder d("wrong");

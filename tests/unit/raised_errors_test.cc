@@ -65,6 +65,38 @@ TEST(RaisedErrors, Builders) {
   b.output(x);
   const Graph g = b.finish();
   expect_user_error("bind-size", "?n cannot be -1", [&] { bind(g, {{"n", -1}}); });
+  expect_user_error("dim-unknown", "\"g\" has no dim ?n; it has none",
+                    [&] { bind(g, {{"n", 1}}); });
+}
+
+// A body need not have all the symbols, and an attribute may be the only place of one.
+TEST(RaisedErrors, BindKnowsAllSymbols) {
+  const Graph g = parse(R"(graph @"g" {
+  %0 = input() {name="x", shape=[?n, 2]} : [?n, 2] f32
+  %1 = broadcast(%0) {shape=[?m, ?n, 2]} : [?m, ?n, 2] f32
+  return %1
+})");
+  EXPECT_EQ(g.symbols(), (std::vector<std::string>{"n", "m"}));
+  EXPECT_TRUE(bind(g, {{"n", 3}, {"m", 2}}).symbols().empty());
+  expect_user_error("dim-unknown", "has no dim ?k; it has ?n, ?m", [&] { bind(g, {{"k", 1}}); });
+}
+
+TEST(RaisedErrors, ElementsOfTensors) {
+  const Tensor t = Tensor::from<float>({2}, {1, 2});
+  Tensor c(DType::C64, {1});
+  expect_user_error("tensor-dtype", "a tensor of f32 is read as i32", [&] { t.data<int32_t>(); });
+  expect_user_error("tensor-dtype", "of c64 is written as f64", [&] { c.mutable_data<double>(); });
+  expect_user_error("tensor-dtype", "[1] c64 is read as a real", [&] { c.get_float(0); });
+  expect_user_error("tensor-dtype", "[1] c64 is read as a real", [&] { c.get_int(0); });
+  for (int64_t i : {int64_t{-1}, int64_t{2}, int64_t{1} << 62}) {
+    expect_user_error("tensor-index", "[2] f32 has no element", [&] { t.get_float(i); });
+    expect_user_error("tensor-index", "there are 2", [&] { t.get_int(i); });
+    expect_user_error("tensor-index", "", [&] { t.get_complex(i); });
+    expect_user_error("tensor-index", "", [&] { c.get_complex(i); });
+    expect_user_error("tensor-index", "", [&] { c.set_complex(i, 1); });
+    expect_user_error("tensor-index", "", [&] { c.set_float(i, 1); });
+    expect_user_error("tensor-index", "", [&] { c.set_int(i, 1); });
+  }
 }
 
 TEST(RaisedErrors, ArityNamesWhatIsTaken) {

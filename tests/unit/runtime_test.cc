@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "../support/allocations.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/custom.h"
 
 namespace rlx {
 namespace {
@@ -195,6 +197,155 @@ TEST_P(OnDevice, ClonesOwnWhatUpdatesWrite) {
   EXPECT_EQ(floats(g.output_tensor(0)), (std::vector<float>{0, 0, 0, 0}));
   EXPECT_EQ(floats(f.output_tensor(0)), (std::vector<float>{10, 11, 25, 26}));
   EXPECT_EQ(floats(f.param("w")), (std::vector<float>{3, 2, 2, 3, 3, 3}));
+}
+
+// ---- one call at a time
+
+std::function<void()> inside;  // what the op test.inside does while it runs
+
+// x, after `inside` has run.
+Graph graph_with_inside() {
+  if (!find_custom_op("test.inside"))
+    register_custom_op(
+        {.name = "test.inside",
+         .infer = [](std::span<const Type> in, std::string_view) { return Types{in[0]}; },
+         .compute =
+             [](std::span<const Tensor> in, std::string_view) {
+               inside();
+               return Tensors{in[0]};
+             }});
+  Builder b("inside");
+  b.output(custom_op(b, "test.inside", "", Values{b.input("x", {f32, {2}})})[0]);
+  b.output(op::neg(b, b.param("w", {f32, {2}})));
+  return b.finish();
+}
+
+// Every call of the same object that reads or changes what a run does.
+std::vector<std::function<void()>> calls_of(CompiledGraph& f) {
+  static const Tensor t(f32, {2});
+  static Tensor y(f32, {2}), z(f32, {2});
+  static void* const pointers[] = {y.mutable_raw(), z.mutable_raw()};
+  return {[&] { f.run(); },
+          [&] { f.run({{"x", t}}); },
+          [&] { f.run_into(pointers); },
+          [&] { f.run_typed({}); },
+          [&] { f.clone(); },
+          [&] { f.prepare(); },
+          [&] { f.set_param("w", t); },
+          [&] { f.set_params({{"w", t}}); },
+          [&] { f.param("w"); },
+          [&] { f.params(); },
+          [&] { f.set_input("x", t); },
+          [&] { f.bind_input(0, t.raw()); },
+          [&] { f.bind_output(0, nullptr); },
+          [&] { f.output(0); },
+          [&] { f.output_tensor(0); },
+          [&] { f.times(); },
+          [&] { f.resident_bytes(); }};
+}
+
+TEST_P(OnDevice, UseByTwoThreadsAtOnceIsAnError) {
+  CompiledGraph f = session.compile(graph_with_inside());
+  const Tensor x = Tensor::from<float>({2}, {1, 2});
+  f.set_param("w", x);
+  std::vector<std::string> codes;
+  inside = [&] {
+    for (const auto& call : calls_of(f)) {
+      std::thread other([&] { codes.push_back(code_of(call)); });
+      other.join();
+      codes.push_back(code_of(call));  // from a kernel of its own
+    }
+    EXPECT_EQ(f.input_index("x"), 0u);  // what no run changes may be read
+    EXPECT_EQ(f.signature().name, "inside");
+  };
+  EXPECT_EQ(floats(f.run({{"x", x}})[0]), floats(x));
+  EXPECT_EQ(codes, std::vector<std::string>(2 * calls_of(f).size(), "running"));
+  inside = [] {};
+  EXPECT_EQ(floats(f.run({{"x", x}})[0]), floats(x));  // and it can be used again
+  inside = [] { fail(ErrorKind::user, "test", "a kernel raises"); };
+  EXPECT_EQ(code_of([&] { f.run(); }), "test");
+  inside = [] {};
+  for (const auto& call : calls_of(f)) EXPECT_NE(code_of(call), "running");
+}
+
+TEST_P(OnDevice, AMovedFromGraphIsAnError) {
+  CompiledGraph f = session.compile(graph_with_inside());
+  const Tensor x = Tensor::from<float>({2}, {1, 2});
+  inside = [] {};
+  f.set_params({{"w", x}});
+  CompiledGraph g = std::move(f);
+  for (const auto& call : calls_of(f)) EXPECT_EQ(code_of(call), "moved-from");  // NOLINT
+  EXPECT_EQ(code_of([&] { f.info(); }), "moved-from");
+  EXPECT_EQ(code_of([&] { f.signature(); }), "moved-from");
+  EXPECT_EQ(code_of([&] { f.input_index("x"); }), "moved-from");
+  EXPECT_EQ(floats(g.run({{"x", x}})[0]), floats(x));
+  f = std::move(g);
+  EXPECT_EQ(floats(f.run({{"x", x}})[0]), floats(x));
+  EXPECT_EQ(code_of([&] { g.run(); }), "moved-from");  // NOLINT
+}
+
+TEST_P(OnDevice, RunWithEmptyBracesKeepsAllInputs) {
+  CompiledGraph f = session.compile(linear_with_update());
+  f.set_param("w", w_value());
+  f.set_input("x", x_value());
+  const std::vector<Tensor> y = f.run({});
+  EXPECT_EQ(floats(y[0]), (std::vector<float>{4, 5, 10, 11}));
+}
+
+// ---- memory
+
+TEST_P(OnDevice, OutputsAreMadeWhenAskedFor) {
+  constexpr long kBytes = 4 << 20;
+  const testing::AllocationCounter counter;
+  std::vector<CompiledGraph> kept;
+  const Tensor x = Tensor::full(f32, {1024, 1024}, 2);
+  for (int i = 0; i < 20; ++i) {
+    Builder b("product");
+    const Value v = b.input("x", {f32, {1024, 1024}});
+    b.output(op::mul(b, v, b.constant(f32, i)));
+    CompiledGraph f = session.compile(b.finish());
+    f.bind_input(0, x.raw());
+    Tensor y(f32, {1024, 1024});
+    void* const out[] = {y.mutable_raw()};
+    if (i == 19 || GetParam() == Device::cpu) {
+      f.run_into(out);
+      EXPECT_EQ(y.get_float(7), 2 * i);
+    }
+    kept.push_back(std::move(f));
+  }
+  // x, and the code of twenty programs.
+  EXPECT_LT(counter.bytes(), 2 * kBytes + 20 * (1 << 20));
+  EXPECT_EQ(code_of([&] { kept[0].output(0); }), "output-missing");
+  EXPECT_EQ(code_of([&] { kept[0].output_tensor(0); }), "output-missing");
+  EXPECT_EQ(code_of([&] { kept[0].output(1); }), "output-index");
+  const long before = counter.bytes();
+  kept[19].run();
+  EXPECT_EQ(kept[19].output_tensor(0).get_float(7), 38);
+  EXPECT_GE(counter.bytes(), before + kBytes);
+  EXPECT_LT(counter.bytes(), before + 2 * kBytes);
+}
+
+// A cache can count on what a graph says of its memory.
+TEST(Runtime, ResidentBytesAreTheBytesKept) {
+  if (!is_available(Device::cpu)) GTEST_SKIP() << "no cpu backend";
+  Builder b("sum");
+  const Value x = b.input("x", {f32, {512, 512}});
+  const Value w = b.constant(Tensor::full(f32, {512, 512}, 0.5));
+  b.output(op::matmul(b, op::matmul(b, x, w), w));
+  const Graph g = b.finish();
+  {
+    Session(Device::cpu).compile(g);
+  }  // what LLVM makes once
+  const testing::AllocationCounter counter;
+  CompiledGraph f = Session(Device::cpu).compile(g, {.threads = 1});
+  f.set_input("x", Tensor::full(f32, {512, 512}, 1));
+  for (int step = 0; step < 2; ++step) {
+    const double kept = static_cast<double>(counter.bytes()),
+                 said = static_cast<double>(f.resident_bytes());
+    EXPECT_LT(kept, 1.3 * said) << step;
+    EXPECT_GT(kept, 0.7 * said) << step;
+    f.run();
+  }
 }
 
 TEST_P(OnDevice, ClonesRunOnThreadsOfTheirOwn) {

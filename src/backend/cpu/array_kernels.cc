@@ -137,7 +137,7 @@ Plan sort_plan(const SortProblem& p, int values, int indices) {
           .scratch = sort_scratch_bytes(p),
           .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
             sort(p, m.operands[0], values < 0 ? nullptr : m.operands[values],
-                 indices < 0 ? nullptr : m.operands[indices], begin, end, m.scratch);
+                 indices < 0 ? nullptr : m.operands[indices], begin, end, m.scratch, stop_poll(m));
           }};
 }
 

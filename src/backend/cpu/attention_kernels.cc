@@ -130,6 +130,7 @@ class AttentionBackwardKernel final : public StepKernel {
     buffers.dq = o[at], buffers.dk = o[at + 1], buffers.dv = o[at + 2];
     at += 3;
     buffers.dbias = next_if(bias_gradient_, o, at);
+    buffers.stop = stop_poll(m);
     attention_backward(p_, buffers, begin, end, m.scratch, isa_);
   }
 

@@ -32,7 +32,7 @@ void write_text(const std::string& dir, const std::string& name, const std::stri
 }
 
 // Fuses the graph and, first, the bodies of its control flow.
-Graph fuse_all(const Graph& g, FusionReport* report, bool grow) {
+Graph fuse_all(const Graph& g, FusionReport* report, bool grow, NodeFilter alone) {
   Graph out = g;
   for (Node& n : out.nodes) {
     if (n.op->kind != Kind::control) continue;
@@ -40,11 +40,11 @@ Graph fuse_all(const Graph& g, FusionReport* report, bool grow) {
     for (const FieldInfo& f : n.attrs.fields())
       if (f.is<Body>()) {
         auto* body = static_cast<Body*>(f.member(copy.get()));
-        *body = Body(fuse_all(**body, report, grow));
+        *body = Body(fuse_all(**body, report, grow, alone));
       }
     n.attrs = Attrs(n.attrs.type(), std::move(copy));
   }
-  return fuse_regions(out, report, grow);
+  return fuse_regions(out, report, grow, alone);
 }
 
 void count_work(const Program& p, CompileInfo& info) {
@@ -53,6 +53,14 @@ void count_work(const Program& p, CompileInfo& info) {
     if (s.kernel) info.flops += s.kernel->flops();
     for (const auto& body : s.bodies) count_work(*body, info);
   }
+}
+
+int64_t constant_bytes(const Program& p) {
+  int64_t bytes = 0;
+  for (const Tensor& t : p.constants) bytes += static_cast<int64_t>(t.bytes());
+  for (const Step& s : p.steps)
+    for (const auto& body : s.bodies) bytes += constant_bytes(*body);
+  return bytes;
 }
 
 void map_params(Compiled& c) {
@@ -77,6 +85,8 @@ class CpuBackend final : public Backend {
     std::set<std::string> names;
     for (const KernelRow& row : kernel_list())
       if (!row.op->scalar) names.emplace(row.op->name);
+    const auto user = user_kernels();
+    for (const auto& [op, kernel] : *user) names.emplace(op->name);
     for (const auto& entry : op_table().entries()) {
       const Kind kind = entry.op->kind;
       const bool lowered = kind == Kind::leaf || kind == Kind::control || entry.op == &op::region ||
@@ -112,7 +122,8 @@ class CpuBackend final : public Backend {
     };
     Graph optimised = run_passes(compiled->signature, default_pipeline(), context);
     FusionReport report;
-    Graph fused = fuse_all(optimised, &report, options.fuse);
+    Graph fused = fuse_all(optimised, &report, options.fuse,
+                           [&](const Node& n) { return target.has_user_kernel(n); });
 
     verify(fused, "fuse_regions");
     compiled->program = lower(fused, target);
@@ -120,6 +131,7 @@ class CpuBackend final : public Backend {
     const auto codegen_start = Clock::now();
     target.finish();
     compiled->jit = target.jit();
+    compiled->resident_bytes = compiled->jit->resident_bytes() + constant_bytes(compiled->program);
 
     CompileInfo& info = compiled->info;
     info.codegen_seconds = seconds_since(codegen_start);

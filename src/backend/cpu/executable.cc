@@ -12,6 +12,8 @@ namespace rlx::cpu {
 namespace {
 
 constexpr int64_t kSerialWork = 1 << 14;  // smaller steps are not worth waking a thread for
+constexpr double kPollWork =
+    1 << 20;  // between two looks at a request to stop: a millisecond or so
 
 class Memory {
  public:
@@ -89,25 +91,17 @@ bool has_nan(const View& v, const void* data) {
 
 class CpuExecutable final : public Executable {
  public:
-  explicit CpuExecutable(std::shared_ptr<const Compiled> c)
-      : c_(std::move(c)),
-        arena_(c_->program.arena_bytes),
-        scratch_(c_->program.scratch_bytes * c_->threads),
-        frame_(c_->program),
-        times_(c_->program.steps.size(), 0) {
+  explicit CpuExecutable(std::shared_ptr<const Compiled> c) : CpuExecutable(std::move(c), {}) {
     for (Value v : c_->signature.params()) {
       params_.push_back(std::make_shared<Memory>(c_->signature.type(v).bytes()));
       std::memset(params_.back()->data(), 0, params_.back()->bytes());
     }
-    for (const PackedWeight& w : c_->program.packed)
-      packed_.push_back(
-          std::make_shared<Packed>(static_cast<int64_t>(kernel_of(w).packed_bytes())));
   }
-  CpuExecutable(const CpuExecutable& o) : CpuExecutable(o.c_) {
-    for (size_t i = 0; i < params_.size(); ++i)
-      params_[i] = c_->param_updated[i] ? std::make_shared<Memory>(*o.params_[i]) : o.params_[i];
-    const_cast<CpuExecutable&>(o).pack_weights();  // once for both
-    packed_ = o.packed_;
+  // A clone. Shared memory is never written: whoever changes its value takes memory of its own.
+  CpuExecutable(const CpuExecutable& o) : CpuExecutable(o.c_, o.packed_) {
+    for (size_t i = 0; i < o.params_.size(); ++i)
+      params_.push_back(c_->param_updated[i] ? std::make_shared<Memory>(*o.params_[i])
+                                             : o.params_[i]);
   }
 
   const Graph& signature() const override { return c_->signature; }
@@ -119,25 +113,45 @@ class CpuExecutable final : public Executable {
   void set_param(size_t i, const void* data) override {
     if (params_[i].use_count() > 1)
       params_[i] = std::make_shared<Memory>(static_cast<int64_t>(params_[i]->bytes()));
-    std::memcpy(params_[i]->data(), data, params_[i]->bytes());
+    std::memcpy(params_[i]->data(), data, static_cast<size_t>(param_bytes(i)));
     for (size_t k = 0; k < packed_.size(); ++k) {
       const Buffer& source =
           c_->program.buffers[static_cast<size_t>(c_->program.packed[k].source.buffer)];
-      if (source.place != Place::param || c_->param_of[static_cast<size_t>(source.index)] != i)
-        continue;
-      if (packed_[k].use_count() > 1)
-        packed_[k] = std::make_shared<Packed>(static_cast<int64_t>(packed_[k]->memory.bytes()));
-      packed_[k]->ready = false;
+      if (source.place == Place::param && c_->param_of[static_cast<size_t>(source.index)] == i)
+        packed_[k] = nullptr;
     }
   }
   const void* param(size_t i) const override { return params_[i]->data(); }
 
+  void prepare() override {
+    for (size_t k = 0; k < packed_.size(); ++k)
+      if (!packed_[k]) packed_[k] = pack(c_->program.packed[k]);
+  }
+
   void run(const void* const* inputs, void* const* outputs, const RunOptions& options) override {
     options_ = &options;
     flag_ = 0;
-    pack_weights();
-    if (c_->poison) std::memset(arena_.data(), 0xff, arena_.bytes());
-    run_program(frame_, inputs, outputs, arena_.data());
+    cancellation_.begin(options.cancel);
+    prepare();
+    if (!arena_) arena_.emplace(c_->program.arena_bytes);
+    if (!scratch_) scratch_.emplace(c_->program.scratch_bytes * c_->threads);
+    if (c_->poison) {
+      std::memset(arena_->data(), 0xff, arena_->bytes());
+      for (size_t k = 0; k < c_->program.outputs.size(); ++k)
+        if (const int64_t bytes = c_->program.outputs[k].type().bytes())
+          std::memset(outputs[k], 0xff, static_cast<size_t>(bytes));
+    }
+    run_program(frame_, inputs, outputs, arena_->data());
+  }
+
+  int64_t resident_bytes() const override {
+    size_t bytes = static_cast<size_t>(c_->resident_bytes);
+    for (const std::optional<Memory>* m : {&arena_, &scratch_})
+      if (*m) bytes += (*m)->bytes();
+    for (const auto* list : {&params_, &packed_})
+      for (const std::shared_ptr<Memory>& m : *list)
+        if (m) bytes += m->bytes();
+    return static_cast<int64_t>(bytes);
   }
 
   std::vector<StepTime> times() const override {
@@ -152,29 +166,28 @@ class CpuExecutable final : public Executable {
   }
 
  private:
-  // A weight in its kernel's form; made before the first run after it was set.
-  struct Packed {
-    explicit Packed(int64_t bytes) : memory(bytes) {}
-    Memory memory;
-    bool ready = false;
-  };
-
-  const StepKernel& kernel_of(const PackedWeight& w) const {
-    return *c_->program.steps[static_cast<size_t>(w.step)].kernel;
+  CpuExecutable(std::shared_ptr<const Compiled> c, std::vector<std::shared_ptr<Memory>> packed)
+      : c_(std::move(c)),
+        packed_(std::move(packed)),
+        frame_(c_->program),
+        times_(c_->program.steps.size(), 0) {
+    packed_.resize(c_->program.packed.size());
   }
 
-  void pack_weights() {
-    for (size_t k = 0; k < packed_.size(); ++k) {
-      if (packed_[k]->ready) continue;
-      const PackedWeight& w = c_->program.packed[k];
-      const Buffer& b = c_->program.buffers[static_cast<size_t>(w.source.buffer)];
-      const std::byte* base = b.place == Place::param
-                                  ? params_[c_->param_of[static_cast<size_t>(b.index)]]->data()
-                                  : c_->program.constants[static_cast<size_t>(b.index)].raw();
-      kernel_of(w).pack(base + w.source.offset * size_of(w.source.dtype),
-                        packed_[k]->memory.data());
-      packed_[k]->ready = true;
-    }
+  int64_t param_bytes(size_t i) const {
+    return c_->signature.type(c_->signature.params()[i]).bytes();
+  }
+
+  // A weight in its kernel's form.
+  std::shared_ptr<Memory> pack(const PackedWeight& w) const {
+    const StepKernel& kernel = *c_->program.steps[static_cast<size_t>(w.step)].kernel;
+    const Buffer& b = c_->program.buffers[static_cast<size_t>(w.source.buffer)];
+    const std::byte* base = b.place == Place::param
+                                ? params_[c_->param_of[static_cast<size_t>(b.index)]]->data()
+                                : c_->program.constants[static_cast<size_t>(b.index)].raw();
+    auto memory = std::make_shared<Memory>(static_cast<int64_t>(kernel.packed_bytes()));
+    kernel.pack(base + w.source.offset * size_of(w.source.dtype), memory->data());
+    return memory;
   }
 
   void resolve(Frame& f, const void* const* inputs, void* const* outputs, std::byte* arena) {
@@ -195,7 +208,7 @@ class CpuExecutable final : public Executable {
           f.base[b] = params_[c_->param_of[k]]->data();
           break;
         case Place::packed:
-          f.base[b] = packed_[k]->memory.data();
+          f.base[b] = packed_[k]->data();
           break;
         case Place::constant:
           f.base[b] = const_cast<std::byte*>(f.p.constants[k].raw());
@@ -211,14 +224,17 @@ class CpuExecutable final : public Executable {
   void run_program(Frame& f, const void* const* inputs, void* const* outputs, std::byte* arena) {
     resolve(f, inputs, outputs, arena);
     for (const Chain& chain : f.p.chains) {
-      if (options_->cancel && options_->cancel->load(std::memory_order_relaxed))
-        fail(ErrorKind::user, "cancelled", "the run was cancelled");
+      check_cancelled();
       const auto start = options_->profile ? Clock::now() : Clock::time_point();
       run_chain(f, chain);
       if (options_->profile && &f == &frame_)
         times_[static_cast<size_t>(chain.begin)] = seconds_since(start);
       for (int32_t s = chain.begin; s < chain.end; ++s) after_step(f, static_cast<size_t>(s));
     }
+  }
+
+  void check_cancelled() {
+    if (cancellation_.poll()) fail(ErrorKind::user, "cancelled", "the run was cancelled");
   }
 
   // Steps one after the other over all their blocks, or, in a longer chain, over one row tile after
@@ -238,21 +254,30 @@ class CpuExecutable final : public Executable {
     const int64_t tiles = chain.rows ? ceil_div(chain.rows, chain.tile)
                                      : f.p.steps[static_cast<size_t>(chain.begin)].kernel->blocks();
     const int threads = work < kSerialWork ? 1 : c_->threads;
+    // Blocks may be tiny, so several run between two polls.
+    const double share = kPollWork / static_cast<double>(std::max<int64_t>(work, 1));
+    const int64_t per_poll =
+        cancellation_.watched() && share < 1
+            ? std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(tiles)))
+            : tiles;
     parallel_for_worker(threads, tiles, [&](int worker, int64_t begin, int64_t end) {
-      run_tiles(f, chain, worker, begin, end);
+      for (; begin < end && !cancellation_.poll(); begin += per_poll)
+        run_tiles(f, chain, worker, begin, std::min(begin + per_poll, end));
     });
+    if (cancellation_.seen()) check_cancelled();  // blocks were left out
   }
 
   void run_tiles(const Frame& f, const Chain& chain, int worker, int64_t begin, int64_t end) {
-    std::byte* scratch = scratch_.data() + worker * c_->program.scratch_bytes;
+    std::byte* scratch = scratch_->data() + worker * c_->program.scratch_bytes;
     auto run = [&](int32_t s, int64_t first, int64_t last) {
       const StepKernel& kernel = *f.p.steps[static_cast<size_t>(s)].kernel;
-      kernel.run({f.operands.data() + f.first_operand[static_cast<size_t>(s)], scratch, &flag_},
+      kernel.run({f.operands.data() + f.first_operand[static_cast<size_t>(s)], scratch, &flag_,
+                  &cancellation_},
                  first, last);
     };
     if (!chain.rows) return run(chain.begin, begin, end);
     for (int64_t tile = begin; tile < end; ++tile)
-      for (int32_t s = chain.begin; s < chain.end; ++s) {
+      for (int32_t s = chain.begin; s < chain.end && !cancellation_.poll(); ++s) {
         const int64_t per_block = f.p.steps[static_cast<size_t>(s)].kernel->rows_per_block();
         const int64_t last_row = std::min((tile + 1) * chain.tile, chain.rows);
         run(s, tile * chain.tile / per_block, ceil_div(last_row, per_block));
@@ -298,6 +323,7 @@ class CpuExecutable final : public Executable {
       return;
     }
     for (int64_t i = 0; i < step.length; ++i) {
+      check_cancelled();
       const int64_t t = step.reverse ? step.length - 1 - i : i;
       for (size_t x = carries; x < carries + xs; ++x)
         f.in[x] =
@@ -325,6 +351,7 @@ class CpuExecutable final : public Executable {
         work + align_up(std::max(condition.p.arena_bytes, body.p.arena_bytes), 64);
     for (size_t i = 0; i < step.in.size(); ++i) f.in[i] = address(f, step.in[i]);
     for (int64_t i = 0; step.length < 0 || i < step.length; ++i) {
+      check_cancelled();
       void* const result = predicate;
       run_program(condition, f.in.data(), &result, work);
       if (*predicate == std::byte{0}) break;
@@ -352,13 +379,14 @@ class CpuExecutable final : public Executable {
   }
 
   std::shared_ptr<const Compiled> c_;
-  Memory arena_, scratch_;
+  std::optional<Memory> arena_, scratch_;  // made by the first run
   std::vector<std::shared_ptr<Memory>> params_;
-  std::vector<std::shared_ptr<Packed>> packed_;
+  std::vector<std::shared_ptr<Memory>> packed_;  // nullptr: not made since its weight was set
   Frame frame_;
   std::vector<double> times_;
   const RunOptions* options_ = nullptr;
   uint32_t flag_ = 0;
+  Cancellation cancellation_;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ struct Compiled {
   std::vector<bool> param_updated;  // by signature
   CompileInfo info;
   std::shared_ptr<CpuJit> jit;
+  int64_t resident_bytes = 0;  // of this struct: code, constants, tables (about)
   int threads = 1;
   bool poison = false;
 };

@@ -4,6 +4,7 @@
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/FileSystem.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
@@ -11,11 +12,14 @@
 #include <llvm/TargetParser/Host.h>
 #include <llvm/Transforms/Utils/Cloning.h>
 
+#include <atomic>
 #include <cctype>
 #include <cmath>
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 
 #include "rlx/backend/cpu/llvm_emitter.h"
@@ -25,18 +29,39 @@
 namespace rlx::cpu {
 namespace {
 
+// When memory runs out. LLVM is built without exceptions, yet they pass through it: std::bad_alloc of
+// an allocation in its code, and what the two handlers below throw instead of ending the process.
+// Nothing of LLVM is cleaned up on the way, so its objects are left in the middle of a change, which
+// their destructors do not survive. Therefore what LLVM has made is deleted only when all went well,
+// through plain pointers, and else abandoned: that memory is lost, and the next compilation, which
+// makes objects of its own, is right.
+
+void on_bad_alloc(void*, const char*, bool) { throw std::bad_alloc(); }
+void on_fatal_error(void*, const char* reason, bool) {
+  fail(ErrorKind::device, "llvm", "LLVM: {}", reason);
+}
+
 void require(llvm::Error error) {
-  if (error) fail(ErrorKind::device, "llvm", "LLVM: {}", llvm::toString(std::move(error)));
+  if (!error) return;
+  bool out_of_memory = false;
+  llvm::visitErrors(error, [&](const llvm::ErrorInfoBase& e) {
+    out_of_memory = out_of_memory || e.convertToErrorCode() == std::errc::not_enough_memory;
+  });
+  const std::string text = llvm::toString(std::move(error));
+  if (out_of_memory) raise_out_of_memory();
+  fail(ErrorKind::device, "llvm", "LLVM: {}", text);
 }
 template <class T>
 T require(llvm::Expected<T> value) {
-  if (!value) fail(ErrorKind::device, "llvm", "LLVM: {}", llvm::toString(value.takeError()));
+  if (!value) require(value.takeError());
   return std::move(*value);
 }
 
 void initialise_llvm() {
   static std::once_flag once;
   std::call_once(once, [] {
+    llvm::install_bad_alloc_error_handler(on_bad_alloc);
+    llvm::install_fatal_error_handler(on_fatal_error);
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
   });
@@ -75,6 +100,9 @@ std::string symbol_for(const codegen::Kernel& kernel, int64_t number) {
   return name;
 }
 
+// What a session of ORC takes besides the code, about (lru_cache bounds are counted with it).
+constexpr int64_t kSessionBytes = 128 << 10;
+
 struct Job {
   std::span<const codegen::Kernel* const> kernels;
   std::vector<std::string> symbols;
@@ -93,9 +121,10 @@ std::string host_cpu_name() { return llvm::sys::getHostCPUName().str(); }
 
 struct CpuJit::Impl {
   CpuJitOptions options;
-  std::unique_ptr<llvm::orc::LLJIT> jit;
+  llvm::orc::LLJIT* jit = nullptr;
+  bool intact = false;  // no exception has passed through it
   std::string triple, cpu, features;
-  int64_t compiled = 0;
+  int64_t compiled = 0, code_bytes = 0;
 
   explicit Impl(CpuJitOptions o) : options(std::move(o)) {
     initialise_llvm();
@@ -108,8 +137,22 @@ struct CpuJit::Impl {
     triple = llvm::sys::getProcessTriple();
     cpu = host_cpu_name();
     features = feature_string(options.vector_bits);
-    jit = require(llvm::orc::LLJITBuilder().create());
+    auto* builder = new llvm::orc::LLJITBuilder;
+    jit = require(builder->create()).release();
     define_symbols();
+    delete builder;
+    intact = true;
+  }
+  Impl(const Impl&) = delete;
+  // Giving the code back allocates, so it is not left to the destructor, from which nothing may come.
+  ~Impl() {
+    if (!intact) return;
+    try {
+      llvm::consumeError(jit->getExecutionSession().endSession());
+    } catch (const std::bad_alloc&) {
+      return;  // abandoned
+    }
+    delete jit;
   }
 
   void define_symbols() {
@@ -127,15 +170,15 @@ struct CpuJit::Impl {
     require(jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(symbols))));
   }
 
-  std::unique_ptr<llvm::TargetMachine> target_machine() const {
+  llvm::TargetMachine* target_machine() const {
     std::string error;
     const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
     if (!target) fail(ErrorKind::device, "llvm", "LLVM: {}", error);
     llvm::TargetOptions o;
     o.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-    return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
-        triple, cpu, features, o, llvm::Reloc::PIC_, llvm::CodeModel::Small,
-        llvm::CodeGenOptLevel::Less, /*JIT=*/true));
+    return target->createTargetMachine(triple, cpu, features, o, llvm::Reloc::PIC_,
+                                       llvm::CodeModel::Small, llvm::CodeGenOptLevel::Less,
+                                       /*JIT=*/true);
   }
 
   void dump(llvm::TargetMachine& machine, const llvm::Module& module,
@@ -148,42 +191,49 @@ struct CpuJit::Impl {
     }
     if (!code) {
       llvm::raw_fd_ostream assembly(path + ".s", code);
-      std::unique_ptr<llvm::Module> copy = llvm::CloneModule(module);
+      llvm::Module* copy = llvm::CloneModule(module).release();
       if (!code) generate(machine, *copy, assembly, llvm::CodeGenFileType::AssemblyFile);
+      delete copy;
     }
     user_check(!code, "dump-directory", "cannot write {}: {}", path, code.message());
   }
 
   static void generate(llvm::TargetMachine& machine, llvm::Module& module,
                        llvm::raw_pwrite_stream& out, llvm::CodeGenFileType type) {
-    llvm::legacy::PassManager passes;
-    if (machine.addPassesToEmitFile(passes, out, nullptr, type, /*DisableVerify=*/true))
+    auto* passes = new llvm::legacy::PassManager;
+    if (machine.addPassesToEmitFile(*passes, out, nullptr, type, /*DisableVerify=*/true))
       fail(ErrorKind::device, "llvm", "LLVM: this target cannot emit code");
-    passes.run(module);
+    passes->run(module);
+    delete passes;
   }
 
   void compile(Job& job) const {
-    std::unique_ptr<llvm::TargetMachine> machine = target_machine();
-    llvm::LLVMContext context;
-    llvm::Module module(job.symbols.front(), context);
-    module.setTargetTriple(triple);
-    module.setDataLayout(machine->createDataLayout());
+    llvm::TargetMachine* machine = target_machine();
+    auto* context = new llvm::LLVMContext;
+    auto* module = new llvm::Module(job.symbols.front(), *context);
+    module->setTargetTriple(triple);
+    module->setDataLayout(machine->createDataLayout());
     for (size_t i = 0; i < job.kernels.size(); ++i)
-      emit_kernel(*job.kernels[i], module, job.symbols[i], {options.vector_bits});
+      emit_kernel(*job.kernels[i], *module, job.symbols[i], {options.vector_bits});
     std::string text;
     llvm::raw_string_ostream problem(text);
-    check(!llvm::verifyModule(module, &problem), "emitter made invalid IR: {}", problem.str());
-    if (!options.dump_directory.empty()) dump(*machine, module, job.symbols.front());
+    check(!llvm::verifyModule(*module, &problem), "emitter made invalid IR: {}", problem.str());
+    if (!options.dump_directory.empty()) dump(*machine, *module, job.symbols.front());
     llvm::raw_svector_ostream out(job.object);
-    generate(*machine, module, out, llvm::CodeGenFileType::ObjectFile);
+    generate(*machine, *module, out, llvm::CodeGenFileType::ObjectFile);
+    delete module;
+    delete context;
+    delete machine;
   }
 
-  // Runs all jobs, `threads` at a time; the first job's error (in order) is thrown.
+  // Runs all jobs, `threads` at a time where the system has them; the first job's error (in order) is
+  // thrown.
   void compile_all(std::vector<Job>& jobs) const {
-    int threads =
-        std::min<int>(std::max(options.compile_threads, 1), static_cast<int>(jobs.size()));
-    auto work = [&](int first) {
-      for (size_t i = first; i < jobs.size(); i += threads) {
+    const size_t threads =
+        std::min(static_cast<size_t>(std::max(options.compile_threads, 1)), jobs.size());
+    std::atomic<size_t> next{0};
+    auto work = [&] {
+      for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < jobs.size();) {
         try {
           compile(jobs[i]);
         } catch (...) {
@@ -192,8 +242,11 @@ struct CpuJit::Impl {
       }
     };
     std::vector<std::jthread> helpers;
-    for (int t = 1; t < threads; ++t) helpers.emplace_back(work, t);
-    work(0);
+    try {
+      while (helpers.size() + 1 < threads) helpers.emplace_back(work);
+    } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch): fewer do the same work
+    }
+    work();
     helpers.clear();
     for (Job& j : jobs)
       if (j.error) std::rethrow_exception(j.error);
@@ -211,12 +264,16 @@ struct CpuJit::Impl {
     }
     compile_all(jobs);
     std::vector<KernelFn> out;
-    for (Job& j : jobs)
+    intact = false;
+    for (Job& j : jobs) {
+      code_bytes += static_cast<int64_t>(j.object.size());
       require(jit->addObjectFile(std::make_unique<llvm::SmallVectorMemoryBuffer>(
           std::move(j.object), j.symbols[0], false)));
+    }
     for (const Job& j : jobs)
       for (const std::string& s : j.symbols)
         out.push_back(require(jit->lookup(s)).toPtr<KernelFn>());
+    intact = true;
     return out;
   }
 };
@@ -230,5 +287,6 @@ std::vector<KernelFn> CpuJit::compile(std::span<const codegen::Kernel* const> ke
   return impl_->compile(kernels);
 }
 int CpuJit::vector_bits() const { return impl_->options.vector_bits; }
+int64_t CpuJit::resident_bytes() const { return kSessionBytes + impl_->code_bytes; }
 
 }  // namespace rlx::cpu

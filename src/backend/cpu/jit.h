@@ -6,8 +6,10 @@
 //
 // The code lives as long as the CpuJit. compile() may be called repeatedly, from one thread at a
 // time. No other header of the project shows LLVM. Raises Error (device, "llvm") when LLVM refuses,
-// (user, "vector-bits") for a width this CPU does not have, and (internal) for a kernel that does
-// not verify.
+// (user, "vector-bits") for a width this CPU does not have, (internal) for a kernel that does not
+// verify, and std::bad_alloc or (resource, "out-of-memory"), after which LLVM's objects are abandoned
+// (jit.cc says why) and only that memory is lost. LLVM's handlers for fatal errors and failed
+// allocations are set, for the process, by the first CpuJit.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +45,7 @@ class CpuJit {
 
   std::vector<KernelFn> compile(std::span<const codegen::Kernel* const> kernels);
   int vector_bits() const;
+  int64_t resident_bytes() const;  // about, code included
 
  private:
   struct Impl;

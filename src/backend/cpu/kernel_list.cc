@@ -1,6 +1,11 @@
 #include "rlx/backend/cpu/kernel_list.h"
 
+#include <map>
+#include <mutex>
+
 #include "rlx/backend/cpu/backend.h"
+#include "rlx/lower/lower.h"
+#include "rlx/ops/core.h"
 
 namespace rlx::cpu {
 
@@ -30,10 +35,8 @@ std::shared_ptr<const StepKernel> function_kernel(std::string_view name, Plan pl
   return std::make_shared<FunctionKernel>(name, std::move(plan));
 }
 
-namespace {
-
-std::vector<KernelRow>& mutable_list() {
-  static std::vector<KernelRow> list = [] {
+const std::vector<KernelRow>& kernel_list() {
+  static const std::vector<KernelRow> list = [] {
     std::vector<KernelRow> rows;
     for (std::span<const KernelRow> part :
          {core_kernels(), array_kernels(), conv_kernels(), lapack_kernels(), fft_kernels(),
@@ -45,9 +48,17 @@ std::vector<KernelRow>& mutable_list() {
   return list;
 }
 
-std::map<const OpDef*, HostKernel>& user_kernels() {
-  static std::map<const OpDef*, HostKernel> kernels;
-  return kernels;
+// ---- the user's
+
+namespace {
+
+struct UserRegistry {
+  std::mutex mutex;
+  std::shared_ptr<const UserKernels> kernels = std::make_shared<const UserKernels>();
+};
+UserRegistry& user_registry() {
+  static UserRegistry r;
+  return r;
 }
 
 std::vector<HostView> host_views(std::span<const View> views) {
@@ -56,26 +67,40 @@ std::vector<HostView> host_views(std::span<const View> views) {
   return out;
 }
 
-Plan plan_user(const Node& n, std::span<const View> in, std::span<const View> out) {
-  return {.work = 0,
-          .run = [&kernel = user_kernels().at(n.op), n, sources = host_views(in),
-                  results = host_views(out)](const StepMemory& m, int64_t, int64_t) {
-            std::vector<HostView> from = sources, to = results;
-            for (size_t i = 0; i < from.size(); ++i) from[i].data = m.operands[i];
-            for (size_t i = 0; i < to.size(); ++i) to[i].data = m.operands[from.size() + i];
-            kernel(n, from, to);
-          }};
-}
-
 }  // namespace
 
-const std::vector<KernelRow>& kernel_list() { return mutable_list(); }
+std::shared_ptr<const UserKernels> user_kernels() {
+  UserRegistry& r = user_registry();
+  const std::lock_guard lock(r.mutex);
+  return r.kernels;
+}
 
 void register_kernel(const OpDef& op, HostKernel kernel) {
   user_check(kernel != nullptr, "kernel", "{}: an empty function is no kernel", op.name);
-  if (!user_kernels().contains(&op))
-    mutable_list().insert(mutable_list().begin(), dense_kernel<plan_user>(&op));
-  user_kernels()[&op] = std::move(kernel);
+  user_check(op.kind != Kind::leaf && op.kind != Kind::control && &op != &op::region &&
+                 !is_lowered_movement(op),
+             "kernel",
+             "{} is never run as a kernel: leaves, views, copies and control flow are not",
+             op.name);
+  UserRegistry& r = user_registry();
+  const std::lock_guard lock(r.mutex);
+  auto next = std::make_shared<UserKernels>(*r.kernels);
+  (*next)[&op] = std::make_shared<const HostKernel>(std::move(kernel));
+  r.kernels = std::move(next);
+}
+
+std::shared_ptr<const StepKernel> user_step(std::shared_ptr<const HostKernel> kernel, const Node& n,
+                                            std::span<const View> in, std::span<const View> out) {
+  return function_kernel(
+      n.op->name, {.work = 0,
+                   .run = [kernel = std::move(kernel), n, sources = host_views(in),
+                           results = host_views(out)](const StepMemory& m, int64_t, int64_t) {
+                     std::vector<HostView> from = sources, to = results;
+                     for (size_t i = 0; i < from.size(); ++i) from[i].data = m.operands[i];
+                     for (size_t i = 0; i < to.size(); ++i)
+                       to[i].data = m.operands[from.size() + i];
+                     (*kernel)(n, from, to);
+                   }});
 }
 
 int64_t product_of(const Ints& dims, size_t begin, size_t end) {

@@ -10,13 +10,21 @@
 
 #include <functional>
 
+#include "rlx/backend/cpu/kernels/stop_poll.h"
 #include "rlx/backend/cpu/target.h"
 #include "rlx/ir/op.h"
+#include "rlx/lower/host_kernel.h"
 
 namespace rlx::cpu {
 
-// All rows, best first for each op; the user's (backend.h) come first.
+// All built-in rows, best first for each op. The user's (backend.h) come before them.
 const std::vector<KernelRow>& kernel_list();
+
+// The user's kernels at this moment; a compilation keeps the map it began with.
+using UserKernels = std::map<const OpDef*, std::shared_ptr<const HostKernel>>;
+std::shared_ptr<const UserKernels> user_kernels();
+std::shared_ptr<const StepKernel> user_step(std::shared_ptr<const HostKernel> kernel, const Node& n,
+                                            std::span<const View> in, std::span<const View> out);
 
 std::span<const KernelRow> core_kernels();
 std::span<const KernelRow> complex_kernels();
@@ -41,6 +49,12 @@ struct Plan {
   std::function<void(const StepMemory& memory, int64_t begin, int64_t end)> run;
 };
 std::shared_ptr<const StepKernel> function_kernel(std::string_view name, Plan plan);
+
+// For kernels whose single blocks may take long.
+inline StopPoll stop_poll(const StepMemory& m) {
+  if (!m.cancellation || !m.cancellation->watched()) return {};
+  return {[](void* c) { return static_cast<Cancellation*>(c)->poll(); }, m.cancellation};
+}
 
 int64_t product_of(const Ints& dims, size_t begin, size_t end);
 

@@ -27,8 +27,8 @@ std::shared_ptr<const StepKernel> make_selective_scan(Isa isa, const Node& n,
                           .flops = 7.0 * static_cast<double>(updates),
                           .run = [p, isa](const StepMemory& m, int64_t begin, int64_t end) {
                             void* const* o = m.operands;
-                            selective_scan(p, {o[0], o[1], o[2], o[3], o[4], o[5]}, begin, end,
-                                           m.scratch, isa);
+                            selective_scan(p, {o[0], o[1], o[2], o[3], o[4], o[5], stop_poll(m)},
+                                           begin, end, m.scratch, isa);
                           }});
 }
 
@@ -39,16 +39,17 @@ std::shared_ptr<const StepKernel> make_selective_scan_backward(Isa isa, const No
   const SelectiveScanProblem p{in[0].dtype, x[0], x[1], x[2], in[2].dims[1]};
   const int64_t updates = x[0] * x[1] * x[2] * p.states;
   return function_kernel(
-      n.op->name, {.blocks = selective_scan_backward_blocks(p),
-                   .work = 16 * updates,
-                   .scratch = selective_scan_backward_scratch_bytes(p),
-                   .flops = 30.0 * static_cast<double>(updates),
-                   .run = [p, isa](const StepMemory& m, int64_t begin, int64_t end) {
-                     void* const* o = m.operands;
-                     selective_scan_backward(
-                         p, {o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9], o[10]},
-                         begin, end, m.scratch, isa);
-                   }});
+      n.op->name,
+      {.blocks = selective_scan_backward_blocks(p),
+       .work = 16 * updates,
+       .scratch = selective_scan_backward_scratch_bytes(p),
+       .flops = 30.0 * static_cast<double>(updates),
+       .run = [p, isa](const StepMemory& m, int64_t begin, int64_t end) {
+         void* const* o = m.operands;
+         selective_scan_backward(
+             p, {o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9], o[10], stop_poll(m)},
+             begin, end, m.scratch, isa);
+       }});
 }
 
 std::shared_ptr<const StepKernel> make_delta_net(Isa isa, const Node& n, std::span<const View> in,
@@ -58,18 +59,18 @@ std::shared_ptr<const StepKernel> make_delta_net(Isa isa, const Node& n, std::sp
   const int64_t updates = q[0] * q[1] * q[2] * q[3] * q[3];
   const bool carried = in.size() == 6;
   return function_kernel(
-      n.op->name,
-      {.blocks = delta_net_blocks(p),
-       .work = 4 * updates,
-       .scratch = delta_net_scratch_bytes(p),
-       .flops = 7.0 * static_cast<double>(updates),
-       .run = [p, isa, carried](const StepMemory& m, int64_t begin, int64_t end) {
-         void* const* o = m.operands;
-         void* const* results = o + (carried ? 6 : 5);
-         delta_net(p,
-                   {o[0], o[1], o[2], o[3], o[4], carried ? o[5] : nullptr, results[0], results[1]},
-                   begin, end, m.scratch, isa);
-       }});
+      n.op->name, {.blocks = delta_net_blocks(p),
+                   .work = 4 * updates,
+                   .scratch = delta_net_scratch_bytes(p),
+                   .flops = 7.0 * static_cast<double>(updates),
+                   .run = [p, isa, carried](const StepMemory& m, int64_t begin, int64_t end) {
+                     void* const* o = m.operands;
+                     void* const* results = o + (carried ? 6 : 5);
+                     delta_net(p,
+                               {o[0], o[1], o[2], o[3], o[4], carried ? o[5] : nullptr, results[0],
+                                results[1], stop_poll(m)},
+                               begin, end, m.scratch, isa);
+                   }});
 }
 
 // f64 has no wider type of computation than its own.

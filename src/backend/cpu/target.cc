@@ -59,7 +59,8 @@ class CopyKernel final : public StepKernel {
 
 CpuTarget::CpuTarget(const CpuJitOptions& options)
     : jit_(std::make_shared<CpuJit>(options)),
-      isa_(jit_->vector_bits() == 256 && host_isa() == Isa::Avx512 ? Isa::Avx2 : host_isa()) {}
+      isa_(jit_->vector_bits() == 256 && host_isa() == Isa::Avx512 ? Isa::Avx2 : host_isa()),
+      user_kernels_(user_kernels()) {}
 
 CpuTarget::~CpuTarget() = default;
 
@@ -78,6 +79,7 @@ const KernelRow* CpuTarget::row_for(const Node& n, const Graph& g, std::string* 
 Decision CpuTarget::accepts(const Node& n, const Graph& g) const {
   if (n.op == &op::region || n.op->kind == Kind::leaf || n.op->kind == Kind::control)
     return Decision::yes();
+  if (has_user_kernel(n)) return Decision::yes();
   std::string why;
   if (row_for(n, g, &why)) return Decision::yes();
   return Decision::no("{}", why.empty() ? "no native kernel" : why);
@@ -85,6 +87,7 @@ Decision CpuTarget::accepts(const Node& n, const Graph& g) const {
 
 Decision CpuTarget::takes_view(const Node& n, const Graph& g, size_t i, const View& v) const {
   if (n.op == &op::region) return Decision::yes();
+  if (has_user_kernel(n)) return Decision::no("the user's kernels read dense tensors only");
   const KernelRow* row = row_for(n, g, nullptr);
   return row ? row->takes_view(n, i, v) : Decision::no("no native kernel");
 }
@@ -105,6 +108,8 @@ std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, const Graph& g,
     pending_.push_back(std::make_shared<GeneratedKernel>(std::move(region), code));
     return pending_.back();
   }
+  if (const auto user = user_kernels_->find(n.op); user != user_kernels_->end())
+    return user_step(user->second, n, in, out);
   std::string why;
   if (const KernelRow* row = row_for(n, g, &why)) return row->make(isa_, n, in, out);
   fail(ErrorKind::unsupported, "no-kernel", "{} ({}) has no kernel on the CPU{}", n.op->name,

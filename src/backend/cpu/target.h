@@ -6,6 +6,7 @@
 
 #include "rlx/backend/cpu/jit.h"
 #include "rlx/backend/cpu/kernels/isa.h"
+#include "rlx/lower/host_kernel.h"
 #include "rlx/lower/target.h"
 
 namespace rlx::cpu {
@@ -35,6 +36,9 @@ class CpuTarget final : public Target {
   std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) override;
   void finish() override;  // compiles what was generated, each distinct kernel once
 
+  // The user has given this op a kernel: it must not become part of a region.
+  bool has_user_kernel(const Node& n) const { return user_kernels_->contains(n.op); }
+
   // Keeps the generated code alive.
   std::shared_ptr<CpuJit> jit() const { return jit_; }
   int generated() const { return static_cast<int>(code_.size()); }
@@ -44,6 +48,7 @@ class CpuTarget final : public Target {
 
   std::shared_ptr<CpuJit> jit_;
   Isa isa_;
+  std::shared_ptr<const std::map<const OpDef*, std::shared_ptr<const HostKernel>>> user_kernels_;
   std::vector<std::shared_ptr<GeneratedKernel>> pending_;
   std::vector<std::shared_ptr<codegen::Kernel>> code_;  // distinct kernels
   std::multimap<uint64_t, size_t> by_hash_;

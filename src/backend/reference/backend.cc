@@ -26,6 +26,7 @@ struct Compiled {
   std::vector<size_t> update_of;           // per update: which parameter
   std::vector<std::vector<int32_t>> dies;  // per node: the nodes whose last reader it is
   CompileInfo info;
+  int64_t constant_bytes = 0;
 };
 
 std::vector<std::vector<int32_t>> dying_nodes(const Graph& g) {
@@ -115,6 +116,12 @@ class ReferenceExecutable final : public Executable {
       params_[c_->update_of[k]] = at(g.updates[k].value);
   }
 
+  int64_t resident_bytes() const override {
+    int64_t bytes = c_->constant_bytes;
+    for (const Tensor& t : params_) bytes += static_cast<int64_t>(t.bytes());
+    return bytes;
+  }
+
   std::vector<StepTime> times() const override {
     std::vector<StepTime> out;
     for (size_t i = 0; i < times_.size(); ++i) {
@@ -129,15 +136,18 @@ class ReferenceExecutable final : public Executable {
   void run_node(size_t i, std::vector<Tensors>& values, const RunOptions& options) {
     const Node& n = c_->graph.nodes[i];
     if (n.op == &op::input || n.op == &op::param) return;
-    if (options.cancel && options.cancel->load(std::memory_order_relaxed))
-      fail(ErrorKind::user, "cancelled", "the run was cancelled");
+    auto poll = [&] {
+      if (options.cancel && options.cancel->load(std::memory_order_relaxed))
+        fail(ErrorKind::user, "cancelled", "the run was cancelled");
+    };
+    poll();
     const std::string where = fmt::format("%{} {}", i, n.op->name);
     const auto start = Clock::now();
     Tensors in;
     for (Value v : n.in)
       in.push_back(values[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
     try {
-      values[i] = evaluate_node(n, in);
+      values[i] = evaluate_node(n, in, poll);
     } catch (const Error& e) {
       throw e.where().empty() ? e.at(where) : e;
     }
@@ -174,6 +184,8 @@ class ReferenceBackend final : public Backend {
     check(c->update_of.size() == c->graph.updates.size(), "an update names no parameter");
     c->dies = dying_nodes(c->graph);
     c->info = describe(*c);
+    for (const Node& n : c->graph.nodes)
+      if (n.op == &op::constant) c->constant_bytes += n.type().bytes();
     c->info.seconds = seconds_since(start);
     return std::make_unique<ReferenceExecutable>(std::move(c));
   }

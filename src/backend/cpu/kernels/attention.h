@@ -34,6 +34,7 @@
 #include <cstdint>
 
 #include "rlx/backend/cpu/kernels/isa.h"
+#include "rlx/backend/cpu/kernels/stop_poll.h"
 
 namespace rlx {
 enum class DType : uint8_t;  // rlx/ir/dtype.h, not included here: this header is compiled per
@@ -94,6 +95,7 @@ struct AttentionBackwardBuffers {
   const void* mask = nullptr;
   const void* bias = nullptr;
   void* dbias = nullptr;  // may be nullptr
+  StopPoll stop;          // asked between tiles
 };
 
 void attention_check(const AttentionProblem& problem);

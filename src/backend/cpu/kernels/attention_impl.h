@@ -368,6 +368,7 @@ struct AttentionImpl {
         spread_unseeing_rows(p, g);
       }
       for (int64_t j = 0; j < p.kv_len; j += kBackwardKeys) {
+        if (buffers.stop()) return;
         const int64_t keys = p.kv_len - j < kBackwardKeys ? p.kv_len - j : kBackwardKeys;
         pack_panels<S, W>(d, keys, k + j * p.k.seq, 1, p.k.seq, g.kt, d * P);
         pack_panels<S, W>(d, keys, v + j * p.v.seq, 1, p.v.seq, g.vt, d * P);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <type_traits>
 
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
@@ -59,11 +60,34 @@ constexpr int64_t kMaxPacked = int64_t{1} << 32;
 // Small lines go several to a block.
 int64_t lines_per_block(const SortProblem& p) { return std::max<int64_t>(1, 4096 / (p.n + 1)); }
 
+// An order that asks, from time to time, whether it is still wanted, and raises when not.
+struct Stopped {};
+template <class Item>
+struct PolledOrder {
+  StopPoll stop;
+  mutable uint32_t until = 1 << 20;
+  bool operator()(const Item& a, const Item& b) const {
+    if (--until == 0) {
+      until = 1 << 20;
+      if (stop()) throw Stopped();
+    }
+    return a < b;
+  }
+};
+
+constexpr int64_t kLongLine = 1 << 20;
+
 template <class Item, class S>
-void sort_items(const SortProblem& p, const S* x, Item* items) {
+void sort_items(const SortProblem& p, const S* x, Item* items, StopPoll stop) {
   for (int64_t i = 0; i < p.n; ++i) {
     const auto key = key_of(x[i * p.inner]);
     items[i] = Item(p.descending ? ~key : key, i);
+  }
+  if (stop.ask && p.n >= kLongLine) {
+    PolledOrder<Item> order{stop};  // one counter for all copies that the algorithms make
+    if (p.k < p.n) std::nth_element(items, items + p.k, items + p.n, std::ref(order));
+    std::sort(items, items + p.k, std::ref(order));
+    return;
   }
   if (p.k < p.n) std::nth_element(items, items + p.k, items + p.n);
   std::sort(items, items + p.k);
@@ -79,13 +103,17 @@ I index_as(int64_t i) {
 
 template <class Item, class S>
 void sort_lines(const SortProblem& p, const S* x, S* values, void* indices, int64_t begin,
-                int64_t end, void* scratch) {
+                int64_t end, void* scratch, StopPoll stop) {
   Item* const items = static_cast<Item*>(scratch);
   const int64_t lines = p.outer * p.inner, per_block = lines_per_block(p);
   for (int64_t line = begin * per_block; line < std::min(lines, end * per_block); ++line) {
     const int64_t o = line / p.inner, t = line % p.inner;
     const S* const from = x + o * p.n * p.inner + t;
-    sort_items(p, from, items);
+    try {
+      sort_items(p, from, items, stop);
+    } catch (const Stopped&) {
+      return;
+    }
     const int64_t to = o * p.k * p.inner + t;
     if (values)
       for (int64_t i = 0; i < p.k; ++i)
@@ -115,15 +143,16 @@ size_t sort_scratch_bytes(const SortProblem& p) {
 }
 
 void sort(const SortProblem& p, const void* x, void* values, void* indices, int64_t begin,
-          int64_t end, void* scratch) {
+          int64_t end, void* scratch, StopPoll stop) {
   check(!is_complex(p.dtype), "an order of c64");
   visit_dtype(p.dtype, [&]<class S>() {
     if constexpr (kOrdered<S>) {
       const auto* from = static_cast<const S*>(x);
       auto* to = static_cast<S*>(values);
       if constexpr (sizeof(S) < 8)
-        if (is_packed(p)) return sort_lines<Packed>(p, from, to, indices, begin, end, scratch);
-      sort_lines<Pair>(p, from, to, indices, begin, end, scratch);
+        if (is_packed(p))
+          return sort_lines<Packed>(p, from, to, indices, begin, end, scratch, stop);
+      sort_lines<Pair>(p, from, to, indices, begin, end, scratch, stop);
     }
   });
 }

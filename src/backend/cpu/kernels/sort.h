@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rlx/backend/cpu/kernels/stop_poll.h"
 #include "rlx/ir/dtype.h"
 
 namespace rlx::cpu {
@@ -28,9 +29,9 @@ struct SortProblem {
 
 int64_t sort_blocks(const SortProblem& problem);
 size_t sort_scratch_bytes(const SortProblem& problem);  // per thread
-// values or indices may be nullptr.
+// values or indices may be nullptr. `stop` is asked while a long line is sorted.
 void sort(const SortProblem& problem, const void* x, void* values, void* indices, int64_t begin,
-          int64_t end, void* scratch);
+          int64_t end, void* scratch, StopPoll stop = {});
 
 // out[l, i] = how many elements of the ascending line l of `sorted` are smaller than values[l, i]
 // (with `right`: smaller or equal), in the order above.

@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "rlx/backend/cpu/kernels/isa.h"
+#include "rlx/backend/cpu/kernels/stop_poll.h"
 
 namespace rlx {
 enum class DType : uint8_t;  // rlx/ir/dtype.h, not included here: this header is compiled per
@@ -37,11 +38,13 @@ struct SelectiveScanProblem {
 struct SelectiveScanBuffers {
   const void *x, *delta, *a, *b, *c;
   void* y;
+  StopPoll stop = {};  // asked between steps, here and below
 };
 
 struct SelectiveScanGradients {
   const void *x, *delta, *a, *b, *c, *dy;
   void *dx, *ddelta, *da, *db, *dc;
+  StopPoll stop = {};
 };
 
 struct DeltaNetProblem {
@@ -53,6 +56,7 @@ struct DeltaNetBuffers {
   const void *q, *k, *v, *g, *beta;
   const void* state;  // nullptr: zeros
   void *out, *last;
+  StopPoll stop = {};
 };
 
 // Numbers of blocks, and bytes of 64-byte-aligned scratch per thread.

@@ -37,6 +37,7 @@ struct SelectiveScanImpl {
       }
     }
     for (int64_t t = at * p.steps; t < (at + 1) * p.steps; ++t) {
+      if (t % kScanSteps == 0 && buffers.stop()) return;
       const int64_t row = t * p.channels + first;
       const S* const b = static_cast<const S*>(buffers.b) + t * p.states;
       const S* const c = static_cast<const S*>(buffers.c) + t * p.states;
@@ -126,6 +127,7 @@ struct SelectiveScanBackwardImpl {
     }
     // Forward; inner[0] and inner[1] take turns.
     for (int64_t t = 0; t < p.steps; ++t) {
+      if (t % kScanSteps == 0 && g.stop()) return;
       T *const h = s.inner + t % 2 * s.page, *const next = s.inner + (t + 1) % 2 * s.page;
       if (t % kScanSteps == 0)
         __builtin_memcpy(s.kept + t / kScanSteps * s.page, h,
@@ -133,6 +135,7 @@ struct SelectiveScanBackwardImpl {
       advance(p, g, s, at * p.steps + t, first, count, h, next);
     }
     for (int64_t stretch = stretches(p) - 1; stretch >= 0; --stretch) {
+      if (g.stop()) return;
       const int64_t start = stretch * kScanSteps;
       const int64_t steps = p.steps - start < kScanSteps ? p.steps - start : kScanSteps;
       __builtin_memcpy(s.inner, s.kept + stretch * s.page, static_cast<size_t>(s.page) * sizeof(T));
@@ -233,7 +236,10 @@ struct DeltaNetImpl {
         state[i * width + j] =
             initial && j < n ? Element<State>::get(initial[matrix + i * n + j]) : T{0};
     const int64_t b = block / p.heads, h = block % p.heads;
-    for (int64_t t = 0; t < p.steps; ++t) step(p, buffers, (b * p.steps + t) * p.heads + h, state);
+    for (int64_t t = 0; t < p.steps; ++t) {
+      if (t % kScanSteps == 0 && buffers.stop()) return;
+      step(p, buffers, (b * p.steps + t) * p.heads + h, state);
+    }
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = 0; j < n; ++j) last[i * n + j] = Element<State>::put(state[i * width + j]);
   }
