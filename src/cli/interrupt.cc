@@ -14,16 +14,19 @@ static_assert(std::atomic<bool>::is_always_lock_free,
 
 constexpr int kSignals[] = {SIGINT, SIGTERM};
 
-extern "C" void on_signal(int) { cancel.store(true, std::memory_order_relaxed); }
-
 void set_all(void (*handler)(int)) {
   struct sigaction action{};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = handler == SIG_DFL
-                        ? 0
-                        : static_cast<int>(SA_RESETHAND);  // the second one has its usual effect
   for (int s : kSignals) sigaction(s, &action, nullptr);
+}
+
+// The second signal has its usual effect, whichever of them came first: it is raised again, and
+// arrives when this returns.
+extern "C" void on_signal(int signal) {
+  if (!cancel.exchange(true, std::memory_order_relaxed)) return;
+  set_all(SIG_DFL);
+  ::raise(signal);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Ctrl-C: the first one asks the command to stop, the second one ends the process.
+// Ctrl-C and SIGTERM: the first one asks the command to stop, the second one, of either kind, ends the
+// process.
 //
-//   graph.run({.cancel = &cancel_flag()});      // polled between kernels
+//   graph.run({.cancel = &cancel_flag()});      // polled between blocks of work
 //   check_interrupt();                          // in loops of our own
 #pragma once
 

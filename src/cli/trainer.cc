@@ -71,7 +71,9 @@ float Trainer::step(const RunOptions& options) {
   for (uint64_t row = 0; row < batch; ++row)
     fill_row(x_, y_, static_cast<int64_t>(row), corpus_.train,
              draw_below(options_.seed, Stream::batches, n * batch + row, places));
+  torn_ = true;  // until all updates are written
   step_.run(options);
+  torn_ = false;
   const float loss = *static_cast<const float*>(step_.output(0));
   history.training.push_back(static_cast<float>(loss * kBitsPerNat));
   return history.training.back();
@@ -151,6 +153,10 @@ Tensor Trainer::fingerprint() const {
 }
 
 void Trainer::save(const std::filesystem::path& path) const {
+  user_check(!torn_, "torn-state",
+             "a step was stopped in the middle; its state is not one to go on from, so {} is not "
+             "written",
+             path.string());
   NamedTensors out;
   for (const auto& [name, value] : step_.params()) out.emplace("state/" + name, value);
   out.emplace("run/fingerprint", fingerprint());
@@ -188,6 +194,7 @@ void Trainer::load(const std::filesystem::path& path) {
              "{}: {} parameters, the model has {}", path.string(), state.size(),
              step_.signature().params().size());
   step_.set_params(state);
+  torn_ = false;
   history.training.assign(training.data<float>(), training.data<float>() + training.elements());
   history.validation.clear();
   for (int64_t i = 0; i < validation.sizes()[0]; ++i)

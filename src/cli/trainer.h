@@ -40,6 +40,8 @@ class Trainer {
   // `length` tokens drawn at this temperature.
   std::vector<int32_t> sample(int64_t length, double temperature);
 
+  // Raises Error(user, "torn-state") after a step that was cancelled or failed: some of its updates may be
+  // written and others not.
   void save(const std::filesystem::path& path) const;
   // Raises Error(user, "resume") when the checkpoint is of another model, text, seed or schedule.
   void load(const std::filesystem::path& path);
@@ -56,6 +58,7 @@ class Trainer {
   Tensor x_, y_;  // the batch
   CompiledGraph step_;
   CompiledGraph loss_;
+  bool torn_ = false;
 };
 
 }  // namespace rlx::cli
