@@ -242,7 +242,8 @@ struct EagerEntry {
 };
 using EagerCache = LruCache<EagerKey, EagerEntry>;
 EagerCache& eager_cache() {
-  static auto* cache = new EagerCache(1024);
+  static auto* cache =
+      new EagerCache(kCacheBytes, [](const EagerEntry& e) { return e.program->resident_bytes(); });
   return *cache;
 }
 

@@ -18,8 +18,15 @@ namespace {
 std::atomic<bool> interrupted{false};
 struct sigaction python_action;
 
+// The second one, while the run has not noticed the first, ends the process.
 extern "C" void on_interrupt(int signal) {
-  interrupted.store(true, std::memory_order_relaxed);
+  if (interrupted.exchange(true, std::memory_order_relaxed)) {
+    struct sigaction usual{};
+    usual.sa_handler = SIG_DFL;
+    sigaction(signal, &usual, nullptr);
+    ::raise(signal);
+    return;
+  }
   python_action.sa_handler(signal);
 }
 
@@ -85,15 +92,22 @@ bool may_be_long(const CompiledGraph& f) {
 
 }  // namespace
 
-Program::Program(CompiledGraph compiled) : is_long_(may_be_long(compiled)) {
-  for (const Type& t : compiled.signature().output_types())
+Program::Program(CompiledGraph compiled)
+    : prototype_(std::move(compiled)), is_long_(may_be_long(prototype_)) {
+  for (const Type& t : prototype_.signature().output_types())
     outputs_.emplace_back(t.dtype, t.shape.sizes());
-  idle_.push_back(std::make_unique<CompiledGraph>(std::move(compiled)));
-  original_ = idle_.back().get();
+  prototype_.prepare();
+}
+
+int64_t Program::resident_bytes() const {
+  const int64_t shared = prototype_.resident_bytes();
+  int64_t bytes = shared;
+  for (const auto& f : idle_) bytes += f->resident_bytes() - shared;
+  return bytes;
 }
 
 std::vector<Tensor> Program::run(std::span<const void* const> inputs) {
-  if (idle_.empty()) idle_.push_back(std::make_unique<CompiledGraph>(original_->clone()));
+  if (idle_.empty()) idle_.push_back(std::make_unique<CompiledGraph>(prototype_.clone()));
   struct Lease {
     std::vector<std::unique_ptr<CompiledGraph>>& home;
     std::unique_ptr<CompiledGraph> f;
@@ -106,7 +120,7 @@ std::vector<Tensor> Program::run(std::span<const void* const> inputs) {
   std::vector<void*> pointers;
   results.reserve(outputs_.size()), pointers.reserve(outputs_.size());
   for (const auto& [dtype, sizes] : outputs_)
-    pointers.push_back(results.emplace_back(dtype, sizes).mutable_raw());
+    pointers.push_back(results.emplace_back(Tensor::uninitialised(dtype, sizes)).mutable_raw());
   run_interruptibly(is_long_, [&](const std::atomic<bool>* cancel) {
     lease.f->run_into(pointers, {.cancel = cancel});
   });
@@ -126,7 +140,8 @@ struct GraphKey {
 };
 using GraphCache = LruCache<GraphKey, std::shared_ptr<Program>>;
 GraphCache& graph_cache() {
-  static auto* cache = new GraphCache(128);
+  static auto* cache =
+      new GraphCache(kCacheBytes, [](const auto& p) { return p->resident_bytes(); });
   return *cache;
 }
 
