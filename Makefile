@@ -7,17 +7,19 @@ DEMO := build/release/rlx $(RUN)
 RLX_PYTHON ?= ON
 PYTHON_VENV := build/python-venv
 PYTHON_PACKAGES := nanobind numpy ml_dtypes pytest scikit-build-core
+comma := ,
 SOURCES = $(shell git ls-files '*.h' '*.cc')
 
-.PHONY: help setup build tool run test test-long test-python test-torch bench docs format install clean \
+.PHONY: help setup build tool run test test-long test-python test-torch mutate bench docs format install clean \
   check check-setup check-format check-lint check-warnings check-asan check-tsan
 
 help:
 	@echo "make run         build and run: $(DEMO)   (another command: make run RUN='ops')"
 	@echo "make test        build and run the fast suite"
-	@echo "make test-long   build and run everything, the slow tests too"
+	@echo "make test-long   build and run everything, the slow tests too   (a third of it: make test-long SHARD=1/3)"
 	@echo "make test-python build the Python extension and run its tests"
 	@echo "make test-torch  compare the ops with PyTorch on its own samples"
+	@echo "make mutate      plant bugs and see that the tests notice"
 	@echo "make bench       build and run the benchmarks"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
 	@echo "make format      let clang-format have its way with all sources"
@@ -59,9 +61,14 @@ run: tool
 test: build
 	@ctest --preset release -j$(JOBS)
 
+# SHARD=2/3: the second of three parts, every third test.
 test-long: build
 	@cmake --build build/release -j$(JOBS) --target long_tests
-	@ctest --preset long -j$(JOBS)
+	@ctest --preset long -j$(JOBS) $(if $(SHARD),-I $(subst /,$(comma)$(comma),$(SHARD)))
+
+# Planted bugs, each of which a test must notice.
+mutate: build/python-venv/ready | setup
+	@scripts/mutate.sh
 
 test-python: build/release/configured
 	@cmake --build build/release -j$(JOBS) --target rlx_python
@@ -94,9 +101,10 @@ check-format: | check-setup
 	@clang-format-19 --dry-run -Werror $(SOURCES)
 	@echo "format: fine"
 
-# File length, then clang-tidy over all sources of src/.
+# File length, that every planted bug still has its place, then clang-tidy over all sources of src/.
 check-lint: build/dev/configured | check-setup
 	@wc -l $(SOURCES) | awk '$$2 != "total" && $$1 > 800 { print $$2 ": " $$1 " lines, the limit is 800"; bad = 1 } END { exit bad }'
+	@scripts/mutate.sh --check
 	@run-clang-tidy-19 -quiet -j $(JOBS) -p build/dev "$(CURDIR)/src/" 2>/dev/null
 	@echo "lint: fine"
 

@@ -28,6 +28,8 @@ set_target_properties(rlx_python nanobind-static PROPERTIES UNITY_BUILD ${RLX_UN
 # Symbols of ours and of what we link stay ours: other extensions in the process may have the same ones.
 target_link_options(rlx_python PRIVATE LINKER:--exclude-libs,ALL)
 set_target_properties(rlx_python PROPERTIES OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY ${package})
+# The stubs are written from the Python sources, too.
+set_target_properties(rlx_python PROPERTIES LINK_DEPENDS "${python_sources};${PROJECT_SOURCE_DIR}/python/generate_stubs.py")
 add_custom_command(TARGET rlx_python POST_BUILD
   COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/generate_stubs.py ${package}
   COMMAND ${Python_EXECUTABLE} -m nanobind.stubgen -q -P -m _core -i ${package} -o ${package}/_core.pyi VERBATIM)

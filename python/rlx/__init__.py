@@ -106,6 +106,7 @@ from rlx._shaping import (
     tril,
     triu,
 )
+from rlx._spectral import fft, fftn, fftshift, ifft, ifftn, ifftshift, irfft, rfft
 from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, from_bytes, load_graph, parse
 from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jit, jvp, stop_gradient, value_and_grad, vjp, vmap
 from rlx._control import cond, custom_fn, scan, while_loop

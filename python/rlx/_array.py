@@ -82,6 +82,17 @@ def _divide(x, y):
     return op.div(floating(x), floating(y))
 
 
+def _power(x, y):
+    if (
+        isinstance(y, (int, np.integer))
+        and y < 0
+        and not isinstance(x, _NUMBERS)
+        and asarray(x).dtype.kind == "integer"
+    ):
+        raise UserError("negative-power", f"pow: integers to the negative power {y} are no integers; use floats")
+    return op.pow(x, y)
+
+
 def _logical(bools, integers):
     """A bitwise operator: of bools, and of integers where the table has such an op."""
 
@@ -173,6 +184,7 @@ class Array(_core.ArrayBase):
             tril,
             triu,
         )
+        from rlx._spectral import fft, fftn, fftshift, ifft, ifftn, ifftshift, irfft, rfft
 
     __slots__ = ()
     __array_priority__ = 100  # a NumPy array on the left of an operator leaves it to us
@@ -324,7 +336,9 @@ class Array(_core.ArrayBase):
     __truediv__, __rtruediv__ = _binary(_divide), _binary(_divide, True)
     __floordiv__, __rfloordiv__ = _binary(op.floor_div), _binary(op.floor_div, True)
     __mod__, __rmod__ = _binary(op.mod), _binary(op.mod, True)
-    __pow__, __rpow__ = _binary(op.pow), _binary(op.pow, True)
+    __pow__, __rpow__ = _binary(_power), _binary(_power, True)
+    __lshift__, __rlshift__ = _binary(op.shift_left), _binary(op.shift_left, True)
+    __rshift__, __rrshift__ = _binary(op.shift_right), _binary(op.shift_right, True)
     __matmul__, __rmatmul__ = _binary(_matmul), _binary(_matmul, True)
     __and__, __rand__ = _binary(_and), _binary(_and, True)
     __or__, __ror__ = _binary(_or), _binary(_or, True)

@@ -13,14 +13,18 @@ const std::vector<Combination>& all() {
 }
 
 TEST(VariantsLong, OnTheCpu) {
-  for_each_variant(all(), [](const Case& c) { check_on_cpu(c.graph, c.operands, row(c)); });
+  CpuChecks checks;
+  for_each_variant(all(),
+                   [&](const Case& c) { checks.add({c.graph, c.operands, c.sample->op, row(c)}); });
+  checks.finish();
 }
 
 TEST(VariantsLong, GradientsOnTheCpu) {
-  for_each_variant(all(), [](const Case& c) {
-    if (const auto g = gradient_of_squares(c))
-      check_on_cpu(*g, c.operands, "gradient of " + row(c));
+  CpuChecks checks;
+  for_each_variant(all(), [&](const Case& c) {
+    if (auto g = gradient_of(c)) checks.add(std::move(*g));
   });
+  checks.finish();
 }
 
 TEST(VariantsLong, VmapWithASymbolicBatch) {

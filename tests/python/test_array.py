@@ -318,6 +318,42 @@ def test_binary_operators(f, dtype):
         np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
+def test_operators_are_numpys_at_special_values():
+    every = np.array([-7.5, -3, -2, -1, -0.5, -0.0, 0.0, 0.5, 1, 2, 3, 7.5, np.nan, np.inf, -np.inf])
+    binary = [*ARITHMETIC, *COMPARISONS, operator.pow, operator.and_, operator.or_, operator.xor]
+    binary += [operator.lshift, operator.rshift]
+    answered = 0
+    with rlx.use_backend("reference"), np.errstate(all="ignore"):
+        for dtype in NUMPY_DTYPES:
+            integers = dtype not in ("float16", "float32", "float64", "complex64")
+            some = np.abs(every) if dtype[0] == "u" else every
+            some = some[:12] if integers else some
+            a, b = np.repeat(some, len(some)).astype(dtype), np.tile(some, len(some)).astype(dtype)
+            for f in binary + [operator.neg, operator.invert, abs]:
+                xs = (a, b) if f in binary else (a,)
+                if integers and f in (operator.pow, operator.lshift, operator.rshift):
+                    xs = (a, np.abs(b))
+                if integers and f in (operator.floordiv, operator.mod):
+                    xs = (a[b != 0], b[b != 0])
+                try:  # ours may refuse, but not differ
+                    got = f(*map(rlx.array, xs)).numpy()
+                except (rlx.Error, TypeError):
+                    continue
+                expected = f(*xs)
+                wanted = np.dtype(np.float32) if f is operator.truediv and integers else expected.dtype
+                assert got.dtype == wanted, (f, dtype)
+                np.testing.assert_allclose(
+                    got, expected, rtol=2e-3 if dtype == "float16" else 1e-5, err_msg=f"{f} {dtype}"
+                )
+                zeros = (expected == 0) & (expected.dtype.kind == "f")
+                assert np.array_equal(np.signbit(got[zeros].real), np.signbit(expected[zeros].real)), (f, dtype)
+                answered += 1
+    assert answered > 165
+    with pytest.raises(rlx.Error) as e:
+        rlx.array([2, 3]) ** -1
+    assert e.value.code == "negative-power" and (rlx.array([2.0]) ** -1).tolist() == [0.5]
+
+
 def test_floor_division_of_floats_by_numbers():
     x = rlx.array([-7.5, 7.5, -0.5, 6.0])
     np.testing.assert_array_equal(x // 2, np.asarray(x) // 2)

@@ -234,16 +234,31 @@ CASES = {
     "zeros": [lambda f, a: f(3), lambda f, a: f((2, 3)), lambda f, a: f((2,), np.bool_)],
     "zeros_like": [lambda f, a: f(a(F)), lambda f, a: f(a(INTS)), lambda f, a: f(a(F), np.int32)],
 }  # fmt: skip
+NORMS = (None, "backward", "ortho", "forward")
+for _name in ("fft", "ifft", "rfft", "irfft"):
+    _real = [] if _name == "rfft" else [COMPLEX]
+    CASES[_name] = [lambda f, a, n=n, z=z: f(a(z), norm=n) for n in NORMS for z in (F, *_real)]
+    CASES[_name] += [
+        lambda f, a: f(a(F), 3),
+        lambda f, a: f(a(F), 7, 0),
+        lambda f, a: f(a(CUBE), axis=1),
+        lambda f, a: f(a(INTS)),
+    ]
+for _name in ("fftn", "ifftn"):
+    CASES[_name] = [lambda f, a, n=n: f(a(COMPLEX), norm=n) for n in NORMS]
+    CASES[_name] += [lambda f, a: f(a(CUBE)), lambda f, a: f(a(CUBE), (2, 5)), lambda f, a: f(a(CUBE), axes=(0, 2)),
+                     lambda f, a: f(a(CUBE), s=(4,), axes=(1,))]  # fmt: skip
+for _name in ("fftshift", "ifftshift"):
+    CASES[_name] = [lambda f, a: f(a(F)), lambda f, a: f(a(CUBE), 1), lambda f, a: f(a(INTS), axes=(0, 1))]
 
 # What NumPy calls something else, or where ours does more or less: docs/python.md says why.
 EXCEPTIONS = ["broadcast", "cond", "eig", "from_dlpack", "lstsq", "reciprocal", "resize"]
-EXCEPTIONS += ["fft", "fftn", "fftshift", "ifftshift", "irfft", "rfft"]
 METHOD_EXCEPTIONS = ["resize", "sort"]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_same_call(name):
-    numpys = getattr(np, name, None) or getattr(np.linalg, name, None)
+    numpys = next(f for f in (getattr(m, name, None) for m in (np, np.linalg, np.fft)) if callable(f))
     for i, case in enumerate(CASES[name]):
         check(f"{name} {i}", case, getattr(rlx, name), numpys)
 
@@ -291,6 +306,22 @@ def test_methods_and_properties():
         for name in ("shape", "size", "ndim", "nbytes", "itemsize"):
             assert getattr(rlx.array(a), name) == getattr(a, name)
     compare(rlx.array(np.sort(V)).searchsorted(W), np.sort(V).searchsorted(W), [V], "searchsorted")
+
+
+def test_transforms_have_inverses():
+    for norm in NORMS:
+        for n in (4, 5, 6, 7):
+            x = RNG.normal(size=(3, n)).astype(np.float32)
+            np.testing.assert_allclose(rlx.irfft(rlx.rfft(x, norm=norm), n, norm=norm), x, atol=1e-5)
+            np.testing.assert_allclose(rlx.ifft(rlx.fft(x, norm=norm), norm=norm), x.astype(np.complex64), atol=1e-5)
+            np.testing.assert_allclose(rlx.ifftn(rlx.fftn(x, norm=norm), norm=norm), x.astype(np.complex64), atol=1e-5)
+            np.testing.assert_allclose(rlx.ifftshift(rlx.fftshift(x)), x)
+    np.testing.assert_allclose(rlx.irfft(rlx.rfft(F)), F, atol=1e-5)
+    slope = rlx.grad(lambda x: (rlx.irfft(rlx.rfft(x)) * rlx.array(F)).sum())(rlx.array(F))
+    np.testing.assert_allclose(slope, F, atol=1e-5)
+    for wrong in (lambda: rlx.fft(F, norm="none"), lambda: rlx.rfft(COMPLEX)):
+        with pytest.raises(rlx.Error):
+            wrong()
 
 
 def test_sums_and_products_of_integers_widen():

@@ -1,6 +1,7 @@
 #include "cpu_checks.h"
 
 #include "error_bound.h"
+#include "op_checks.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
 
@@ -8,76 +9,114 @@ namespace rlx::testing {
 
 namespace {
 
-double tolerance(DType d) {
-  switch (d) {
-    case DType::F64:
-      return 1e-13;
-    case DType::F32:
-    case DType::C64:
-      return 2e-6;
-    case DType::F16:
-      return 4e-3;
-    case DType::BF16:
-      return 3e-2;
-    default:
-      return 0;
+struct Compiled {
+  Graph graph;
+  NamedTensors in;
+  std::string plan;
+  Tensors results;
+};
+
+// The cases as one graph, each with operands of its own.
+Compiled run_together(const std::vector<CpuCase>& cases) {
+  Compiled c;
+  Builder b("cases");
+  for (const CpuCase& one : cases) {
+    Values in;
+    for (const Tensor& t : one.in) {
+      const std::string name = fmt::format("{}", c.in.size());
+      in.push_back(b.input(name, t.type()));
+      c.in[name] = t;
+    }
+    for (Value v : b.inline_graph(one.graph, in)) b.output(v);
+  }
+  c.graph = b.finish();
+  CompiledGraph f = Session(Device::cpu).compile(c.graph, {.threads = 2, .poison = true});
+  c.results = f.run(c.in);
+  c.plan = f.info().plan;
+  return c;
+}
+
+void check_together(const std::vector<CpuCase>& cases) {
+  try {
+    const Compiled run = run_together(cases);
+    size_t next = 0;
+    for (const CpuCase& c : cases) {
+      const size_t count = c.graph.outputs.size();
+      const auto first = run.results.begin() + static_cast<int64_t>(next);
+      for (const std::string& why :
+           against_reference(c, {first, first + static_cast<int64_t>(count)}))
+        ADD_FAILURE() << c.what << ", " << why << "\n"
+                      << print(c.graph) << (cases.size() == 1 ? run.plan : "");
+      next += count;
+    }
+  } catch (const std::exception& e) {
+    if (cases.size() == 1) {
+      ADD_FAILURE() << cases[0].what << ": " << e.what();
+      return;
+    }
+    for (const CpuCase& c : cases) check_together({c});
   }
 }
 
-std::string compare(const Tensor& got, const Tensor& want) {
-  if (!(got.type() == want.type())) return fmt::format("{} instead of {}", got.type(), want.type());
-  double scale = 1e-30;
-  for (int64_t i = 0; i < want.elements(); ++i)
-    if (const double a = std::abs(want.get_complex(i)); std::isfinite(a))
-      scale = std::max(scale, a);
-  for (int64_t i = 0; i < want.elements(); ++i) {
-    const Complex a = got.get_complex(i), b = want.get_complex(i);
-    if (a == b || (std::isnan(std::abs(a)) && std::isnan(std::abs(b)))) continue;
-    if (!(std::abs(a - b) <= tolerance(want.dtype()) * std::max(scale, 1.0)))
-      return fmt::format("element {}: {}{:+}i instead of {}{:+}i", i, a.real(), a.imag(), b.real(),
-                         b.imag());
-  }
-  return {};
+bool only_says_where(const OperandSpec& o) {
+  return o.kind == "index" || o.kind == "ranges" || o.kind == "key";
 }
 
 }  // namespace
 
-void check_on_cpu(const Graph& g, const Tensors& in, const std::string& what) {
-  const Tensors want = evaluate(g, in);
-  CompiledGraph f = Session(Device::cpu).compile(g, {.threads = 2, .poison = true});
+BoundedRun bounded(const CpuCase& c) {
   NamedTensors named;
-  const auto inputs = g.inputs();
-  for (size_t i = 0; i < inputs.size(); ++i) named[g.node(inputs[i]).get<LeafAttrs>().name] = in[i];
-  const std::vector<Tensor> got = f.run(named);
-  for (size_t k = 0; k < want.size(); ++k)
-    if (std::string error = compare(got[k], want[k]);
-        !error.empty() && !evaluate_bounded(g, named, k).outputs[k].mismatch(got[k]).empty())
-      ADD_FAILURE() << what << ", result " << k << ", " << error << "\n"
-                    << print(g) << f.info().plan;
+  const Values inputs = c.graph.inputs();
+  for (size_t i = 0; i < inputs.size(); ++i)
+    named[c.graph.node(inputs[i]).get<LeafAttrs>().name] = c.in[i];
+  return evaluate_bounded(c.graph, named, 1);
 }
 
-std::optional<Graph> gradient_of_squares(const Case& c) {
-  Builder b("loss");
-  Values in;
-  for (Value v : c.graph.inputs())
-    in.push_back(b.input(c.graph.node(v).get<LeafAttrs>().name, c.graph.type(v)));
-  Value loss = kNone;
-  for (Value v : b.inline_graph(c.graph, in)) {
-    if (!is_float(b.type(v).dtype)) continue;
-    Expr e(b, v);
-    Ints axes(static_cast<size_t>(e.rank()));
-    for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int64_t>(i);
-    Expr total(b, op::reduce_sum(b, op::square(e), {.axes = axes}));
-    if (total.dtype() != DType::F64) total = Expr(b, op::cast(b, total, {DType::F32}));
-    if (loss.valid() && !(b.type(loss) == total.type())) continue;
-    loss = loss.valid() ? Value(Expr(b, loss) + total) : total.value();
+std::vector<std::string> against_reference(const CpuCase& c, const Tensors& got) {
+  const Tensors want = evaluate(c.graph, c.in);
+  std::vector<std::string> wrong;
+  if (got.size() != want.size()) return {fmt::format("{} results of {}", got.size(), want.size())};
+  std::optional<BoundedRun> allowed;
+  for (size_t k = 0; k < want.size(); ++k) {
+    if (got[k].same_bits(want[k])) continue;
+    if (!allowed) allowed = bounded(c);
+    const DType d = want[k].dtype();
+    const Bounded& b = allowed->outputs[k];
+    if (b.mismatch(got[k], {.ceiling = default_ceiling(d, c.measured())}).empty()) continue;
+    note_need(c.op, d, c.measured());
+    if (std::string why = b.mismatch(got[k], {.ceiling = ceiling_of(c.op, d, c.measured())});
+        !why.empty())
+      wrong.push_back(fmt::format("result {}, {}", k, why));
   }
-  std::vector<std::string> wrt;
-  for (Value v : in)
-    if (is_float(b.type(v).dtype)) wrt.push_back(b.node(v).get<LeafAttrs>().name);
-  if (!loss.valid() || wrt.empty()) return std::nullopt;
-  b.output(loss);
-  return value_and_grad(b.finish(), wrt, {.zero_missing = true});
+  return wrong;
+}
+
+void CpuChecks::add(CpuCase c) {
+  waiting_.push_back(std::move(c));
+  if (waiting_.size() >= batch_) finish();
+}
+
+void CpuChecks::finish() {
+  const std::vector<CpuCase> cases = std::exchange(waiting_, {});
+  if (!cases.empty()) check_together(cases);
+}
+
+std::optional<CpuCase> gradient_of(const Case& c) {
+  if (!c.node().op->not_differentiable.empty()) return std::nullopt;
+  std::vector<size_t> wrt;
+  for (size_t i = 0; i < c.operands.size(); ++i)
+    if (differentiable(c.operands[i]) && !only_says_where(c.sample->operands[i])) wrt.push_back(i);
+  bool any = false;
+  for (const Type& t : c.graph.output_types()) any |= is_differentiable(t.dtype);
+  if (wrt.empty() || !any) return std::nullopt;
+  CpuCase out{vjp(c.graph, names(wrt), {.zero_missing = true}), c.operands, c.sample->op,
+              fmt::format("gradient of {} at {}", c.sample->text, c.dtype), true};
+  const Values inputs = out.graph.inputs();
+  for (size_t i = c.operands.size(); i < inputs.size(); ++i) {
+    const Type& type = out.graph.type(inputs[i]);
+    out.in.push_back(noise(Tensor(type.dtype, type.shape.sizes()), 60 + i));
+  }
+  return out;
 }
 
 }  // namespace rlx::testing

@@ -95,15 +95,18 @@ void collect_bits(const Tensor& t, Bits& bits) {
   }
 }
 
-// About how many terms each sum or product of the node has.
-double terms(const Node& n, const Tensors& in) {
+// About how many terms each sum or product of the node has; `whole` operands have no part in them.
+double terms(const Node& n, const Tensors& in, const std::vector<bool>& whole) {
   const auto out = static_cast<double>(std::max<int64_t>(n.type().shape.elements().value(), 1));
   double elements = 1, largest = 1;
-  for (const Tensor& t : in) {
+  for (size_t i = 0; i < in.size(); ++i) {
+    const Tensor& t = in[i];
+    if (whole[i]) continue;
     elements *= static_cast<double>(std::max<int64_t>(t.elements(), 1));
     for (int64_t d : t.sizes()) largest = std::max(largest, static_cast<double>(d));
   }
-  if (n.op->kind == Kind::contraction && in.size() > 1) return std::sqrt(elements / out);
+  if (n.op->kind == Kind::contraction && std::count(whole.begin(), whole.end(), false) > 1)
+    return std::sqrt(elements / out);
   const double folded = elements / out;
   const bool factors = n.op->kind == Kind::contraction && n.out.size() > 1;
   return folded > 1 && !factors
@@ -135,6 +138,30 @@ Tensors values_of(std::span<const NoisyEvaluator::Noisy> in) {
   Tensors out;
   for (const auto& x : in) out.push_back(x.value);
   return out;
+}
+
+bool same_results(const Tensors& a, const Tensors& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!a[i].same_bits(b[i])) return false;
+  return true;
+}
+
+// Whether the op reads the whole part of operand i alone, as it does of indices, lengths and labels: integers, and floats
+// whose fractions it drops or refuses.
+bool reads_whole_part(const EvalArgs& args, const Tensors& operands, size_t i,
+                      const Tensors& results) {
+  const Tensor& t = operands[i];
+  if (!is_differentiable(t.dtype())) return true;
+  if (is_complex(t.dtype()) || !holds_whole_numbers(t)) return false;
+  Tensors moved = operands;
+  moved[i] = Tensor(t.dtype(), t.sizes());
+  for (int64_t k = 0; k < t.elements(); ++k)
+    moved[i].set_float(k, t.get_float(k) + std::copysign(0.25, t.get_float(k)));
+  try {
+    return same_results(args.node.op->eval(EvalArgs{args.node, moved, args.evaluate}), results);
+  } catch (const Error&) {
+    return true;
+  }
 }
 
 bool adds_no_rounding(const Node& n, std::span<const Tensor> in, const Tensor& out) {
@@ -183,14 +210,11 @@ bool NoisyEvaluator::disturb(Tensor& t, double ulps, bool of_largest) {
   if (!is_differentiable(t.dtype())) return false;
   std::uniform_real_distribution<double> unit(-1, 1);
   Tensor fresh = Tensor::from_bytes(t.dtype(), t.sizes(), t.raw(), t.bytes());
-  double largest = 0;
-  for (int64_t i = 0; of_largest && i < t.elements(); ++i)
-    if (const double m = std::abs(t.get_complex(i)); std::isfinite(m))
-      largest = std::max(largest, m);
+  const double largest = of_largest ? largest_of(t) : 0;
   for (int64_t i = 0; i < t.elements(); ++i) {
     const Complex v = t.get_complex(i);
     if (!std::isfinite(v.real()) || !std::isfinite(v.imag())) continue;
-    if (every_rounding_ && v == 0.0 && !of_largest) continue;
+    if (v == 0.0 && !of_largest) continue;  // what rounds relative to itself keeps a zero
     const double size = ulps * ulp(t.dtype(), std::max(std::abs(v), largest));
     if (is_complex(t.dtype()))
       fresh.set_complex(i, v + Complex(size * unit(random_), size * unit(random_)));
@@ -220,6 +244,23 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::body_node(const Node& n,
   return out;
 }
 
+Tensors NoisyEvaluator::with_noisy_operands(const EvalArgs& args, Tensors& operands,
+                                            const Tensors& plain) {
+  std::vector<bool> whole;
+  for (size_t i = 0; i < operands.size(); ++i)
+    whole.push_back(reads_whole_part(args, operands, i, plain));
+  const bool by_norm = has_error_by_norm(args.node);
+  const double ulps =
+      std::max(kOperandUlps, (by_norm ? kNormFactor : 1) * terms(args.node, operands, whole));
+  for (size_t i = 0; i < operands.size(); ++i) {
+    Tensor& t = operands[i];
+    if (!whole[i] && !is_short(t.dtype()) &&
+        !(every_rounding_ && !by_norm && holds_whole_numbers(t)))
+      disturb(t, ulps, by_norm);
+  }
+  return args.node.op->eval(args);
+}
+
 std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
                                                              std::span<const Noisy> in) {
   const bool noisy = std::any_of(in.begin(), in.end(), [](const Noisy& x) { return x.noisy; });
@@ -239,14 +280,8 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
   std::vector<bool> exact;
   for (const Tensor& t : results) exact.push_back(adds_no_rounding(n, operands, t));
   if (std::find(exact.begin(), exact.end(), false) != exact.end() &&
-      (n.op->kind != Kind::elementwise || is_sum_of_operands(*n.op))) {
-    const bool whole = has_error_by_norm(n);
-    const double ulps = std::max(kOperandUlps, (whole ? kNormFactor : 1) * terms(n, operands));
-    for (Tensor& t : operands)
-      if (!is_short(t.dtype()) && !(every_rounding_ && !whole && holds_whole_numbers(t)))
-        disturb(t, ulps, whole);
-    results = n.op->eval(args);
-  }
+      (n.op->kind != Kind::elementwise || is_sum_of_operands(*n.op)))
+    results = with_noisy_operands(args, operands, results);
   std::vector<Noisy> out;
   for (size_t i = 0; i < results.size(); ++i) {
     const bool disturbed =
@@ -348,29 +383,50 @@ bool close(Complex v, Complex w, double tolerance) {
 
 }  // namespace
 
-std::string Bounded::mismatch(const Tensor& got, CompareStats* stats, bool from_value) const {
+double largest_of(const Tensor& t) {
+  double largest = 0;
+  for (int64_t i = 0; i < t.elements(); ++i)
+    if (const double m = std::abs(t.get_complex(i)); std::isfinite(m))
+      largest = std::max(largest, m);
+  return largest;
+}
+
+void CompareStats::add(const CompareStats& other) {
+  elements += other.elements, exact += other.exact;
+  unstable += other.unstable, loose += other.loose;
+  widest = std::max(widest, other.widest);
+}
+
+std::string Bounded::mismatch(const Tensor& got, const Compare& how) const {
   if (got.type() != value.type())
     return fmt::format("{} where the reference has {}", got.type(), value.type());
+  const bool numbers = is_differentiable(value.dtype());
+  const double largest = numbers ? largest_of(value) : 0;
+  std::string first;
+  CompareStats seen;
   for (int64_t i = 0; i < value.elements(); ++i) {
-    const Allowance a = allowance(value, draws, i, from_value);
-    if (stats) ++stats->elements, stats->exact += exact(), stats->unstable += !a.stable;
+    Allowance a = allowance(value, draws, i, how.from_value);
+    ++seen.elements, seen.exact += exact(), seen.unstable += !a.stable;
     if (!a.stable) continue;
-    if (!is_differentiable(value.dtype())) {
-      if (got.get_int(i) != value.get_int(i))
-        return fmt::format("element {}: {} where the reference has {}", i, got.get_int(i),
-                           value.get_int(i));
+    if (!numbers) {
+      if (first.empty() && got.get_int(i) != value.get_int(i))
+        first = fmt::format("element {}: {} where the reference has {}", i, got.get_int(i),
+                            value.get_int(i));
       continue;
     }
     const Complex v = value.get_complex(i), w = got.get_complex(i);
-    if (stats) stats->loose += a.tolerance > kRangeFactor * 0.01 * (1 + std::abs(v));
-    if (!exact() && !is_finite(v) && !is_finite(w))
-      continue;  // sums that overflow: in which order?
-    if (!close(v, w, a.tolerance))
-      return fmt::format("element {}: {}{:+}i where the reference has {}{:+}i, allowed are {}{}", i,
-                         w.real(), w.imag(), v.real(), v.imag(), a.tolerance,
-                         exact() ? " (exact)" : "");
+    a.tolerance = std::min(a.tolerance, how.ceiling * largest);
+    const double unit = ulp(value.dtype(), std::abs(v));
+    seen.loose +=
+        a.tolerance > std::max({0.01 * std::abs(v), 16 * unit, ulp(value.dtype(), largest)});
+    if (a.tolerance > 0 && largest > 0) seen.widest = std::max(seen.widest, a.tolerance / largest);
+    if (first.empty() && !close(v, w, a.tolerance))
+      first = fmt::format("element {}: {}{:+}i where the reference has {}{:+}i, allowed are {}{}",
+                          i, w.real(), w.imag(), v.real(), v.imag(), a.tolerance,
+                          exact() ? " (exact)" : "");
   }
-  return {};
+  if (how.stats) how.stats->add(seen);
+  return first;
 }
 
 BoundedRun evaluate_bounded(const Graph& unbound, const NamedTensors& leaves, uint64_t seed,

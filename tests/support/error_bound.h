@@ -16,15 +16,19 @@
 //   - twice that of the largest element for transforms, factorisations and solved systems, whose errors
 //   are bounded by the norm of their operands; and 4 ULP of the largest result for digamma, polygamma and
 //   lgamma, which have zeros;
+//   - none on operands of which the op reads the whole part alone (indices, lengths, labels of a float dtype):
+//   it is asked, by moving their fractions;
 //   - composites are taken apart, bodies run with noise too; where the CPU computes a composite by a kernel
 //   of its own, 1 ULP besides after every operation in it that rounds once (a kernel may contract and
 //   reorder them).
 // A result without noise upstream is exact: it must match to the bit (a NaN is a NaN, 0 is -0).
-// Else the allowance is 4 times the range plus 5 ULP (f16, bf16: 2). An element on which the noisy
-// runs do not agree about NaN, infinity or an integer is unstable: not compared, but counted;
-// infinity and NaN that come from inexact sums stand for each other.
+// Else the allowance is 4 times the range plus 5 ULP (f16, bf16: 2), and at most a ceiling where one is
+// given, a fraction of the result's largest element. No part of it is absolute: it is relative to the element, to what
+// it is computed from, or to the largest element beside it. An element on which the noisy runs do not agree about NaN,
+// infinity or an integer is unstable: not compared, but counted. Infinity is not NaN.
 #pragma once
 
+#include <cmath>
 #include <random>
 
 #include "rlx/ops/evaluate.h"
@@ -34,7 +38,19 @@ namespace rlx::testing {
 // Counts of elements over all comparisons.
 struct CompareStats {
   int64_t elements = 0, exact = 0, unstable = 0,
-          loose = 0;  // loose: range above a hundredth of 1 + |value|
+          loose = 0;  // allowed are more than a hundredth of the element itself (and more than 16
+                      // units in its last place, and one in that of the largest element)
+  double widest = 0;  // allowance of an element, as a fraction of the largest one of its result
+  void add(const CompareStats& other);
+};
+
+// How far the bound may be used.
+struct Compare {
+  CompareStats* stats = nullptr;
+  // The range reaches to the value as well as from draw to draw. Without it, numbers of f32 and f64 that are smaller than
+  // the normal ones all count as zero.
+  bool from_value = true;
+  double ceiling = INFINITY;  // of an allowance, as a fraction of the largest element of the result
 };
 
 struct Bounded {
@@ -42,11 +58,11 @@ struct Bounded {
   Tensors draws;  // with noise; empty when the value is exact
   bool exact() const { return draws.empty(); }
   // Empty when `got` is within the bound, else the first element that is not.
-  // `from_value`: the range reaches to the value as well as from draw to draw. Without it, numbers of f32 and f64 that
-  // are smaller than the normal ones all count as zero.
-  std::string mismatch(const Tensor& got, CompareStats* stats = nullptr,
-                       bool from_value = true) const;
+  std::string mismatch(const Tensor& got, const Compare& how = {}) const;
 };
+
+// The magnitude of the largest finite element.
+double largest_of(const Tensor& t);
 
 struct BoundedRun {
   std::vector<Bounded> outputs;
@@ -86,6 +102,7 @@ class NoisyEvaluator {
   bool disturb(Tensor& t, double ulps, bool of_largest = false);
   std::vector<Noisy> body_node(const Node& n, std::span<const Noisy> in);
   std::vector<Noisy> primitive(const Node& n, std::span<const Noisy> in);
+  Tensors with_noisy_operands(const EvalArgs& args, Tensors& operands, const Tensors& plain);
   std::mt19937_64 random_;
   bool every_rounding_, inside_kernel_;
 };

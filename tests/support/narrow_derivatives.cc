@@ -74,11 +74,18 @@ Tensors on_cpu(const Derivatives& d) {
   return Session(Device::cpu).compile(d.graph, {.threads = 1}).run(named);
 }
 
-void NarrowReport::expect_good() const {
-  std::cout << fmt::format("{} rows, {} elements: {} exact, {} unstable, {} loose\n", rows,
-                           stats.elements, stats.exact, stats.unstable, stats.loose);
+void NarrowReport::expect_good(std::optional<Column> column) const {
+  CompareStats stats;
+  for (const auto& [op, s] : ops) stats.add(s);
+  std::cout << fmt::format("{} rows, {} elements: {} exact, {} unstable, {} loose, widest {:.2g}\n",
+                           rows, stats.elements, stats.exact, stats.unstable, stats.loose,
+                           stats.widest);
   for (const std::string& w : wrong) ADD_FAILURE() << w;
-  EXPECT_LE(stats.unstable, stats.elements / 1000);
+  if (column && !is_filtered()) {
+    AllowanceTable table;
+    for (const auto& [op, s] : ops) table.cell(op, *column).add(s);
+    table.expect_as_checked_in(std::span(&*column, 1));
+  }
 }
 
 NarrowReport compare_narrow_derivatives(const std::vector<const Sample*>& rows, DType d,
@@ -92,7 +99,11 @@ NarrowReport compare_narrow_derivatives(const std::vector<const Sample*>& rows, 
       ++report.rows;
       const Tensors got = run(c->narrow);
       for (size_t i = 0; i < got.size(); ++i) {
-        const std::string why = c->allowed[i].mismatch(got[i], &report.stats, false);
+        const Compare plain{nullptr, false, default_ceiling(d, Measured::derivatives)};
+        if (!c->allowed[i].mismatch(got[i], plain).empty())
+          note_need(s->op, d, Measured::derivatives);
+        const std::string why = c->allowed[i].mismatch(
+            got[i], {&report.ops[s->op], false, ceiling_of(s->op, d, Measured::derivatives)});
         if (!why.empty())
           report.wrong.push_back(fmt::format("{}, derivative {}, {}", what, i, why));
       }

@@ -17,8 +17,8 @@ Tensor combine(const Tensor& a, const Tensor& b, double scale);  // a + scale * 
 // Re <a, b>: for complex cotangents a and tangents b this is the change of a real function.
 double inner(const Tensor& a, const Tensor& b);
 double magnitude(const Tensor& a);
-// The largest |a - b|, relative to the size of the numbers (at least 1).
-double distance(const Tensor& a, const Tensor& b);
+// The largest |a - b|, relative to the largest number of both or, where that is more, to the scale.
+double distance(const Tensor& a, const Tensor& b, double scale = 0);
 Tensor noise(const Tensor& like, uint64_t seed);
 bool differentiable(const Tensor& t);
 Tensors with(Tensors a, const Tensors& b);
@@ -52,9 +52,11 @@ void for_each_case(const std::vector<Sample>& all, DTypeSet dtypes, Test&& test)
 // Elements of the value that are not finite (a mean of nothing, say) have no derivative: nothing is
 // asked of it.
 
-// jvp against differences of values, in one direction: 1e-6 in f64.
+// jvp against differences of values, in one direction: 1e-6 in f64, of the largest derivative (and of a thousandth of the
+// largest value, whose roundings the differences hold; and of a ten-thousandth of the direction, for derivatives that
+// cancel to 0).
 void check_forward(const Case& c);
-// <vjp, t> = <ct, jvp>: 1e-10 in f64.
+// <vjp, t> = <ct, jvp>: 1e-10 in f64, of the magnitudes of their terms.
 void check_transpose(const Case& c);
 // Of the loss sum(w * f(x)^2) / 2, so that linear ops have a second derivative too: forward over
 // reverse and reverse over reverse against differences of gradients, 1e-6.

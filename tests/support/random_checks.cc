@@ -9,6 +9,7 @@
 #include "rlx/passes/passes.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
+#include "samples.h"
 
 namespace rlx::testing {
 
@@ -29,11 +30,11 @@ NamedTensors leaves_of(const Graph& g, const NamedTensors& all) {
 std::string compare(const BoundedRun& expected, const Evaluated& got, CompareStats* stats) {
   if (got.outputs.size() != expected.outputs.size()) return "another number of outputs";
   for (size_t i = 0; i < got.outputs.size(); ++i)
-    if (std::string why = expected.outputs[i].mismatch(got.outputs[i], stats); !why.empty())
+    if (std::string why = expected.outputs[i].mismatch(got.outputs[i], {stats}); !why.empty())
       return fmt::format("output {}: {}", i, why);
   for (const auto& [name, bounded] : expected.updates) {
     if (!got.updates.count(name)) return fmt::format("update of {} is gone", name);
-    if (std::string why = bounded.mismatch(got.updates.at(name), stats); !why.empty())
+    if (std::string why = bounded.mismatch(got.updates.at(name), {stats}); !why.empty())
       return fmt::format("update of {}: {}", name, why);
   }
   return {};
@@ -64,7 +65,7 @@ std::string check_definition(const RandomProgram& p, uint64_t seed, CompareStats
     if (run.outputs[i].exact()) continue;
     Bounded rest = run.outputs[i];
     const Tensor one = rest.draws.back();
-    if (std::string why = rest.mismatch(one, stats, false); !why.empty())
+    if (std::string why = rest.mismatch(one, {stats, false}); !why.empty())
       return fmt::format("output {}: the ops' definitions disagree with their values: {}", i, why);
   }
   return {};
@@ -180,9 +181,15 @@ std::string check_cpu(const RandomProgram& p, uint64_t seed, CompareStats* stats
 
 // ---- gradients
 
-// The mean of one float output, and its gradients by all float leaves; nothing when no output
-// depends on one.
-std::optional<Graph> with_gradients(const Graph& g, uint64_t seed) {
+struct Gradients {
+  Graph graph;
+  NamedTensors leaves;
+};
+
+// A sum of one float output, weighted at random, and its gradients by all float leaves; nothing when no output depends on
+// one. (Not of squares: those of what is normalised add up to a constant, whose gradient is noise.)
+std::optional<Gradients> with_gradients(const RandomProgram& p, uint64_t seed) {
+  const Graph& g = p.graph;
   Builder b(g.name);
   std::vector<Values> map(g.nodes.size());
   std::vector<std::string> wrt;
@@ -200,15 +207,21 @@ std::optional<Graph> with_gradients(const Graph& g, uint64_t seed) {
       floats.push_back(at(v));
   if (floats.empty() || wrt.empty()) return std::nullopt;
   const Value y = floats[seed % floats.size()];
-  Ints axes(static_cast<size_t>(b.type(y).rank()));
+  const Type type = b.type(y);
+  Gradients out{{}, p.leaves};
+  out.leaves["weights of the sum"] =
+      make_operand({"T", type.shape.sizes(), ""}, type.dtype, mix(seed, 17));
+  const Value weights = b.input("weights of the sum", type);
+  Ints axes(static_cast<size_t>(type.rank()));
   for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int64_t>(i);
-  b.output(op::reduce_mean(b, op::mul(b, y, y), {axes}));
-  return value_and_grad(b.finish(), wrt, {.zero_missing = true});
+  b.output(op::reduce_mean(b, op::mul(b, y, weights), {axes}));
+  out.graph = value_and_grad(b.finish(), wrt, {.zero_missing = true});
+  return out;
 }
 
 std::string check_gradients(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
-  const std::optional<Graph> g = with_gradients(p.graph, seed);
-  return g ? compare_cpu(*g, p.leaves, seed, stats, cpu_options(seed)) : "";
+  const std::optional<Gradients> g = with_gradients(p, seed);
+  return g ? compare_cpu(g->graph, g->leaves, seed, stats, cpu_options(seed)) : "";
 }
 
 // ---- vmap
@@ -283,7 +296,7 @@ std::string check_vmap(const RandomProgram& p, uint64_t seed, CompareStats* stat
       const Tensor& one = runs[k].outputs[i].value;
       const Tensor part =
           Tensor::from_bytes(one.dtype(), one.sizes(), got[i].raw() + k * one.bytes(), one.bytes());
-      if (std::string why = runs[k].outputs[i].mismatch(part, stats); !why.empty())
+      if (std::string why = runs[k].outputs[i].mismatch(part, {stats}); !why.empty())
         return fmt::format("vmap on the reference, sample {}, output {}: {}", k, i, why);
     }
   CompileOptions options = cpu_options(seed);

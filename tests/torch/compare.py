@@ -15,6 +15,7 @@ import dataclasses
 import fnmatch
 import functools
 import pathlib
+import re
 import sys
 import warnings
 
@@ -37,12 +38,26 @@ STAGES = ("forward", "grad", "second")
 # so is every op of a derivative; the others carry the errors of their formulas and sums, which derivatives multiply.
 EPSILONS = dict.fromkeys(["float16", "bfloat16"], dict(zip(STAGES, (2, 4, 8))))
 EPSILONS |= dict.fromkeys(["float32", "float64", "complex64"], dict(zip(STAGES, (64, 256, 1024))))
+OWN = 4  # times PyTorch's own error
+EPS64, EPS32 = torch.finfo(torch.float64).eps, torch.finfo(torch.float32).eps
 LARGEST = 100_000  # elements of a sample: the few larger ones take minutes on the reference backend and add nothing
 SAMPLES = 100  # per op, dtype and stage: the few ops with hundreds vary two or three attributes in all combinations
 
 
 class Disagreement(Exception):
     pass
+
+
+class ValuesDiffer(Disagreement):
+    """By so much where both are finite; `infinite` where an infinity or a NaN stands against something else."""
+
+    def __init__(self, difference, largest, infinite):
+        self.difference, self.infinite = difference, infinite
+        self.fraction = difference / largest if difference and largest else np.inf if difference else 0
+        super().__init__(
+            f"values differ by {difference:.3g}, {self.fraction:.3g} of the largest element"
+            + (", and in NaN or infinity" if infinite else "")
+        )
 
 
 class Refused(Exception):
@@ -75,8 +90,9 @@ def differentiable(t):
     return t.is_floating_point() or t.is_complex()
 
 
-def widened(t):
-    return t.to(torch.complex128 if t.is_complex() else torch.float64) if differentiable(t) else t
+def converted(t, dtype):
+    """Floats and complex numbers of that precision."""
+    return t.to(dtype.to_complex() if t.is_complex() else dtype) if differentiable(t) else t
 
 
 @dataclasses.dataclass
@@ -123,10 +139,10 @@ class Question:
         total = sum((g * v).sum().real for g, v in zip(first, self.directions))
         return _gradients([total], leaves, None, False) if total.requires_grad else []
 
-    def precise(self):
-        """The answers in float64."""
-        wide = lambda ts: ts and [widened(t) for t in ts]
-        everything = [widened(t.detach()).requires_grad_(t.requires_grad) for t in tensors(self.nest)]
+    def answered_in(self, dtype):
+        """The answers in float64 or float32."""
+        wide = lambda ts: ts and [converted(t, dtype) for t in ts]
+        everything = [converted(t.detach(), dtype).requires_grad_(t.requires_grad) for t in tensors(self.nest)]
         same = Question(self.op, refill(self.nest, iter(everything)), self.stage, self.leaves)
         same.cotangents, same.directions = wide(self.cotangents), wide(self.directions)
         return same.answer().answers
@@ -165,26 +181,22 @@ def in_numpy(t):
     return t.detach().to(torch.float64 if t.dtype == torch.bfloat16 else t.dtype).numpy(force=True)
 
 
-def close(got, expected, tolerance, scale=1.0):
-    """Whether every element is within the tolerance, relative or of the scale."""
-    return np.allclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+def comparable(x, y):
+    """Where both are finite; and where one is not and the other is something else (infinity is not NaN)."""
+    finite = np.isfinite(x) & np.isfinite(y)
+    return finite, ~finite & (x != y) & ~(np.isnan(x) & np.isnan(y))
 
 
-def largest(x):
-    return max(1.0, np.abs(x[np.isfinite(x)]).max(initial=0))
-
-
-def distance(x, y):
-    """The largest difference; infinite where one is not finite and the other is something else."""
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    off = np.where(same, 0, np.abs(np.where(same, 0, x) - np.where(same, 0, y)))
-    return np.where(np.isnan(off), np.inf, off).max(initial=0)
+def error(x, y):
+    """Element by element, 0 where one is not finite."""
+    finite = comparable(x, y)[0]
+    return np.where(finite, np.abs(np.where(finite, x, 0) - np.where(finite, y, 0)), 0)
 
 
 def compare(question, ours):
-    """Raises Disagreement. Where ours and PyTorch's differ by more than the tolerance, one of them is less accurate:
-    ours must then be at least as near to PyTorch's float64, or within the tolerance of the largest element (sums whose
-    terms cancel)."""
+    """Raises Disagreement. Every element must be within the tolerance of PyTorch's or of PyTorch's in float64, relative to
+    itself; or, for sums whose terms cancel, no further from the latter than four times the worst of PyTorch's own. What
+    PyTorch's float64 itself is off by is inferred from its float32."""
     answers = question.answers
     if len(ours) != len(answers):
         raise Disagreement(f"{len(ours)} results, PyTorch {len(answers)}")
@@ -196,19 +208,28 @@ def compare(question, ours):
             raise Disagreement(f"shape {a.shape}, PyTorch {tuple(b.shape)}")
         got = np.asarray(a.astype("f64") if a.dtype == "bf16" else a)
         expected = in_numpy(b)
-        tolerance = 0
-        if name in EPSILONS:
+        if name not in EPSILONS:
+            got, expected = got.astype("f8"), expected.astype("f8")
+            tolerance, precise = 0, expected
+        else:
             tolerance = EPSILONS[name][question.stage] * torch.finfo(b.dtype).eps
-        if close(got, expected, tolerance):
-            continue
-        if tolerance:
-            precise = expected if name == "float64" else in_numpy(question.precise()[i].to(b.dtype))
-            near = close(got, precise, tolerance, largest(precise))
-            if near or distance(got, precise) <= distance(expected, precise):
-                continue
-        if got.dtype.kind == "b":
-            raise Disagreement("values differ")
-        raise Disagreement(f"values differ by {distance(got.astype('c16'), expected.astype('c16')):.3g}")
+            precise = expected
+        off = error(got, expected)
+        wrong = off > tolerance * np.abs(expected)
+        infinite = comparable(got, expected)[1]
+        if tolerance and (wrong | infinite).any():
+            if name == "float64":
+                narrow = in_numpy(question.answered_in(torch.float32)[i]).astype("f8")
+                own = error(narrow, expected).max(initial=0) * OWN * EPS64 / EPS32
+            else:
+                precise = in_numpy(question.answered_in(torch.float64)[i].to(b.dtype))
+                own = OWN * error(expected, precise).max(initial=0)
+            off = np.minimum(off, error(got, precise))
+            wrong &= off > np.maximum(tolerance * np.abs(precise), own)
+            infinite &= comparable(got, precise)[1]
+        if wrong.any() or infinite.any():
+            largest = np.abs(precise[np.isfinite(precise)]).max(initial=0)
+            raise ValuesDiffer(off[wrong].max(initial=0), largest, infinite.any())
 
 
 def check(op, name, dtype, stage, sample):
@@ -235,9 +256,14 @@ def check(op, name, dtype, stage, sample):
     compare(question, got)
 
 
+# "values within 3e-5 of the largest", "values within 2", "values within 0 or NaN"
+BOUND = re.compile(r"values within (?P<most>[-+.0-9e]+)(?P<of_largest> of the largest)?(?P<nan> or NaN)?")
+
+
 @dataclasses.dataclass
 class Difference:
-    """A line of differences*.txt: op | stages | dtypes | (what is reported, a pattern |) reason."""
+    """A line of differences*.txt: op | stages | dtypes | what is reported | reason. What is reported is a pattern of the
+    message, or for values a bound: those that differ do so by at most that much."""
 
     name: str
     stages: list
@@ -245,14 +271,19 @@ class Difference:
     pattern: str
     reason: str
     used: bool = False
+    widest: float = 0  # needed of the bound
 
-    def explains(self, name, dtype, stage, message):
-        return (
-            fnmatch.fnmatchcase(name, self.name)
-            and stage in self.stages
-            and dtype in self.dtypes
-            and fnmatch.fnmatchcase(message, self.pattern)
-        )
+    def explains(self, name, dtype, stage, e):
+        if not fnmatch.fnmatchcase(name, self.name) or stage not in self.stages or dtype not in self.dtypes:
+            return False
+        bound = BOUND.fullmatch(self.pattern)
+        if not isinstance(e, ValuesDiffer) or not bound:
+            return not bound and fnmatch.fnmatchcase(f"{type(e).__name__}: {e}", f"*{self.pattern}*")
+        by = e.fraction if bound["of_largest"] else e.difference
+        if by > float(bound["most"]) or e.infinite and not bound["nan"]:
+            return False
+        self.widest = max(self.widest, by)
+        return True
 
 
 def read_differences():
@@ -260,12 +291,13 @@ def read_differences():
         for line in file.read_text().splitlines():
             if not line.strip() or line.startswith("#"):
                 continue
-            name, stages, dtypes, *pattern, reason = (part.strip() for part in line.split(" | "))
+            name, stages, dtypes, pattern, reason = (part.strip() for part in line.split(" | "))
             stages = STAGES if stages == "*" else [s.strip() for s in stages.split(",")]
             dtypes = in_groups(dtypes)
-            if not reason or set(stages) - set(STAGES) or set(dtypes) - set(DTYPES):
+            unbounded = "values" in pattern and not BOUND.fullmatch(pattern)
+            if not reason or unbounded or set(stages) - set(STAGES) or set(dtypes) - set(DTYPES):
                 raise SystemExit(f"{file.name}: cannot read: {line}")
-            yield Difference(name, stages, dtypes, f"*{pattern[0]}*" if pattern else "*", reason)
+            yield Difference(name, stages, dtypes, pattern, reason)
 
 
 def name_of(op):
@@ -321,6 +353,7 @@ class Report:
         self.compared = collections.Counter()  # samples by op
         self.stages = collections.Counter()
         self.explained, self.failed = 0, []
+        self.values = {}
         self.refused = collections.Counter()  # samples by op, stage, dtype and why
         self.progress = sys.stderr.isatty()
 
@@ -337,16 +370,24 @@ class Report:
                 continue
             except Exception as e:  # noqa: BLE001 - whatever our side raises is a disagreement
                 message = f"{type(e).__name__}: {e}"
-                line = next((d for d in self.differences if d.explains(name, dtype, stage, message)), None)
+                line = next((d for d in self.differences if d.explains(name, dtype, stage, e)), None)
                 if line:
                     line.used = True
                     self.explained += 1
                 else:
                     worst[f"{message} (sample {number}: {shown(sample)})"] += 1
+                    self.worst(name, stage, dtype, e)
             self.compared[name] += 1
             self.stages[stage] += 1
         if worst:
             self.failed.append(f"{name} {stage} {dtype} ({worst.total()} samples): {next(iter(worst))}")
+
+    def worst(self, name, stage, dtype, e):
+        """Keeps the worst difference of values by op, stage and dtype."""
+        if isinstance(e, ValuesDiffer):
+            key = f"{name} {stage} {dtype}"
+            old = self.values.get(key, (0, 0, False, 0))
+            self.values[key] = (max(old[0], e.difference), max(old[1], e.fraction), old[2] or e.infinite, old[3] + 1)
 
     def finish(self, whole):
         self.failed += [f"{n}: nothing could be compared" for n, count in self.compared.items() if not count]
@@ -357,6 +398,8 @@ class Report:
         if self.progress:
             print("\r\033[K", end="", file=sys.stderr)
         print("\n".join(self.failed))
+        for key, (by, fraction, infinite, count) in self.values.items():
+            print(f"worst of {key}: {by:.3g}, {fraction:.3g} of the largest, {count} samples{', NaN' if infinite else ''}")
         print(
             f"{len(self.compared)} ops, {self.compared.total()} samples {dict(self.stages)}, "
             f"{self.explained} explained by {len(self.differences)} lines, {self.refused.total()} that one side lacks, "

@@ -41,7 +41,7 @@ def _fft(inverse):
         z = _complex(x)
         for n, d in zip(s, dims):
             z = _sized(z, n, d)
-        return _scaled(lambda own: rlx.fftn(z, axes=dims, inverse=inverse, norm=own), norm, math.prod(s), inverse)
+        return _scaled(lambda own: rlx.op.fftn(z, axes=dims, inverse=inverse, norm=own), norm, math.prod(s), inverse)
 
     return call
 
@@ -53,7 +53,7 @@ def _rfft(x, s=None, dim=None, norm=None):
         raise NotImplementedError("complex128")
     for n, d in zip(s, dims):
         x = _sized(x, n, d)
-    z = _scaled(lambda own: rlx.rfft(x, axis=dims[-1], norm=own), norm, s[-1], False)
+    z = _scaled(lambda own: rlx.op.rfft(x, axis=dims[-1], norm=own), norm, s[-1], False)
     return _fft(False)(z, s[:-1], dims[:-1], norm) if dims[:-1] else z
 
 
@@ -67,7 +67,7 @@ def _irfft(x, s=None, dim=None, norm=None):
     if dims[:-1]:
         z = _fft(True)(z, sizes[:-1], dims[:-1], norm)
     z = _sized(z, sizes[-1] // 2 + 1, dims[-1])
-    return _scaled(lambda own: rlx.irfft(z, n=sizes[-1], axis=dims[-1], norm=own), norm, sizes[-1], True)
+    return _scaled(lambda own: rlx.op.irfft(z, n=sizes[-1], axis=dims[-1], norm=own), norm, sizes[-1], True)
 
 
 def _hfft(x, s=None, dim=None, norm=None):
@@ -151,6 +151,6 @@ MAPPING = {
     **{f"signal.windows.{n}": _cosine_window(*c) for n, c in _WINDOWS.items()},
     "stft": _stft,
     "istft": _istft,
-    "fft.fftshift": _shift(rlx.fftshift),
-    "fft.ifftshift": _shift(rlx.ifftshift),
+    "fft.fftshift": _shift(rlx.op.fftshift),
+    "fft.ifftshift": _shift(rlx.op.ifftshift),
 }

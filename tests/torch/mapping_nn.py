@@ -161,9 +161,35 @@ def _interpolate(
     return _resize(x, out, factors, mode, align_corners, antialias)
 
 
+def _aa_weights(source, target, scale):
+    """The weights of PyTorch's antialiased triangles, [target, source]: result i lies at scale * (i + 1/2)."""
+    width = max(scale, 1.0)
+    weights = np.zeros((target, source))
+    for i in range(target):
+        centre = scale * (i + 0.5)
+        low, high = max(int(centre - width + 0.5), 0), min(int(centre + width + 0.5), source)
+        triangle = np.maximum(0, 1 - np.abs(np.arange(low, high) - centre + 0.5) / width)
+        weights[i, low:high] = triangle / triangle.sum()
+    return weights
+
+
 def _upsample_aa(x, output_size=None, align_corners=False, scale_factors=None, scales_h=None, scales_w=None):
+    """Aligned corners change PyTorch's scale, (m - 1) / (n - 1), but not where the centres lie, so that no corners are
+    aligned (our resize aligns them); and it takes a scale beside a size that contradicts it. Both cases are compared with
+    PyTorch's weights applied as products."""
     size = None if output_size is None else list(output_size)
-    return _interpolate(x, size, scale_factors, "bilinear", align_corners, antialias=True)
+    if not align_corners and scales_h is None:
+        return _interpolate(x, size, scale_factors, "bilinear", align_corners, antialias=True)
+    size = size or [math.floor(s * f) for s, f in zip(x.shape[2:], scale_factors)]
+    whole = x.dtype.kind == "integer"
+    y = x.astype("f64") if whole else x
+    corners = [(m - 1) / (n - 1) if n > 1 else 0.0 for m, n in zip(x.shape[2:], size)]
+    scales = corners if align_corners else [1 / scales_h, 1 / scales_w]
+    down, across = (
+        rlx.array(_aa_weights(m, n, scale)).astype(y.dtype) for m, n, scale in zip(x.shape[2:], size, scales)
+    )
+    y = down @ (y @ across.T)
+    return rlx.round(y).astype(x.dtype) if whole else y
 
 
 def _grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False):
@@ -603,5 +629,5 @@ MAPPING = {
     "grid_sampler_2d": _grid_sampler,
     "grid_sampler_3d": _grid_sampler,
     "_upsample_bilinear2d_aa": _upsample_aa,
-    "_softmax_backward_data": lambda dy, y, dim, dtype: (dy - (dy * y).sum(dim, True)) * y,
+    "_softmax_backward_data": lambda dy, y, dim, dtype: (dy - (dy * y).sum(dim, keepdims=True)) * y,
 }

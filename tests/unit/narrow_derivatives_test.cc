@@ -6,15 +6,18 @@ namespace rlx::testing {
 namespace {
 
 TEST(NarrowDerivatives, F32) {
-  compare_narrow_derivatives(all_rows(), DType::F32, on_reference).expect_good();
+  compare_narrow_derivatives(all_rows(), DType::F32, on_reference).expect_good(Column::narrow_f32);
+  expect_ceilings_needed(Measured::derivatives, DType::F32);
 }
 
 TEST(NarrowDerivatives, BF16) {
-  compare_narrow_derivatives(all_rows(), DType::BF16, on_reference).expect_good();
+  compare_narrow_derivatives(all_rows(), DType::BF16, on_reference)
+      .expect_good(Column::narrow_bf16);
 }
 
 TEST(NarrowDerivatives, F16) {
-  compare_narrow_derivatives(all_rows(), DType::F16, on_reference).expect_good();
+  compare_narrow_derivatives(all_rows(), DType::F16, on_reference).expect_good(Column::narrow_f16);
+  expect_ceilings_needed(Measured::derivatives, DType::F16);
 }
 
 TEST(NarrowDerivatives, F32OnTheCpu) {

@@ -10,25 +10,25 @@ namespace rlx::testing {
 namespace {
 
 TEST(OpsCpu, EverySampleAtEveryDType) {
+  CpuChecks checks;
   for (const Sample& s : samples())
     for (const DTypeInfo& row : kDTypes)
       if (auto c = make_case(s, row.dtype)) {
-        check_on_cpu(c->graph, c->operands, fmt::format("{} at {}", s.text, row.name));
+        checks.add({c->graph, c->operands, s.op, fmt::format("{} at {}", s.text, row.name)});
         if (!s.swept()) break;
       }
+  checks.finish();
+  expect_ceilings_needed(Measured::values);
 }
 
 TEST(OpsCpu, Gradients) {
-  for (const Sample& s : samples()) {
-    if (!op_table().find(s.op)->not_differentiable.empty()) continue;
-    for (DType d : {DType::F32, DType::F64}) {
-      auto c = make_case(s, d);
-      if (!c) continue;
-      const auto g = gradient_of_squares(*c);
-      if (!g) continue;
-      check_on_cpu(*g, c->operands, fmt::format("gradient of {} at {}", s.text, to_string(d)));
-    }
-  }
+  CpuChecks checks;
+  for (const Sample& s : samples())
+    for (DType d : {DType::F32, DType::F64})
+      if (auto c = make_case(s, d))
+        if (auto g = gradient_of(*c)) checks.add(std::move(*g));
+  checks.finish();
+  expect_ceilings_needed(Measured::gradients);
 }
 
 TEST(OpsCpu, NoOpLacksACpuPath) {

@@ -8,6 +8,7 @@ namespace {
 
 TEST(Variants, FirstOfEachOpOnTheCpu) {
   std::set<std::string> seen;
+  CpuChecks checks;
   for (const Combination& combination : combinations(2)) {
     if (combination.variants.empty() || !seen.insert(combination.op).second) continue;
     const Sample& s = combination.variants[0];
@@ -15,12 +16,13 @@ TEST(Variants, FirstOfEachOpOnTheCpu) {
     try {
       const auto c = make_case(s, DType::F32);
       if (!c) continue;
-      check_on_cpu(c->graph, c->operands, what);
-      if (const auto g = gradient_of_squares(*c)) check_on_cpu(*g, c->operands, "grad of " + what);
+      checks.add({c->graph, c->operands, s.op, what});
+      if (auto g = gradient_of(*c)) checks.add(std::move(*g));
     } catch (const std::exception& e) {
       ADD_FAILURE() << what << ": " << e.what();
     }
   }
+  checks.finish();
 }
 
 }  // namespace
