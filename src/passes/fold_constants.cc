@@ -52,7 +52,11 @@ std::optional<Tensor> known(const Graph& now, Value v) {
 std::optional<Tensors> fold(const Graph& now, const Node& n) {
   Tensors in;
   size_t limit = 0, size = 0;
-  if (std::all_of(n.out.begin(), n.out.end(), is_empty)) return evaluate_node(n, in);
+  if (std::all_of(n.out.begin(), n.out.end(), is_empty)) {
+    Tensors nothing;
+    for (const Type& t : n.out) nothing.emplace_back(t.dtype, t.shape.sizes());
+    return nothing;
+  }
   for (Value v : n.in) {
     const std::optional<Tensor> value = known(now, v);
     if (!value) return std::nullopt;
