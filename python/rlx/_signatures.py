@@ -153,7 +153,7 @@ def _over(x, axes):
     if axes is not None:
         return x, axes
     x = _as_array(x)
-    return x, range(x.ndim)
+    return x, list(range(x.ndim))
 
 
 def _each(value, x):

@@ -50,11 +50,25 @@ std::string text_of(const std::string& type, nb::handle v) {
   return nb::cast<std::string>(nb::str(v));  // one of several words
 }
 
+// A list or tuple of plain integers; false for anything else.
+bool read_integers(nb::handle v, Ints& out) {
+  if (!PyList_CheckExact(v.ptr()) && !PyTuple_CheckExact(v.ptr())) return false;
+  Ints read;
+  for (nb::handle x : nb::borrow<nb::sequence>(v)) {
+    if (!PyLong_CheckExact(x.ptr())) return false;
+    read.push_back(nb::cast<int64_t>(x));
+  }
+  out = std::move(read);
+  return true;
+}
+
 // Members that have no useful text, or that are common.
 bool set_directly(const FieldInfo& f, void* member, nb::handle v) {
   const std::type_info& type = *f.member_type->id;
   if (type == typeid(int64_t) && PyLong_CheckExact(v.ptr())) {
     *static_cast<int64_t*>(member) = nb::cast<int64_t>(v);
+  } else if (type == typeid(Ints)) {
+    return read_integers(v, *static_cast<Ints*>(member));
   } else if (type == typeid(bool) && PyBool_Check(v.ptr())) {
     *static_cast<bool*>(member) = v.is(Py_True);
   } else if (type == typeid(double) && PyFloat_CheckExact(v.ptr())) {
