@@ -28,7 +28,9 @@ OpTable& mutable_table() {
 
 const OpTable& op_table() { return mutable_table(); }
 
-void register_op(const OpDef& op, std::string_view family) { mutable_table().add(op, family); }
+void register_op(const OpDef& op, std::string_view family) {
+  within_memory([&] { mutable_table().add(op, family); });
+}
 
 Graph parse(std::string_view text, const TextStore* store) {
   return within_memory([&] { return parse(text, op_table(), store); });

@@ -278,7 +278,7 @@ std::vector<Tensor> CompiledGraph::run_typed(std::span<const TypedInput> inputs,
 
 std::vector<StepTime> CompiledGraph::times() const {
   const Use use(*this);
-  return executable_->times();
+  return within_memory([&] { return executable_->times(); });
 }
 
 int64_t CompiledGraph::resident_bytes() const {

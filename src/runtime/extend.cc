@@ -9,7 +9,7 @@ namespace rlx {
 
 void register_cpu_kernel(const OpDef& op, HostKernel kernel) {
 #ifdef RLX_CPU
-  cpu::register_kernel(op, std::move(kernel));
+  within_memory([&] { cpu::register_kernel(op, std::move(kernel)); });
 #else
   (void)kernel;
   fail(ErrorKind::unsupported, "no-backend", "{}: this build has no CPU backend", op.name);

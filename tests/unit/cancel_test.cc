@@ -39,7 +39,6 @@ class CountingKernel final : public StepKernel {
   int64_t work() const override { return kBlocks << 22; }
   int64_t rows() const override { return rows_ ? kBlocks : 0; }
   int64_t rows_per_block() const override { return 1; }
-  bool row_aligned(int) const override { return true; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
     for (int64_t block = begin; block < end; ++block) {
       if (c_.cancel) ++c_.late;

@@ -111,7 +111,7 @@ class CpuExecutable final : public Executable {
   }
 
   void set_param(size_t i, const void* data) override {
-    if (params_[i].use_count() > 1)
+    if (!is_mine(params_[i]))
       params_[i] = std::make_shared<Memory>(static_cast<int64_t>(params_[i]->bytes()));
     std::memcpy(params_[i]->data(), data, static_cast<size_t>(param_bytes(i)));
     for (size_t k = 0; k < packed_.size(); ++k) {
@@ -172,6 +172,14 @@ class CpuExecutable final : public Executable {
         frame_(c_->program),
         times_(c_->program.steps.size(), 0) {
     packed_.resize(c_->program.packed.size());
+  }
+
+  // Whether no clone has it any more. If so, all that they did with it has happened before: the release
+  // below reads the count that the last of them wrote, in order.
+  static bool is_mine(const std::shared_ptr<Memory>& memory) {
+    if (memory.use_count() > 1) return false;
+    std::shared_ptr<Memory>(memory).reset();
+    return true;
   }
 
   int64_t param_bytes(size_t i) const {
