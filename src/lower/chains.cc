@@ -12,13 +12,9 @@ namespace {
 constexpr int64_t kMaxTileRows = 512;
 constexpr int32_t kMaxSteps = 8;
 
-const View& operand_of(const Step& s, size_t i) {
-  return i < s.in.size() ? s.in[i] : s.out[i - s.in.size()];
-}
-
 // Whether what the step touches of the buffer are only the rows it works on.
 bool touches_own_rows_of(const Program& p, const Step& s, int32_t buffer) {
-  for (size_t i = 0; i < s.in.size() + s.out.size(); ++i)
+  for (size_t i = 0; i < operand_count(s); ++i)
     if (operand_of(s, i).buffer == buffer && !touches_own_rows(p, s, i)) return false;
   return true;
 }

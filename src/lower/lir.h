@@ -145,6 +145,12 @@ struct Step {
   bool reverse = false;
 };
 
+// Inputs, then results.
+inline size_t operand_count(const Step& s) { return s.in.size() + s.out.size(); }
+inline const View& operand_of(const Step& s, size_t i) {
+  return i < s.in.size() ? s.in[i] : s.out[i - s.in.size()];
+}
+
 // Steps [begin, end) that run one row tile after the other, so that what one step writes is still
 // in cache when the next reads it: products with their epilogues and prologues. One step alone is a
 // chain too.

@@ -30,6 +30,7 @@ class Lowering {
         p_.scratch_bytes = std::max(p_.scratch_bytes, body->scratch_bytes);
     form_chains(p_);
     plan_memory(p_);
+    verify(p_);
     return std::move(p_);
   }
 

@@ -21,6 +21,10 @@ void form_chains(Program& p);
 // buffer, row by row.
 bool touches_own_rows(const Program& p, const Step& s, size_t i);
 
+// Proves that running chains tile by tile, blocks at once and buffers in shared memory give what one
+// step after the other gives; raises Error(internal) where it does not. Part of every lowering.
+void verify(const Program& p);
+
 // Live ranges, in-place reuse and arena offsets; fills Buffer::first, last, shares, offset and
 // Program::arena_bytes.
 void plan_memory(Program& p);

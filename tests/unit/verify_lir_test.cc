@@ -1,0 +1,156 @@
+// The verifier of LIR refuses every program that the lowering could have made by mistake: chains
+// whose tiles meet, memory shared by buffers that are both needed, results over operands that
+// others view. Each is a good program with one thing changed.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "../support/expect_error.h"
+#include "../support/gpt_case.h"
+#include "../support/lowered.h"
+
+namespace rlx::testing {
+namespace {
+
+Buffer& buffer(Program& p, int32_t b) { return p.buffers[static_cast<size_t>(b)]; }
+Step& step(Program& p, size_t s) { return p.steps[s]; }
+
+std::string refusal(const Program& p) {
+  try {
+    verify(p);
+    return {};
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::internal);
+    return e.what();
+  }
+}
+
+#define EXPECT_REFUSED(program, part) \
+  EXPECT_NE(refusal(program).find(part), std::string::npos) << refusal(program)
+
+// (x * x.sum(axis=1)).sum(axis=1)
+Graph columns_by_row_sums(int64_t n) {
+  Builder b("columns");
+  const Value x = b.input("x", {DType::F32, {n, n}});
+  b.output(op::reduce_sum(b, op::mul(b, x, op::reduce_sum(b, x, {{1}})), {{1}}));
+  return b.finish();
+}
+
+TEST(VerifyLir, TilesThatReadRowsOfOtherTiles) {
+  Program p = lower_for_cpu(columns_by_row_sums(100)).program;
+  ASSERT_EQ(p.steps.size(), 2u);
+  ASSERT_EQ(p.chains.size(), 2u);
+  p.chains = {{.begin = 0, .end = 2, .rows = 100, .tile = 64}};
+  EXPECT_REFUSED(p, "written by one tile and touched by another");
+  p.chains[0].tile = 128;  // one tile: one step after the other
+  EXPECT_EQ(refusal(p), "");
+}
+
+// A product with an epilogue: a chain.
+Graph chained(int64_t rows) {
+  Builder b("chained");
+  const Value y =
+      op::matmul(b, b.input("x", {DType::F32, {rows, 64}}), b.input("w", {DType::F32, {64, 96}}));
+  b.output(op::softmax(b, y));
+  return b.finish();
+}
+
+TEST(VerifyLir, ChainsAreMadeOfWholeBlocks) {
+  const Program good = lower_for_cpu(chained(300)).program;
+  ASSERT_EQ(good.chains.size(), 1u);
+  Program p = good;
+  p.chains[0].tile -= 1;
+  EXPECT_REFUSED(p, "cannot run in tiles");
+  p = good;
+  p.chains[0].rows = 200;
+  EXPECT_REFUSED(p, "cannot run in tiles");
+  p = good;
+  p.chains[0].rows = 0;
+  EXPECT_REFUSED(p, "a chain without rows");
+  p = good;
+  p.chains[0].end = 1;
+  EXPECT_REFUSED(p, "chains cover 1 of 2 steps");
+  p.chains.push_back({.begin = 0, .end = 2});
+  EXPECT_REFUSED(p, "a chain covers steps");
+}
+
+// A step that reads another operand of the chain whole: rows of other tiles.
+TEST(VerifyLir, AWeightThatTheChainWrites) {
+  Builder b("weights");
+  const Value x = b.input("x", {DType::F32, {256, 256}});
+  b.output(op::matmul(b, x, op::tanh(b, b.input("w", {DType::F32, {256, 64}}))));
+  Program p = lower_for_cpu(b.finish()).program;
+  ASSERT_EQ(p.steps.size(), 2u);
+  ASSERT_EQ(p.chains.size(), 2u);
+  const int64_t tile = std::lcm(step(p, 0).kernel->rows_per_block(),
+                                step(p, 1).kernel->rows_per_block());
+  ASSERT_LT(tile, 256);
+  p.chains = {{.begin = 0, .end = 2, .rows = 256, .tile = tile}};
+  EXPECT_REFUSED(p, "written by one tile and touched by another");
+}
+
+TEST(VerifyLir, AResultOverAnOperandThatAnotherOperandViews) {
+  Builder b("views");
+  const Value x = op::cumsum(b, b.input("x", {DType::F32, {70, 70}}), {.axis = 0});
+  b.output(op::cumsum(b, op::add(b, x, op::transpose(b, x, {{1, 0}})), {.axis = 0}));
+  Program p = lower_for_cpu(b.finish()).program;
+  ASSERT_EQ(p.steps.size(), 3u);
+  Buffer& out = buffer(p, step(p, 1).out[0].buffer);
+  const Buffer& in = buffer(p, step(p, 1).in[0].buffer);
+  ASSERT_EQ(out.place, Place::arena);
+  ASSERT_EQ(out.shares, -1);
+  out.offset = in.offset;
+  EXPECT_REFUSED(p, "which its kernel does not allow");
+}
+
+TEST(VerifyLir, APartOfABufferThatIsNeverWritten) {
+  Builder b("parts");
+  const Value x = b.input("x", {DType::F32, {8, 4}}), y = b.input("y", {DType::F32, {8, 3}});
+  b.output(op::cumsum(b, op::concat(b, x, y, {.axis = 1}), {.axis = 0}));
+  Program p = lower_for_cpu(b.finish()).program;
+  ASSERT_EQ(p.steps.size(), 3u);
+  p.steps.erase(p.steps.begin());
+  p.chains.pop_back();
+  EXPECT_REFUSED(p, "bytes are written");
+}
+
+TEST(VerifyLir, AStepBeforeWhatItReads) {
+  Builder b("order");
+  const Value x = b.input("x", {DType::F32, {8, 4}});
+  b.output(op::cumsum(b, op::cumsum(b, x, {.axis = 0}), {.axis = 1}));
+  Program p = lower_for_cpu(b.finish()).program;
+  ASSERT_EQ(p.steps.size(), 2u);
+  std::swap(p.steps[0], p.steps[1]);
+  EXPECT_REFUSED(p, "before step");
+}
+
+TEST(VerifyLir, AViewBeyondItsBuffer) {
+  Program p = lower_for_cpu(chained(300)).program;
+  step(p, 0).in[0].offset = 1;
+  EXPECT_REFUSED(p, "outside of its buffer");
+}
+
+// The plan of a training step with any two buffers that are needed at the same time laid over each
+// other.
+TEST(VerifyLir, EveryPairOfLiveBuffersInOnePlace) {
+  const Program good = lower_for_cpu(GptCase().graph).program;
+  int tried = 0;
+  for (size_t a = 0; a < good.buffers.size(); ++a)
+    for (size_t b = 0; b < good.buffers.size(); ++b) {
+      const Buffer &x = good.buffers[a], &y = good.buffers[b];
+      if (x.place != Place::arena || y.place != Place::arena || !x.bytes || !y.bytes) continue;
+      if (x.shares >= 0 || y.shares >= 0) continue;
+      // y is written while x is still to be read.
+      if (!(x.first >= 0 && x.first < y.first && y.first < x.last)) continue;
+      if (++tried % 7) continue;
+      Program p = good;
+      p.buffers[b].offset = x.offset;
+      for (Buffer& other : p.buffers)
+        if (other.shares == static_cast<int32_t>(b)) other.offset = x.offset;
+      EXPECT_NE(refusal(p), "") << "b" << b << " over b" << a;
+    }
+  EXPECT_GT(tried, 700);
+}
+
+}  // namespace
+}  // namespace rlx::testing
