@@ -4,6 +4,10 @@
 #include <array>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "rlx/base/error.h"
 #include "rlx/base/parallel.h"
 
@@ -30,8 +34,23 @@ void raising(F f) {
   }
 }
 
+// Some virtual machines show AMX but not its palettes (CPUID leaf 0x1d). oneDNN takes that for a
+// palette without tiles, and its first tile instruction is an illegal one.
+bool shows_amx_without_palettes() {
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1);
+  return amx && !(__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) && a > 0);
+#else
+  return false;
+#endif
+}
+
 const dnnl::engine& engine() {
-  static const dnnl::engine one(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine one = [] {
+    if (shows_amx_without_palettes()) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return one;
 }
 
