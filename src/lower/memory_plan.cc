@@ -136,7 +136,13 @@ std::string to_string(const Program& p) {
         b.place == Place::arena ? fmt::format("+{}", b.offset) : fmt::format(" {}", b.index),
         v.type(), v.is_dense() ? "" : fmt::format(" strides [{}]", fmt::join(v.strides, ", ")));
   };
+  size_t chain = 0;
   for (size_t s = 0; s < p.steps.size(); ++s) {
+    while (p.chains[chain].end <= static_cast<int32_t>(s)) ++chain;
+    const Chain& c = p.chains[chain];
+    if (c.rows && c.begin == static_cast<int32_t>(s))
+      out += fmt::format("     steps {} to {} in tiles of {} of {} rows\n", c.begin, c.end - 1,
+                         c.tile, c.rows);
     const Step& step = p.steps[s];
     out +=
         fmt::format("{:4} {} [{}]\n", s, step.label, step.kernel ? step.kernel->name() : "control");

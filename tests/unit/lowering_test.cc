@@ -54,6 +54,41 @@ TEST(Lowering, EpiloguesOfProductsRunInChains) {
   for (int threads : {1, 2, 3}) expect_equal(b.graph(), {.threads = threads});
 }
 
+// ---- results in the memory of operands, buffers in shared memory
+
+TEST(Lowering, AnOperandThatAnotherOperandViewsIsNotWrittenOver) {
+  Builder b("views");
+  Value x = op::cumsum(b, b.input("x", {DType::F32, {70, 70}}), {.axis = 0});
+  Value sum = op::add(b, x, op::transpose(b, x, {{1, 0}}));
+  b.output(op::cumsum(b, sum, {.axis = 1}));
+  for (int threads : {1, 3}) expect_equal(b.graph(), {.threads = threads});
+}
+
+// Softmax may take the memory of r, which dies there; but the product before it, in the same chain,
+// reads all of r for every tile.
+TEST(Lowering, AnOperandThatTheChainReadsWholeIsNotWrittenOver) {
+  Builder b("whole");
+  Value r = op::cumsum(b, b.input("r", {DType::F32, {130, 48}}), {.axis = 0});
+  Value y = op::matmul(b, b.input("x", {DType::F32, {130, 130}}), r);
+  b.output(op::cumsum(b, op::softmax(b, op::add(b, r, y)), {.axis = 0}));
+  for (int threads : {1, 3}) expect_equal(b.graph(), {.threads = threads});
+}
+
+// The first product is read by the second step only, but other tiles still write it while the third
+// step's wider rows are written.
+TEST(Lowering, WhatAChainTouchesIsAliveDuringAllOfIt) {
+  Builder b("alive");
+  Value y = b.input("x", {DType::F32, {300, 32}});
+  int64_t columns = 32;
+  for (const int64_t next : {96, 64, 120}) {
+    const Type weights{DType::F32, {columns, next}};
+    y = op::matmul(b, y, b.input(fmt::format("w{}", next), weights));
+    columns = next;
+  }
+  b.output(op::cumsum(b, y, {.axis = 1}));
+  for (int threads : {1, 3}) expect_equal(b.graph(), {.threads = threads});
+}
+
 TEST(Lowering, ReducedAxesOfSizeOne) {
   Builder b("ones");
   Value x = b.input("x", {DType::F32, {8, 1}});

@@ -234,6 +234,7 @@ class CpuExecutable final : public Executable {
     for (const Chain& chain : f.p.chains) {
       check_cancelled();
       const auto start = options_->profile ? Clock::now() : Clock::time_point();
+      if (c_->poison) poison_fresh(f, chain);
       run_chain(f, chain);
       if (options_->profile && &f == &frame_)
         times_[static_cast<size_t>(chain.begin)] = seconds_since(start);
@@ -243,6 +244,17 @@ class CpuExecutable final : public Executable {
 
   void check_cancelled() {
     if (cancellation_.poll()) fail(ErrorKind::user, "cancelled", "the run was cancelled");
+  }
+
+  // What the chain writes first holds nothing yet, whatever lay there before, results included.
+  static void poison_fresh(const Frame& f, const Chain& chain) {
+    for (int32_t s = chain.begin; s < chain.end; ++s)
+      for (const View& v : f.p.steps[static_cast<size_t>(s)].out) {
+        const Buffer& b = f.p.buffers[static_cast<size_t>(v.buffer)];
+        const bool fresh = b.place == Place::output || (b.place == Place::arena && b.shares < 0);
+        if (fresh && b.first == s && b.bytes > 0)
+          std::memset(f.base[static_cast<size_t>(v.buffer)], 0xff, static_cast<size_t>(b.bytes));
+      }
   }
 
   // Steps one after the other over all their blocks, or, in a longer chain, over one row tile after
