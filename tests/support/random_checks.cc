@@ -312,8 +312,8 @@ std::span<const RandomCheck> random_checks() {
       {"bytes", "writing and reading as bytes", 1, check_bytes},
       {"definition", "values of composites against their definitions", 4, check_definition},
       {"passes", "each pass alone, the pipeline, passes in any order", 1, check_passes},
-      {"cpu", "compiled against the plain reference", 1, check_cpu},
-      {"gradients", "value_and_grad, compiled against the reference", 2, check_gradients},
+      {"cpu", "compiled against the plain reference", 1, check_cpu, true},
+      {"gradients", "value_and_grad, compiled against the reference", 2, check_gradients, true},
       {"vmap", "vmap against a loop, then compiled", 4, check_vmap},
   };
   return checks;
@@ -347,19 +347,27 @@ void run_random_programs(uint64_t begin, uint64_t end, RandomReport& report,
     ++report.runs[name];
     report.seconds[name] += std::chrono::duration<double>(Clock::now() - start).count();
   };
+  auto run = [&](const RandomProgram& p, uint64_t seed, const RandomCheck& c) {
+    std::string why;
+    timed(fmt::format("{}{}", p.large ? "large " : "", c.name),
+          [&] { why = run_check(c, p, seed, &report.stats); });
+    if (why.empty()) return;
+    const RandomProgram small =
+        shrink(p, [&](const RandomProgram& q) { return !run_check(c, q, seed).empty(); });
+    report.failures.push_back(fmt::format("program {} fails {}: {}\nshrunk: {}\n{}", p.graph.name,
+                                          c.name, why, run_check(c, small, seed),
+                                          to_string(small)));
+  };
   for (uint64_t seed = begin; seed < end; ++seed) {
     RandomProgram p;
     timed("(generation)", [&] { p = random_program(seed); });
     count_ops(p.graph, report.ops);
-    for (const RandomCheck& c : random_checks()) {
-      if (seed % static_cast<uint64_t>(c.every) != 0) continue;
-      std::string why;
-      timed(std::string(c.name), [&] { why = run_check(c, p, seed, &report.stats); });
-      if (why.empty()) continue;
-      const RandomProgram small =
-          shrink(p, [&](const RandomProgram& q) { return !run_check(c, q, seed).empty(); });
-      report.failures.push_back(fmt::format("program {} fails {}: {}\nshrunk: {}\n{}", seed, c.name,
-                                            why, run_check(c, small, seed), to_string(small)));
+    for (const RandomCheck& c : random_checks())
+      if (seed % static_cast<uint64_t>(c.every) == 0) run(p, seed, c);
+    if (seed % kLargeEvery == 0) {
+      timed("(large generation)", [&] { p = random_large_program(seed / kLargeEvery); });
+      for (const RandomCheck& c : random_checks())
+        if (c.large) run(p, seed / kLargeEvery, c);
     }
     progress(seed + 1);
   }

@@ -15,6 +15,7 @@ struct RandomCheck {
   std::string_view doc;
   int every;  // of how many programs it takes one
   std::string (*run)(const RandomProgram& p, uint64_t seed, CompareStats* stats);
+  bool large = false;  // also of large programs
 };
 std::span<const RandomCheck> random_checks();
 
@@ -22,8 +23,9 @@ std::span<const RandomCheck> random_checks();
 std::string run_check(const RandomCheck& c, const RandomProgram& p, uint64_t seed,
                       CompareStats* stats = nullptr);
 
-// Runs the checks of programs [begin, end); the failures, shrunk, as text. Calls `progress` after
-// each program.
+// Runs the checks of programs [begin, end), and with one of kLargeEvery of them those of a large one;
+// the failures, shrunk, as text. Calls `progress` after each program.
+inline constexpr uint64_t kLargeEvery = 50;
 struct RandomReport {
   OpCounts ops;
   CompareStats stats;

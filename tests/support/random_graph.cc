@@ -27,13 +27,15 @@ const RowsByOp& rows_by_op() {
   return rows;
 }
 
-constexpr int64_t kMaxElements = 1500;
+constexpr int64_t kMaxElements = 1500, kMaxLargeElements = 100'000;
 
 // What is shared by a graph and its bodies.
 struct Source {
   std::mt19937_64 random;
   std::map<int64_t, int64_t> sizes;  // of the samples, renamed
   bool tame = true;                  // results must be finite and of moderate size
+  Ints sides;                        // large programs: of matrices
+  int64_t max_elements = kMaxElements;
   NamedTensors leaves;
 
   uint64_t pick(uint64_t n) { return random() % n; }
@@ -100,7 +102,9 @@ class Generator {
   void grow(int nodes) {
     for (int attempts = 0; b_.graph().size() < nodes && attempts < 8 * nodes; ++attempts) {
       const double dice = std::uniform_real_distribution<double>(0, 1)(s_.random);
-      if (dice < 0.05 && depth_ < 2)
+      if (!s_.sides.empty() && dice < 0.9)
+        square_step();
+      else if (dice < 0.05 && depth_ < 2)
         scan();
       else if (dice < 0.09 && depth_ < 2)
         cond();
@@ -166,6 +170,9 @@ class Generator {
   std::optional<Value> look_through(const Entry& e);
   bool suits(const OperandSpec& spec, const Tensor& t) const;
   void sample_step();
+  void square_step();
+  Value matrix();
+  Value beside(const Ints& sizes);
   void scan();
   void cond();
   std::vector<Noisy> noisy_of(const Values& in);
@@ -180,7 +187,7 @@ class Generator {
 // ---- keeping nodes
 
 bool Generator::good(const Tensor& plain, const Noisy& noisy) const {
-  if (plain.elements() > kMaxElements) return false;
+  if (plain.elements() > s_.max_elements) return false;
   const DType d = plain.dtype();
   const bool narrow = d == DType::F16 || d == DType::BF16;
   const double slack = d == DType::BF16  ? 0.2
@@ -223,7 +230,7 @@ std::optional<Values> Generator::keep(const OpDef& op, const Attrs& attrs, const
     Tensors plain;
     for (Value v : in) plain.push_back(entry(v).plain);
     for (const Type& t : n.out)
-      if (product(t.shape.sizes()) > kMaxElements) fail(ErrorKind::user, "large", "too large");
+      if (product(t.shape.sizes()) > s_.max_elements) fail(ErrorKind::user, "large", "too large");
     const Tensors values = evaluate_node(n, plain);
     NoisyEvaluator evaluator(s_.random());
     std::vector<Noisy> noisy = evaluator.node(n, noisy_of(in));
@@ -409,7 +416,7 @@ void Generator::sample_step() {
       for (int64_t& size : o.sizes) size = s_.renamed(size);
       o.limit = s_.renamed(o.limit);
     }
-    if (product(o.sizes) > kMaxElements || (o.kind == "index" && o.limit == 0) ||
+    if (product(o.sizes) > s_.max_elements || (o.kind == "index" && o.limit == 0) ||
         (o.kind == "ranges" && o.limit == 0))
       return;
     const DType own = dtype_at(o, d);
@@ -422,6 +429,74 @@ void Generator::sample_step() {
     keep(op, read_attrs(op, text), in);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::internal) throw;  // a body that does not take this dtype
+  }
+}
+
+// A recent matrix, or a new one.
+Value Generator::matrix() {
+  Values fitting;
+  for (const Entry& e : pool_) {
+    const Ints& sizes = e.plain.sizes();
+    if (e.plain.dtype() == DType::F32 && sizes.size() == 2 && sizes[0] >= 50 && sizes[1] >= 50)
+      fitting.push_back(e.value);
+  }
+  if (fitting.empty() || s_.chance(0.15))
+    return leaf({}, DType::F32,
+                {s_.sides[s_.pick(s_.sides.size())], s_.sides[s_.pick(s_.sides.size())]});
+  return fitting[fitting.size() - 1 - s_.pick(std::min<size_t>(fitting.size(), 3))];
+}
+
+// A value that broadcasts against a matrix of these sizes, per row, column or element: rather one that
+// is there than a new one.
+Value Generator::beside(const Ints& sizes) {
+  const Ints shapes[] = {sizes, {sizes[1]}, {sizes[1]}, {sizes[0], 1}, {1, sizes[1]}};
+  const Ints& wanted = shapes[s_.pick(std::size(shapes))];
+  Values fitting;
+  for (const Entry& e : pool_)
+    if (e.plain.dtype() == DType::F32 && e.plain.sizes() == wanted) fitting.push_back(e.value);
+  if (fitting.empty() || s_.chance(0.1)) return leaf({}, DType::F32, wanted);
+  return fitting[fitting.size() - 1 - s_.pick(std::min<size_t>(fitting.size(), 3))];
+}
+
+// One step of a large program.
+void Generator::square_step() {
+  static const OpDef* const kUnary[] = {&op::tanh, &op::sigmoid, &op::abs, &op::neg, &op::sin};
+  static const OpDef* const kBinary[] = {&op::add, &op::sub, &op::mul, &op::maximum, &op::minimum};
+  static const OpDef* const kReduce[] = {&op::reduce_sum, &op::reduce_max, &op::reduce_min,
+                                         &op::reduce_mean};
+  const Value x = matrix();
+  const Ints sizes = b_.shape(x).sizes();
+  switch (s_.pick(10)) {
+    case 0:
+    case 1:
+    case 2: {
+      const ReduceAttrs a{{s_.chance(0.75) ? 1 : 0}, s_.chance(0.3)};
+      keep(*kReduce[s_.pick(std::size(kReduce))], a, {x});
+      return;
+    }
+    case 3:
+    case 4:
+    case 5: {
+      Values in{x, beside(sizes)};
+      if (s_.chance(0.5)) std::swap(in[0], in[1]);
+      keep(*kBinary[s_.pick(std::size(kBinary))], {}, in);
+      return;
+    }
+    case 6:
+      keep(*kUnary[s_.pick(std::size(kUnary))], {}, {random_entry().value});
+      return;
+    case 7:
+      keep_one(op::softmax, {}, {x});
+      return;
+    case 8: {  // with a narrow matrix, then back to a wide one
+      const auto width = static_cast<int64_t>(4 + s_.pick(20));
+      const Value w = leaf({}, DType::F32, {sizes[1], width});
+      const auto y = keep_one(op::matmul, {}, {x, w});
+      if (y && s_.chance(0.7)) keep_one(op::matmul, {.transpose_b = true}, {*y, *y});
+      return;
+    }
+    default:
+      look_through(entry(x));
   }
 }
 
@@ -559,9 +634,23 @@ RandomProgram random_program(uint64_t seed) {
   g.grow(static_cast<int>(5 + source.pick(36)));
   g.outputs();
   g.updates();
-  RandomProgram p{g.builder().finish(), {}};
-  p.leaves = source.leaves;
-  return p;
+  return {g.builder().finish(), source.leaves};
+}
+
+RandomProgram random_large_program(uint64_t seed) {
+  Source source{.random = std::mt19937_64(seed * 0x9e3779b97f4a7c15u + 2)};
+  const auto side = static_cast<int64_t>(60 + source.pick(source.chance(0.85) ? 80 : 241));
+  source.sides = Ints(6, side);
+  source.sides.push_back(std::min<int64_t>(side + 1, 300));
+  source.sides.push_back(std::max<int64_t>(side - 1, 60));
+  source.max_elements = kMaxLargeElements;
+  for (int64_t size = 2; size <= 8; ++size)
+    if (source.chance(0.7)) source.sizes[size] = source.sides[source.pick(source.sides.size())];
+  Generator g(source, fmt::format("large{}", seed), 0);
+  g.grow(static_cast<int>(8 + source.pick(8)));
+  g.outputs();
+  g.updates();
+  return {g.builder().finish(), source.leaves, true};
 }
 
 void count_ops(const Graph& g, OpCounts& counts) {

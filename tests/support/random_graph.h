@@ -22,9 +22,15 @@ namespace rlx::testing {
 struct RandomProgram {
   Graph graph;
   NamedTensors leaves;
+  bool large = false;  // made by random_large_program
 };
 
 RandomProgram random_program(uint64_t seed);
+
+// Few nodes on large operands: matrices whose sides are equal or nearly so, from 60 to 300, beyond one
+// tile and block of every kernel; values per row and per column, with and without kept axes, read
+// both ways; products, views, and some steps as above.
+RandomProgram random_large_program(uint64_t seed);
 
 // How often each op occurs, bodies included.
 using OpCounts = std::map<std::string, int>;

@@ -1,7 +1,11 @@
-// Bitwise equal results run after run and for any number of threads; a run allocates nothing of
-// ours.
+// Bitwise equal results run after run, for any number of threads and in every process; a run allocates
+// nothing of ours.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include "../support/allocations.h"
@@ -12,10 +16,12 @@
 namespace rlx::testing {
 namespace {
 
+constexpr int kThreads[] = {1, 2, 3, 4, 7, 16};
+
 TEST(Determinism, TrainingIsBitwiseTheSameForAnyNumberOfThreads) {
   const GptCase gpt;
   Tensors first;
-  for (const int threads : {1, 2, 3, 4, 7}) {
+  for (const int threads : kThreads) {
     CompiledGraph f = Session(Device::cpu).compile(gpt.graph, {.threads = threads});
     const Tensors result = gpt.train(f, 4);
     if (first.empty()) first = result;
@@ -48,7 +54,7 @@ Tensor ramp(const Ints& sizes) {
 TEST(Determinism, LargeStepsAreBitwiseTheSame) {
   const NamedTensors inputs{{"x", ramp({257, 131})}, {"w", ramp({131, 517})}};
   Tensors first;
-  for (const int threads : {1, 2, 3, 4, 5, 8}) {
+  for (const int threads : kThreads) {
     CompiledGraph f = Session(Device::cpu).compile(large_steps(), {.threads = threads});
     for (int run = 0; run < 3; ++run) {
       const Tensors result = f.run(inputs);
@@ -58,25 +64,112 @@ TEST(Determinism, LargeStepsAreBitwiseTheSame) {
   }
 }
 
-TEST(Determinism, RandomGraphs) {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    const RandomProgram p = random_program(seed);
-    Tensors first;
-    for (const int threads : {1, 2, 3, 4}) {
-      CompiledGraph f = Session(Device::cpu).compile(p.graph, {.threads = threads});
-      for (int run = 0; run < 2; ++run) {
-        NamedTensors inputs, params;
-        for (const auto& [name, t] : p.leaves)
-          (p.graph.node(p.graph.find_leaf(name)).op == &op::param ? params : inputs)[name] = t;
-        f.set_params(params);
-        Tensors result = f.run(inputs);
-        for (auto& [name, t] : f.params()) result.push_back(t);
-        if (first.empty()) first = result;
-        EXPECT_TRUE(same_bits(result, first))
-            << "program " << seed << ", " << threads << " threads, run " << run;
-      }
+Tensors run_once(CompiledGraph& f, const RandomProgram& p) {
+  NamedTensors inputs, params;
+  for (const auto& [name, t] : p.leaves)
+    (p.graph.node(p.graph.find_leaf(name)).op == &op::param ? params : inputs)[name] = t;
+  f.set_params(params);
+  Tensors result = f.run(inputs);
+  for (auto& [name, t] : f.params()) result.push_back(t);
+  return result;
+}
+
+void expect_same_for_all_threads(const RandomProgram& p) {
+  Tensors first;
+  for (const int threads : kThreads) {
+    CompiledGraph f = Session(Device::cpu).compile(p.graph, {.threads = threads});
+    for (int run = 0; run < 2; ++run) {
+      const Tensors result = run_once(f, p);
+      if (first.empty()) first = result;
+      EXPECT_TRUE(same_bits(result, first))
+          << p.graph.name << ", " << threads << " threads, run " << run;
     }
   }
+}
+
+TEST(Determinism, RandomGraphs) {
+  for (uint64_t seed = 0; seed < 8; ++seed) expect_same_for_all_threads(random_program(seed));
+}
+
+// Large enough to be shared out: most of these operands have more than 2^14 elements, which is what
+// one thread takes alone.
+TEST(Determinism, LargeRandomGraphs) {
+  int split = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const RandomProgram p = random_large_program(seed);
+    for (const Node& n : p.graph.nodes) split += n.type().shape.sizes().size() == 2;
+    expect_same_for_all_threads(p);
+  }
+  EXPECT_GT(split, 60);
+}
+
+// ---- two processes
+
+// What compiling and running leaves behind: the program after each pass, kernels as IR and assembly,
+// the plan, the results. Run by the test below, in processes of their own.
+TEST(Determinism, DISABLED_WriteDumps) {
+  const std::filesystem::path folder = std::getenv("RLX_TEST_DUMPS");
+  auto write = [&](const std::string& name, const Tensors& results) {
+    std::ofstream file(folder / name / "results.bin", std::ios::binary);
+    for (const Tensor& t : results)
+      file.write(reinterpret_cast<const char*>(t.raw()), static_cast<std::streamsize>(t.bytes()));
+  };
+  auto options = [&](const std::string& name) {
+    std::filesystem::create_directories(folder / name);
+    return CompileOptions{.threads = 4, .dump_dir = (folder / name).string()};
+  };
+  const GptCase gpt;
+  CompiledGraph trained = Session(Device::cpu).compile(gpt.graph, options("gpt"));
+  write("gpt", gpt.train(trained, 2));
+  for (uint64_t seed = 0; seed < 4; ++seed)
+    for (const RandomProgram& p : {random_program(seed), random_large_program(seed)}) {
+      CompiledGraph f = Session(Device::cpu).compile(p.graph, options(p.graph.name));
+      write(p.graph.name, run_once(f, p));
+    }
+}
+
+std::map<std::string, std::string> files_in(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> out;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    out[std::filesystem::relative(entry.path(), folder).string()] =
+        std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  return out;
+}
+
+// Addresses differ between the two, and what malloc hands out: nothing may hang on either.
+TEST(Determinism, TwoProcessesLeaveTheSameDumps) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / fmt::format("rlx_dumps_{}", getpid());
+  std::map<std::string, std::string> first;
+  for (const char* name : {"a", "b"}) {
+    const std::filesystem::path own = folder / name;
+    std::filesystem::create_directories(own);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      setenv("RLX_TEST_DUMPS", own.c_str(), 1);
+      setenv("MALLOC_PERTURB_", name[0] == 'a' ? "17" : "201", 1);
+      execl("/proc/self/exe", "determinism_test", "--gtest_filter=Determinism.DISABLED_WriteDumps",
+            "--gtest_also_run_disabled_tests", nullptr);
+      _exit(127);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    const auto files = files_in(own);
+    if (name[0] == 'a') {
+      first = files;
+      EXPECT_GT(files.size(), 100u);
+      continue;
+    }
+    ASSERT_EQ(files.size(), first.size());
+    for (const auto& [path, text] : files)
+      EXPECT_TRUE(first.contains(path) && first.at(path) == text) << path;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Determinism, CompilingTwiceGivesTheSamePlan) {
