@@ -146,8 +146,9 @@ void note_need(const std::string& op, DType d, Measured m) {
 
 void expect_ceilings_needed(Measured m, std::optional<DType> d) {
   for (const Ceiling& c : ceilings())
-    if (c.measured == m && (!d || c.dtype == *d))
+    if (c.measured == m && (!d || c.dtype == *d)) {
       EXPECT_TRUE(c.needed || is_filtered()) << "not needed: " << c.text();
+    }
 }
 
 void AllowanceTable::expect_as_checked_in(std::span<const Column> columns) const {

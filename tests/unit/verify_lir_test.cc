@@ -74,6 +74,22 @@ TEST(VerifyLir, ChainsAreMadeOfWholeBlocks) {
   EXPECT_REFUSED(p, "a chain covers steps");
 }
 
+// Prologue, product and epilogue are one chain, however long the rows are: what blocks touch is
+// found exactly.
+TEST(VerifyLir, RowsOfAnyLengthAreChained) {
+  for (const int64_t columns : {7, 96, 130, 1000, 5000}) {
+    Builder b("chain");
+    const Value x = b.input("x", {DType::F32, {300, columns}}),
+                scale = b.input("scale", {DType::F32, {columns}});
+    const Value y = op::matmul(b, op::mul(b, op::softmax(b, x), scale),
+                               b.input("w", {DType::F32, {columns, 64}}));
+    b.output(op::mul(b, y, op::reduce_max(b, op::abs(b, y), {{1}, true})));
+    const Program p = lower_for_cpu(b.finish()).program;
+    EXPECT_EQ(p.steps.size(), 3u) << to_string(p);
+    EXPECT_EQ(p.chains.size(), 1u) << to_string(p);
+  }
+}
+
 // A step that reads another operand of the chain whole: rows of other tiles.
 TEST(VerifyLir, AWeightThatTheChainWrites) {
   Builder b("weights");
@@ -82,8 +98,8 @@ TEST(VerifyLir, AWeightThatTheChainWrites) {
   Program p = lower_for_cpu(b.finish()).program;
   ASSERT_EQ(p.steps.size(), 2u);
   ASSERT_EQ(p.chains.size(), 2u);
-  const int64_t tile = std::lcm(step(p, 0).kernel->rows_per_block(),
-                                step(p, 1).kernel->rows_per_block());
+  const int64_t tile =
+      std::lcm(step(p, 0).kernel->rows_per_block(), step(p, 1).kernel->rows_per_block());
   ASSERT_LT(tile, 256);
   p.chains = {{.begin = 0, .end = 2, .rows = 256, .tile = tile}};
   EXPECT_REFUSED(p, "written by one tile and touched by another");
