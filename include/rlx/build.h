@@ -1,6 +1,6 @@
 // Building programs node by node and block by block.
 //
-//   GraphBuilder g("mlp");                                         // tensor ops, by the reference's names
+//   GraphBuilder g("mlp");                                         // tensor ops, by their usual names
 //   NodeId x = g.input("x", {DType::F32, {4, 8}}), w = g.param("w", {DType::F32, {8, 16}});
 //   g.set_outputs({g.gelu(g.mm(x, w))});
 //   Graph graph = g.finish();

@@ -15,7 +15,7 @@
 //   graph.h      tensors, shapes and programs as values; their text
 //   ops.h        the ops, and how to add one
 //   trace.h      writing programs with operators and methods
-//   build.h      building programs node by node under the reference's names, and from blocks
+//   build.h      building programs node by node under established names, and from blocks
 //   transform.h  derivatives and batching: programs from programs
 //   train.h      losses, optimisers, training steps
 //   runtime.h    devices, compiling, running

@@ -148,7 +148,7 @@ class Graph:
         return from_bytes, (self.to_bytes(),)
 
     def save(self, path):
-        """Writes the text, and constants larger than 1 KiB beside it (path.consts)."""
+        """Writes the text, and constants larger than 1 KiB beside it (path.<hash>.consts)."""
         self.value.save(path)
 
     def compile(self, device=None, **options):

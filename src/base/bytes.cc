@@ -1,10 +1,9 @@
 #include "rlx/base/bytes.h"
 
+#include "rlx/base/printable.h"
+
 namespace rlx {
 
-namespace {
-
-// The length of the valid UTF-8 character at the front, or 0.
 size_t utf8_length(std::string_view s) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
   const unsigned char c = byte(0);
@@ -22,8 +21,6 @@ size_t utf8_length(std::string_view s) {
     return 0;  // overlong; past the end
   return n;
 }
-
-}  // namespace
 
 bool is_utf8(std::string_view s) {
   while (!s.empty()) {

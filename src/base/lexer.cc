@@ -122,6 +122,9 @@ double Lexer::number() {
     at_ += negative + 3;
     return std::bit_cast<double>(0x7ff8000000000000ull);
   }
+  // from_chars() also knows Infinity, NAN(..) and the like.
+  if (rest.empty() || !(std::isdigit(static_cast<unsigned char>(rest[0])) || rest[0] == '.'))
+    error("expected a number");
   double value = 0;
   auto [end, status] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
   if (status == std::errc::result_out_of_range) error("number does not fit in a double");
@@ -150,23 +153,6 @@ void Lexer::error(std::string message) {
   std::string found = rest.empty() ? std::string("the end") : quote(rest);
   throw Error(ErrorKind::data, "parse", fmt::format("{}, found {}", message, found))
       .at(fmt::format("{}:{}", line, column));
-}
-
-std::string quote(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\')
-      (out += '\\') += c;
-    else if (c == '\n')
-      out += "\\n";
-    else if (c == '\t')
-      out += "\\t";
-    else if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f)
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else
-      out += c;
-  }
-  return out + '"';
 }
 
 std::string number_text(double value) {

@@ -4,6 +4,7 @@
 #include "rlx/base/clock.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/interrupt.h"
+#include "rlx/cli/output.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ops/core.h"
 #ifdef RLX_CPU
@@ -17,8 +18,8 @@ namespace {
 struct Work {
   std::string name;
   Graph graph;
-  double flops = 0;  // 0: memory is the limit
-  double bytes = 0;  // read and written at least
+  double flops = 0;              // 0: memory is the limit
+  double read = 0, written = 0;  // bytes, at least
 };
 
 constexpr DType f32 = DType::F32;
@@ -27,18 +28,19 @@ Work matmul(int64_t m, int64_t k, int64_t n) {
   Builder b("matmul");
   b.output(op::matmul(b, b.input("x", {f32, {m, k}}), b.param("w", {f32, {k, n}})));
   return {fmt::format("matmul {}x{}x{}", m, k, n), b.finish(), 2.0 * static_cast<double>(m * k * n),
-          0};
+          0, 0};
 }
 
-// One row-wise or elementwise op over 64 MiB, which no cache holds.
+// One row-wise or elementwise op over 64 MiB.
 template <class F>
 Work streaming(const std::string& name, F&& make) {
   const Type type{f32, {1 << 15, 512}};
   Builder b(name);
   const Value x = b.input("x", type), y = make(b, x);
   b.output(y);
-  const double bytes = static_cast<double>(type.bytes() + b.type(y).bytes());
-  return {fmt::format("{} {}x{}", name, 1 << 15, 512), b.finish(), 0, bytes};
+  const auto read = static_cast<double>(type.bytes()),
+             written = static_cast<double>(b.type(y).bytes());
+  return {fmt::format("{} {}x{}", name, 1 << 15, 512), b.finish(), 0, read, written};
 }
 
 std::vector<Work> all_work() {
@@ -78,16 +80,14 @@ Tensor ramp(const Type& t) {
   return out;
 }
 
-struct Limits {
-  double gflops = 0, gbytes = 0;
-};
-
-// The better of two measurements, before and after: other programs only ever take away.
-void measure_limits([[maybe_unused]] int threads, [[maybe_unused]] Limits& limits) {
+// The least time that this machine needs for such work; 0: not known. Measured before and after the
+// kernel, the better of the two: other programs only ever take away.
+double limit_seconds([[maybe_unused]] const Work& w, [[maybe_unused]] int threads) {
 #ifdef RLX_CPU
-  const cpu::MachineLimits now = cpu::measure_machine(threads);
-  limits.gflops = std::max(limits.gflops, now.fma_gflops);
-  limits.gbytes = std::max(limits.gbytes, now.read_gbytes);
+  if (w.flops > 0) return w.flops / cpu::measure_fma_peak(threads) * 1e-9;
+  return cpu::measure_traffic(threads, static_cast<size_t>(w.read), static_cast<size_t>(w.written));
+#else
+  return 0;
 #endif
 }
 
@@ -101,22 +101,20 @@ double measure(const Work& w, int threads) {
 
 void bench(const Globals& globals) {
   const int threads = thread_count(globals);
-  Limits limits;
-  measure_limits(threads, limits);
-  const std::vector<Work> work = all_work();
-  std::vector<double> seconds;
-  for (const Work& w : work) seconds.push_back(measure(w, threads));
-  measure_limits(threads, limits);
-  fmt::print("limits on {} threads: {:.0f} GF/s f32 FMA, {:.1f} GB/s read\n", threads,
-             limits.gflops, limits.gbytes);
-  fmt::print("{:<26} {:>10} {:>12} {:>8}\n", "", "time", "rate", "of limit");
-  for (size_t i = 0; i < work.size(); ++i) {
-    const bool computes = work[i].flops > 0;
-    const double rate = (computes ? work[i].flops : work[i].bytes) / seconds[i] * 1e-9;
-    const double limit = computes ? limits.gflops : limits.gbytes;
-    fmt::print("{:<26} {:>7.0f} us {:>7.1f} {} {:>8}\n", work[i].name, seconds[i] * 1e6, rate,
-               computes ? "GF/s" : "GB/s",
-               limit > 0 ? fmt::format("{:.0f} %", 100 * rate / limit) : "");
+  say("on {} threads; the limit is the FMA peak for products, and for the others a loop that "
+      "reads\n"
+      "and writes as many bytes and does nothing else, both measured beside each kernel\n",
+      threads);
+  say("{:<26} {:>10} {:>12} {:>12} {:>8}\n", "", "time", "rate", "limit", "of limit");
+  for (const Work& w : all_work()) {
+    const double before = limit_seconds(w, threads), seconds = measure(w, threads),
+                 limit = std::min(before, limit_seconds(w, threads));
+    const double amount = (w.flops > 0 ? w.flops : w.read + w.written) * 1e-9;
+    const char* unit = w.flops > 0 ? "GF/s" : "GB/s";
+    say("{:<26} {:>7.0f} us {:>7.1f} {} {:>12} {:>8}\n", w.name, seconds * 1e6, amount / seconds,
+        unit, limit > 0 ? fmt::format("{:.1f} {}", amount / limit, unit) : "",
+        limit > 0 ? fmt::format("{:.0f} %", 100 * limit / seconds) : "");
+    flush_output();
   }
 }
 

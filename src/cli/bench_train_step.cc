@@ -8,6 +8,7 @@
 #include "rlx/base/clock.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/interrupt.h"
+#include "rlx/cli/output.h"
 #include "rlx/cli/process_memory.h"
 #include "rlx/formats/npy.h"
 #include "rlx/models/gpt.h"
@@ -101,8 +102,8 @@ class Step {
 };
 
 void emit(const json& line) {
-  fmt::print("{}\n", line.dump());
-  std::fflush(stdout);
+  say("{}\n", line.dump());
+  flush_output();
 }
 
 std::vector<double> timed_steps(Step& step, int64_t first, int64_t count) {
@@ -172,20 +173,19 @@ void summarise(const StepArguments& options, int threads) {
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
   const CompileInfo& info = step.compiled().info();
-  fmt::print(
-      "first step {:.2f} s (compile {:.2f}, of it code {:.2f}); loss {:.4f}; {} kernels, {} before "
+  say("first step {:.2f} s (compile {:.2f}, of it code {:.2f}); loss {:.4f}; {} kernels, {} before "
       "fusion\n",
       compile, info.seconds, info.codegen_seconds, first, info.kernels, info.kernels_before_fusion);
-  fmt::print("step {:.1f} ms (median of {}; min {:.1f}), {:.0f} GF/s on {} threads\n", median * 1e3,
-             seconds.size(), seconds[0] * 1e3, info.flops / median * 1e-9, threads);
+  say("step {:.1f} ms (median of {}; min {:.1f}), {:.0f} GF/s on {} threads\n", median * 1e3,
+      seconds.size(), seconds[0] * 1e3, info.flops / median * 1e-9, threads);
   if (!options.profile) return;
   step.run(36, {.profile = true});
   std::vector<StepTime> times = step.compiled().times();
   std::sort(times.begin(), times.end(),
             [](const StepTime& a, const StepTime& b) { return a.seconds > b.seconds; });
   for (const StepTime& t : times)
-    fmt::print("{:8.1f} us {:7.1f} GF/s  {:<28} {}\n", t.seconds * 1e6, t.flops / t.seconds * 1e-9,
-               t.kernel, t.label);
+    say("{:8.1f} us {:7.1f} GF/s  {:<28} {}\n", t.seconds * 1e6, t.flops / t.seconds * 1e-9,
+        t.kernel, t.label);
 }
 
 }  // namespace

@@ -1,12 +1,17 @@
 #include "rlx/cli/cli.h"
 
-#include <cstdio>
 #include <new>
 
 #include "rlx/base/parallel.h"
+#include "rlx/base/suggest.h"
+#include "rlx/cli/input.h"
 #include "rlx/cli/interrupt.h"
+#include "rlx/cli/output.h"
 #include "rlx/cli/tool.h"
 #include "rlx/version.h"
+#ifdef RLX_CPU
+#include "rlx/backend/cpu/kernels/lapack.h"
+#endif
 
 namespace rlx::cli {
 
@@ -16,15 +21,15 @@ namespace {
 constexpr void (*kCommands[])(Cli&) = {add_ops, add_print, add_verify, add_opt,
                                        add_run, add_train, add_bench};
 
-int report(const std::string& message, int status) {
-  fmt::print(stderr, "rlx: {}\n", message);
+int report(std::string_view message, int status) {
+  note("rlx: {}\n", message);
   return status;
 }
 
 int run_action(const std::function<void()>& action) {
   try {
     action();
-    if (std::fflush(stdout) != 0) return report("error: cannot write to stdout", 1);
+    flush_output();
     return 0;
   } catch (const Error& e) {
     if (interrupted() && e.code() == "cancelled") return report("interrupted", 130);
@@ -36,13 +41,63 @@ int run_action(const std::function<void()>& action) {
   }
 }
 
+// The command that the words got to, at most a command of a command.
+const CLI::App& chosen(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  return parsed.empty() ? app : chosen(*parsed.back());
+}
+
+std::string path_of(const CLI::App& app) {
+  return app.get_parent() ? path_of(*app.get_parent()) + " " + app.get_name() : app.get_name();
+}
+
+// What is wrong with a word that no command or option knows.
+std::string unexpected(const CLI::App& app, const std::string& word) {
+  const CLI::App& command = chosen(app);
+  const bool is_option = word.starts_with('-');
+  std::vector<std::string> names;
+  for (const CLI::App* c = &command; c && is_option; c = c->get_parent())
+    for (const CLI::Option* o : c->get_options()) {
+      for (const std::string& n : o->get_lnames()) names.push_back("--" + n);
+      for (const std::string& n : o->get_snames()) names.push_back("-" + n);
+    }
+  const auto commands = command.get_subcommands([](const CLI::App*) { return true; });
+  for (const CLI::App* c : commands)
+    if (!is_option) names.push_back(c->get_name());
+  const std::string name = word.substr(0, word.find('='));
+  const std::string hint = did_you_mean(name, {names.begin(), names.end()});
+  if (is_option) return fmt::format("there is no option {}{}", name, hint);
+  if (!commands.empty()) return fmt::format("there is no command {}{}", word, hint);
+  return fmt::format("{} is one word too many", word);
+}
+
+int usage_error(const CLI::App& app, const CLI::ParseError& e) {
+  const auto left = app.remaining(true);
+  const bool extra = e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+  return report(fmt::format("error: {} (see {} --help)",
+                            extra && !left.empty() ? unexpected(app, left[0]) : e.what(),
+                            path_of(chosen(app))),
+                2);
+}
+
+std::string version_text() {
+  std::string out = "rlx " RLX_VERSION;
+#ifdef RLX_CPU
+  out += "\n" + cpu::linear_algebra_libraries();
+#endif
+  return out;
+}
+
 }  // namespace
 
 Cli::Cli() : app("RLX: a compiler and runtime for tensor programs.", "rlx") {
-  app.set_version_flag("--version", std::string("rlx " RLX_VERSION));
-  app.add_option("--seed", globals.seed, "Seed of everything random")->capture_default_str();
+  app.set_version_flag("--version", std::string(RLX_VERSION),
+                       "Print the version and who answers for BLAS");
+  app.add_option("--seed", globals.seed, "Seed of everything random")
+      ->check(whole_number(0, UINT64_MAX))
+      ->capture_default_str();
   app.add_option("--threads", globals.threads, "Threads to use; 0: all of the machine")
-      ->check(CLI::Range(0, 1024))
+      ->check(whole_number(0, 1024))
       ->capture_default_str();
   app.require_subcommand(0, 1);  // none: the help
   app.footer(
@@ -70,14 +125,15 @@ int run(const std::vector<std::string>& args) {
   std::vector<std::string> reversed(args.rbegin(), args.rend());  // what CLI11 asks for
   try {
     cli.app.parse(reversed);
+  } catch (const CLI::CallForVersion&) {
+    return run_action([] { say("{}\n", version_text()); });
   } catch (const CLI::Success& e) {
-    return cli.app.exit(e);  // --help, --version
+    return cli.app.exit(e);  // --help
   } catch (const CLI::ParseError& e) {
-    cli.app.exit(e);
-    return 2;
+    return usage_error(cli.app, e);
   }
   if (!cli.action) {
-    fmt::print(stderr, "{}", cli.app.help());
+    note("{}", cli.app.help());
     return 2;
   }
   const InterruptScope scope;

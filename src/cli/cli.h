@@ -42,6 +42,9 @@ void add_train(Cli& cli);
 void add_bench(Cli& cli);
 void add_bench_train_step(Cli& cli, CLI::App* bench);
 
+// A program's text to standard output: all of it, but for large constants on a terminal, which are
+// named by their hashes.
+void print_program(const Graph& g);
 // What --threads means: at least 1.
 int thread_count(const Globals& globals);
 // The cpu device where there is one, else the reference.

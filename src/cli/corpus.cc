@@ -4,8 +4,8 @@
 #include <array>
 
 #include "rlx/base/error.h"
+#include "rlx/base/file.h"
 #include "rlx/base/hash.h"
-#include "rlx/formats/file.h"
 
 namespace rlx::cli {
 

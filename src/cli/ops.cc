@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rlx/cli/cli.h"
+#include "rlx/cli/output.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/reference_page.h"
 
@@ -49,36 +50,35 @@ void print_json(const Matrix& matrix) {
     row["reasons"] = reasons;
     ops.push_back(std::move(row));
   }
-  fmt::print("{}\n", ordered_json{{"ops", ops}}.dump(1));
+  say("{}\n", ordered_json{{"ops", ops}}.dump(1));
 }
 
 void print_text(const Matrix& matrix) {
-  fmt::print("{:<24} {:<12}", "op", "family");
-  for (std::string_view c : support_columns()) fmt::print(" {:<14}", c);
-  fmt::print("\n");
+  say("{:<24} {:<12}", "op", "family");
+  for (std::string_view c : support_columns()) say(" {:<14}", c);
+  say("\n");
   int missing = 0;
   for (const OpTable::Entry& e : op_table().entries()) {
-    fmt::print("{:<24} {:<12}", e.op->name, e.family);
+    say("{:<24} {:<12}", e.op->name, e.family);
     for (const Support& s : matrix.row(*e.op)) {
-      fmt::print(" {:<14}", name(s.answer));
+      say(" {:<14}", name(s.answer));
       missing += s.answer == Answer::missing;
     }
-    fmt::print("\n");
+    say("\n");
   }
-  fmt::print("{} ops, {} missing\n", op_table().entries().size(), missing);
+  say("{} ops, {} missing\n", op_table().entries().size(), missing);
 }
 
 void print_markdown(const Matrix& matrix) {
-  fmt::print(
-      "# Op reference\n\nWritten by `rlx ops --markdown` from the op table. An answer is *native* "
+  say("# Op reference\n\nWritten by `rlx ops --markdown` from the op table. An answer is *native* "
       "(the op states it), "
       "*generated* (from its scalar form), *derived* (from another rule or its decomposition) or "
       "*not-applicable* (with "
       "the reason).\n\n");
   std::string_view family;
   for (const OpTable::Entry& e : op_table().entries()) {
-    if (e.family != family) fmt::print("## {}\n\n", family = e.family);
-    fmt::print("{}", reference_page(*e.op, matrix.row(*e.op)));
+    if (e.family != family) say("## {}\n\n", family = e.family);
+    say("{}", reference_page(*e.op, matrix.row(*e.op)));
   }
 }
 

@@ -1,7 +1,8 @@
 // rlx opt: passes over a graph file.
 #include "rlx/cli/cli.h"
+#include "rlx/cli/input.h"
+#include "rlx/cli/output.h"
 #include "rlx/formats/graph_file.h"
-#include "rlx/ir/text.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx::cli {
@@ -15,21 +16,20 @@ struct OptArguments {
 
 void list_passes() {
   for (const Pass* p : all_passes()) {
-    fmt::print("{:<16} {}\n", p->name, p->doc);
-    for (const PassArgument& a : p->arguments) fmt::print("{:<16}   {}=  {}\n", "", a.name, a.doc);
+    say("{:<16} {}\n", p->name, p->doc);
+    for (const PassArgument& a : p->arguments) say("{:<16}   {}=  {}\n", "", a.name, a.doc);
   }
-  fmt::print("\ndefault: {}\n", to_string(default_pipeline()));
+  say("\ndefault: {}\n", to_string(default_pipeline()));
 }
 
 void optimise(const OptArguments& o) {
   const Pipeline pipeline = o.passes.empty() ? default_pipeline() : parse_pipeline(o.passes);
   PassReport report;
-  const Graph g = run_passes(load_graph(o.file), pipeline,
+  const Graph g = run_passes(read_program(o.file), pipeline,
                              {.dump_dir = o.dump_dir, .fast_math = o.fast_math, .report = &report});
-  if (o.report) fmt::print(stderr, "{}", report.to_string());
+  if (o.report) note("{}", report.to_string());
   if (!o.out.empty()) return save_graph(o.out, g);
-  TextStore store;
-  fmt::print("{}", print(g, &store));
+  print_program(g);
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ void add_opt(Cli& cli) {
   CLI::App* c = cli.command(
       "opt", "Transforms and optimises a graph",
       "rlx opt model.rlx --passes \"value_and_grad(wrt=w|b),simplify,cse\" -o grad.rlx");
-  c->add_option("FILE", o->file, "Graph as text");
+  c->add_option("FILE", o->file, "Graph, as text or bytes; - is standard input");
   c->add_option("--passes", o->passes, "Passes in order (default: those before fusion)");
   c->add_option("-o,--out", o->out, "File to write instead of stdout");
   c->add_option("--dump", o->dump_dir, "Folder for the graph after each pass");

@@ -45,8 +45,9 @@ class Chart {
 
   void curve(const Curve& c) {
     out_ += fmt::format(
-        "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-opacity=\"{}\" points=\"",
-        c.colour, c.width, c.opacity);
+        "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-opacity=\"{}\" "
+        "stroke-dasharray=\"{}\" points=\"",
+        c.colour, c.width, c.opacity, c.dashes);
     for (const auto& [px, py] : c.points)
       out_ += fmt::format("{:.1f},{:.1f} ", x(px), y(std::clamp(py, y_.low, y_.high)));
     out_ += "\"/>\n";
@@ -56,7 +57,7 @@ class Chart {
     double at = kTop + 12;
     for (const Curve& c : curves) {
       if (!c.in_legend) continue;
-      line(kWidth - kRight - 150, at, kWidth - kRight - 126, at, c.colour, 2.5);
+      line(kWidth - kRight - 150, at, kWidth - kRight - 126, at, c.colour, 2.5, c.dashes);
       label(kWidth - kRight - 118, at + 4, "start", c.name);
       at += 18;
     }
@@ -64,12 +65,12 @@ class Chart {
   const std::string& body() const { return out_; }
 
  private:
-  void line(double x1, double y1, double x2, double y2, const std::string& colour,
-            double width = 1) {
+  void line(double x1, double y1, double x2, double y2, const std::string& colour, double width = 1,
+            const std::string& dashes = "none") {
     out_ += fmt::format(
         "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
-        "stroke-width=\"{}\"/>\n",
-        x1, y1, x2, y2, colour, width);
+        "stroke-width=\"{}\" stroke-dasharray=\"{}\"/>\n",
+        x1, y1, x2, y2, colour, width, dashes);
   }
   void label(double px, double py, const char* anchor, const std::string& text,
              const std::string& more = "") {
@@ -96,6 +97,16 @@ Range range_of(const std::vector<Curve>& curves, bool of_x) {
 }
 
 }  // namespace
+
+std::vector<double> centred_means(const std::vector<double>& values, size_t reach) {
+  std::vector<double> sums{0}, out;  // sums of the values before each place
+  for (double v : values) sums.push_back(sums.back() + v);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t r = std::min({reach, i, values.size() - 1 - i});
+    out.push_back((sums[i + r + 1] - sums[i - r]) / static_cast<double>(2 * r + 1));
+  }
+  return out;
+}
 
 std::vector<double> axis_ticks(double low, double high, int count) {
   const double rough = (high - low) / count;

@@ -32,4 +32,8 @@ class Progress {
 
 std::string duration_text(double seconds);  // 1:05
 
+// A bar of `share` (0 to 1) before the text, in fewer than `width` columns so that a terminal does not
+// break the line: the bar gives way first, then the end of the text.
+std::string progress_line(double share, const std::string& text, size_t width);
+
 }  // namespace rlx::cli

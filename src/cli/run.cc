@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <charconv>
 
+#include "rlx/base/printable.h"
 #include "rlx/cli/cli.h"
+#include "rlx/cli/input.h"
 #include "rlx/cli/interrupt.h"
-#include "rlx/formats/graph_file.h"
+#include "rlx/cli/output.h"
 #include "rlx/formats/npy.h"
 
 namespace rlx::cli {
@@ -35,7 +37,7 @@ std::map<std::string, std::string> assignments(const std::vector<std::string>& w
 
 NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option) {
   NamedTensors out;
-  for (const auto& [name, file] : assignments(words, option)) out.emplace(name, read_npy(file));
+  for (const auto& [name, file] : assignments(words, option)) out.emplace(name, read_tensor(file));
   return out;
 }
 
@@ -64,6 +66,13 @@ void infer_dims(const Graph& g, const NamedTensors& given, DimBinding& dims) {
         dims.emplace(symbols[0], tensor.sizes()[d]);
     }
   }
+}
+
+void require_dims(const Graph& g, const DimBinding& dims) {
+  for (const std::string& symbol : g.symbols())
+    user_check(dims.contains(symbol), "unbound-dim",
+               "the size of dim ?{0} is not known; give --dim {0}=SIZE, or a tensor that has it",
+               symbol);
 }
 
 Device device_of(const std::string& name) {
@@ -96,14 +105,14 @@ std::string summary(const Tensor& t) {
 
 void explain(const CompiledGraph& f) {
   const CompileInfo& i = f.info();
-  fmt::print("compiled {} nodes in {:.3f} s: {} kernels ({} before fusion), {} generated\n",
-             i.nodes, i.seconds, i.kernels, i.kernels_before_fusion, i.generated);
-  fmt::print("memory: {} bytes planned ({} without reuse), {} of parameters\n\n", i.planned_bytes,
-             i.unshared_bytes, i.param_bytes);
-  fmt::print("{}\n{}\n", i.fusion_report, i.plan);
+  say("compiled {} nodes in {:.3f} s: {} kernels ({} before fusion), {} generated\n", i.nodes,
+      i.seconds, i.kernels, i.kernels_before_fusion, i.generated);
+  say("memory: {} bytes planned ({} without reuse), {} of parameters\n\n", i.planned_bytes,
+      i.unshared_bytes, i.param_bytes);
+  say("{}\n{}\n", i.fusion_report, i.plan);
   for (const StepTime& t : f.times())
-    fmt::print("{:10.1f} us {:8.1f} GF/s  {:<28} {}\n", t.seconds * 1e6,
-               t.seconds > 0 ? t.flops / t.seconds * 1e-9 : 0, t.kernel, t.label);
+    say("{:10.1f} us {:8.1f} GF/s  {:<28} {}\n", t.seconds * 1e6,
+        t.seconds > 0 ? t.flops / t.seconds * 1e-9 : 0, t.kernel, t.label);
 }
 
 // Everything is computed before the first file is written.
@@ -117,16 +126,16 @@ void write_results(const RunArguments& o, const CompiledGraph& f,
     user_check(files.emplace(name, f.param(u.param)).second, "file-name",
                "two parameters would be written to {}", name);
   }
-  fs::create_directories(o.out);
+  make_folder(o.out);
   for (const auto& [name, tensor] : files) {
     check_interrupt();
     write_npy(fs::path(o.out) / name, tensor);
-    fmt::print("{} {}\n", (fs::path(o.out) / name).string(), tensor.type());
+    say("{} {}\n", (fs::path(o.out) / name).string(), tensor.type());
   }
 }
 
 void run_file(const RunArguments& o, const Globals& globals) {
-  const Graph g = load_graph(o.file);
+  const Graph g = read_program(o.file);
   const NamedTensors inputs = read_tensors(o.inputs, "--input"),
                      params = read_tensors(o.params, "--param");
   CompileOptions options{.threads = globals.threads,
@@ -135,16 +144,16 @@ void run_file(const RunArguments& o, const Globals& globals) {
                          .dump_dir = o.dump_dir};
   infer_dims(g, inputs, options.dims);
   infer_dims(g, params, options.dims);
-  if (!o.dump_dir.empty()) fs::create_directories(o.dump_dir);
+  require_dims(g, options.dims);
   CompiledGraph f = Session(device_of(o.backend)).compile(g, options);
   f.set_params(params);
   const std::vector<Tensor> outputs =
       f.run(inputs, {.cancel = &cancel_flag(), .check_nan = o.check_nan, .profile = o.explain});
   if (o.explain) explain(f);
   if (!o.out.empty()) return write_results(o, f, outputs);
-  for (size_t i = 0; i < outputs.size(); ++i) fmt::print("output {}: {}\n", i, summary(outputs[i]));
+  for (size_t i = 0; i < outputs.size(); ++i) say("output {}: {}\n", i, summary(outputs[i]));
   for (const Update& u : f.signature().updates)
-    fmt::print("param {}: {}\n", u.param, summary(f.param(u.param)));
+    say("param {}: {}\n", printable(u.param), summary(f.param(u.param)));
 }
 
 }  // namespace
@@ -154,8 +163,8 @@ void add_run(Cli& cli) {
   CLI::App* c =
       cli.command("run", "Runs a graph",
                   "rlx run model.rlx --input x=x.npy --param w=w.npy --out results --explain");
-  c->add_option("FILE", o->file, "Graph as text")->required();
-  c->add_option("--input", o->inputs, "NAME=FILE.npy, once per input");
+  c->add_option("FILE", o->file, "Graph, as text or bytes; - is standard input")->required();
+  c->add_option("--input", o->inputs, "NAME=FILE.npy, once per input; - is standard input");
   c->add_option("--param", o->params, "NAME=FILE.npy, once per parameter");
   c->add_option("--dim", o->dims, "NAME=SIZE of a symbolic dim; those of given tensors are known");
   c->add_option(

@@ -3,14 +3,16 @@
 #include <cmath>
 
 #include "rlx/base/clock.h"
+#include "rlx/base/file.h"
 #include "rlx/cli/cli.h"
+#include "rlx/cli/input.h"
 #include "rlx/cli/interrupt.h"
+#include "rlx/cli/output.h"
 #include "rlx/cli/plot.h"
 #include "rlx/cli/process_memory.h"
 #include "rlx/cli/progress.h"
 #include "rlx/cli/trainer.h"
 #include "rlx/cli/trigram.h"
-#include "rlx/formats/file.h"
 #ifdef RLX_CPU
 #include "rlx/backend/cpu/kernels/machine_limits.h"
 #endif
@@ -23,6 +25,8 @@ namespace fs = std::filesystem;
 
 constexpr double kLongStep = 0.4;  // seconds; longer steps are interrupted inside
 constexpr int64_t kValidationBatches = 8;
+constexpr size_t kSmoothing = 10;  // steps before and after
+constexpr const char *kCheckpoint = "train.ckpt", *kPlot = "loss.svg";
 
 struct TrainArguments {
   std::string text, out, resume;
@@ -51,13 +55,19 @@ double mean_of_last(const std::vector<float>& v, size_t n) {
   return n ? sum / static_cast<double>(n) : 0;
 }
 
+// Where the results go. Asked for before any work is done.
+void require_folder(const fs::path& out) {
+  make_folder(out);
+  for (const char* name : {kCheckpoint, kPlot}) require_writable(out / name);
+}
+
 class TrainCommand {
  public:
   TrainCommand(const TrainArguments& o, const Globals& globals)
       : o_(o),
         threads_(thread_count(globals)),
         seed_(globals.seed),
-        corpus_(make_corpus(o.demo ? demo_text() : read_file(o.text), o.model.block)) {
+        corpus_(make_corpus(o.demo ? demo_text() : read_input(o.text), o.model.block)) {
     o_.model.vocab = corpus_.vocab();
     o_.model.warmup = std::min<int64_t>(100, o_.model.steps / 10);
     if (o_.validate_every <= 0) o_.validate_every = std::max<int64_t>(o_.model.steps / 10, 1);
@@ -65,27 +75,38 @@ class TrainCommand {
   }
 
   void run() {
-    if (!o_.out.empty()) fs::create_directories(o_.out);
     baseline_bytes_ = resident_bytes();
     const auto start = Clock::now();
     Trainer trainer(corpus_, o_.model, {.seed = seed_, .threads = threads_});
     compile_seconds_ = seconds_since(start);
     if (!o_.resume.empty()) trainer.load(o_.resume);
-    fmt::print(
-        stderr, "{} training and {} validation characters, {} different; compiled in {:.2f} s\n",
-        grouped(static_cast<double>(corpus_.train.size())),
-        grouped(static_cast<double>(corpus_.validation.size())), corpus_.vocab(), compile_seconds_);
+    note("{} training and {} validation characters, {} different; compiled in {:.2f} s\n",
+         grouped(static_cast<double>(corpus_.train.size())),
+         grouped(static_cast<double>(corpus_.validation.size())), corpus_.vocab(),
+         compile_seconds_);
     release_free_memory();  // what compiling no longer needs
     reset_peak_memory();
     train(trainer);
     peak_bytes_ = peak_resident_bytes() - baseline_bytes_;
-    if (!o_.out.empty()) save(trainer);
-    if (trainer.step_number() < o_.model.steps) return;  // stopped on request
-    report(trainer);
+    if (!o_.out.empty()) attempt(lost_, [&] { save(trainer); });
+    if (trainer.step_number() == o_.model.steps) report(trainer);  // else stopped on request
+    if (lost_) throw *lost_;
   }
 
  private:
   fs::path file(const char* name) const { return fs::path(o_.out) / name; }
+
+  // A file that cannot be written is no reason to throw the work away: the old one stays, and the
+  // error is kept for later.
+  template <class F>
+  static void attempt(std::optional<Error>& lost, F&& write) {
+    try {
+      write();
+    } catch (const Error& e) {
+      if (!e.code().starts_with("file-")) throw;
+      lost = e;
+    }
+  }
 
   void train(Trainer& trainer) {
     Progress progress("step", o_.stop_at, std::max<int64_t>(o_.model.steps / 20, 1),
@@ -95,7 +116,7 @@ class TrainCommand {
         if (!o_.out.empty()) save(trainer);
         progress.note(o_.out.empty() ? "stopped"
                                      : fmt::format("stopped; go on with --resume {}",
-                                                   file("train.ckpt").string()));
+                                                   file(kCheckpoint).string()));
         check_interrupt();
       }
       const auto start = Clock::now();
@@ -120,8 +141,12 @@ class TrainCommand {
       progress.note(fmt::format("step {:5}  training {:.3f}  validation {:.3f} bits/char", n,
                                 mean_of_last(losses, 50), bits));
     }
-    if (!o_.out.empty() && o_.save_every > 0 && n % o_.save_every == 0 && n < o_.stop_at)
-      trainer.save(file("train.ckpt"));
+    if (!o_.out.empty() && o_.save_every > 0 && n % o_.save_every == 0 && n < o_.stop_at) {
+      std::optional<Error> lost;
+      attempt(lost, [&] { save(trainer); });
+      if (lost)
+        progress.note(fmt::format("rlx: warning: step {} was not saved: {}", n, lost->message()));
+    }
   }
 
   double tokens_per_second() const {
@@ -130,50 +155,56 @@ class TrainCommand {
     return total_seconds_ > 0 ? tokens / total_seconds_ : 0;
   }
 
-  void save(const Trainer& trainer) const { trainer.save(file("train.ckpt")); }
+  void save(const Trainer& trainer) const { trainer.save(file(kCheckpoint)); }
 
-  void write_plot(const History& h) const {
+  void write_plot(const History& h, double baseline) const {
+    const std::vector<double> losses(h.training.begin(), h.training.end());
+    const std::vector<double> means = centred_means(losses, kSmoothing);
     Curve raw{"", "#4c72b0", {}, 0.7, 0.25, false}, smooth{"training", "#4c72b0", {}},
-        validation{"validation", "#c44e52", {}, 2.5};
-    double average = h.training.empty() ? 0 : h.training[0];
-    for (size_t i = 0; i < h.training.size(); ++i) {
-      average += std::max(0.05, 1.0 / static_cast<double>(i + 1)) * (h.training[i] - average);
-      raw.points.emplace_back(i + 1, h.training[i]);
-      smooth.points.emplace_back(i + 1, average);
+        validation{"validation", "#c44e52", {}, 2.5}, trigram{"trigram model", "#555555", {}};
+    trigram.dashes = "6 4";
+    for (size_t i = 0; i < losses.size(); ++i) {
+      raw.points.emplace_back(i + 1, losses[i]);
+      smooth.points.emplace_back(i + 1, means[i]);
     }
     for (const auto& [step, bits] : h.validation) validation.points.emplace_back(step, bits);
-    write_file(file("loss.svg"), svg_plot({"Character GPT: loss", "step", "bits per character"},
-                                          {raw, smooth, validation}));
+    trigram.points = {{1, baseline}, {static_cast<double>(losses.size()), baseline}};
+    write_file(file(kPlot), svg_plot({"Character GPT: loss", "step", "bits per character"},
+                                     {raw, smooth, validation, trigram}));
   }
 
   void report(Trainer& trainer) {
     const double bits = trainer.validate(0);
     trainer.history.validation.emplace_back(trainer.step_number(), bits);
-    if (!o_.out.empty()) write_plot(trainer.history);
-    if (o_.sample > 0) print_sample(corpus_.decode(trainer.sample(o_.sample, o_.temperature)));
     const Trigram trigram = Trigram::fit(corpus_.train, corpus_.vocab());
-    print_table(trainer.info(), bits, trigram);
-    if (!o_.out.empty())
-      fmt::print("\nwritten: {}, {}\n", file("loss.svg").string(), file("train.ckpt").string());
+    const double baseline = trigram.bits_per_token(corpus_.validation);
+    if (!o_.out.empty()) attempt(lost_, [&] { write_plot(trainer.history, baseline); });
+    if (o_.sample > 0) print_sample(trainer);
+    print_table(trainer.info(), bits, trigram, baseline);
+    if (!o_.out.empty() && !lost_)
+      say("\nwritten: {}, {}\n", file(kPlot).string(), file(kCheckpoint).string());
   }
 
-  static void print_sample(const std::string& text) {
-    fmt::print("\n---- sample ----\n");
-    for (char c : text)
-      std::fputc((c >= 32 && c < 127) || c == '\n' || c == '\t' ? c : '?', stdout);
-    fmt::print("\n----------------\n\n");
+  // What the model writes after a piece of text that it has not seen.
+  void print_sample(Trainer& trainer) const {
+    const std::vector<int32_t> prompt = sample_prompt(corpus_, o_.model.block);
+    const std::vector<int32_t> drawn = trainer.sample(prompt, o_.sample, o_.temperature);
+    say("\n---- a piece of the validation text ----\n{}\n---- how this model goes on ----\n{}\n"
+        "----------------\n\n",
+        corpus_.decode(prompt), corpus_.decode(drawn));
   }
 
-  void print_table(const CompileInfo& info, double bits, const Trigram& trigram) const {
+  void print_table(const CompileInfo& info, double bits, const Trigram& trigram,
+                   double baseline) const {
     auto row = [](std::string_view name, const std::string& value) {
-      fmt::print("{:<48} {}\n", name, value);
+      say("{:<48} {}\n", name, value);
     };
     row("validation, this model", fmt::format("{:.3f} bits/char", bits));
     const auto& d = trigram.discounts();
     row("validation, trigram (interpolated Kneser-Ney)",
         fmt::format(
             "{:.3f} bits/char  (discounts {:.2f} {:.2f} {:.2f}, tuned on held-out training text)",
-            trigram.bits_per_token(corpus_.validation), d[0], d[1], d[2]));
+            baseline, d[0], d[1], d[2]));
     row("kernels before and after fusion",
         fmt::format("{} -> {}", info.kernels_before_fusion, info.kernels));
     row("compile time", fmt::format("{:.2f} s  (training step, loss)", compile_seconds_));
@@ -204,6 +235,7 @@ class TrainCommand {
   double compile_seconds_ = 0, total_seconds_ = 0;
   int64_t baseline_bytes_ = 0, peak_bytes_ = 0;
   std::vector<double> step_seconds_;
+  std::optional<Error> lost_;  // why a result is not in its file
 };
 
 }  // namespace
@@ -216,43 +248,52 @@ void add_train(Cli& cli) {
       "train", "Trains a character-level GPT on a text and reports",
       "rlx train --text book.txt --steps 2000 --out out/book\n"
       "  rlx train --text book.txt --steps 2000 --out out/book --resume out/book/train.ckpt");
-  CLI::Option* text = c->add_option("--text", o->text, "File to learn");
+  CLI::Option* text = c->add_option("--text", o->text, "File to learn; - is standard input");
   CLI::Option* demo =
       c->add_flag("--demo", o->demo, "Learn the project's own documents and sources");
   text->excludes(demo);
-  const auto positive = CLI::PositiveNumber;
+  const CLI::Validator positive = positive_number(), at_least_1 = whole_number(1);
   c->add_option("--steps", o->model.steps, "Length of the run")
-      ->check(positive)
+      ->check(at_least_1)
       ->capture_default_str();
-  c->add_option("--stop-at", o->stop_at, "Stop after this step; --resume goes on");
+  c->add_option("--stop-at", o->stop_at, "Stop after this step; --resume goes on")
+      ->check(whole_number(0));
   c->add_option("--out", o->out,
                 "Folder for train.ckpt and loss.svg (default for --demo: out/demo)");
   c->add_option("--resume", o->resume, "Checkpoint to go on from, bit for bit");
   c->add_option("--save-every", o->save_every, "Steps between checkpoints; 0: only at the end")
+      ->check(whole_number(0))
       ->capture_default_str();
   c->add_option("--validate-every", o->validate_every,
-                "Steps between validations (default: a tenth of the run)");
-  c->add_option("--sample", o->sample, "Characters to write at the end")->capture_default_str();
+                "Steps between validations (default: a tenth of the run)")
+      ->check(whole_number(0));
+  c->add_option("--sample", o->sample, "Characters to write at the end")
+      ->check(whole_number(0))
+      ->capture_default_str();
   c->add_option("--temperature", o->temperature, "Of the sample")
       ->check(positive)
       ->capture_default_str();
   c->add_option("--rate", o->model.rate, "Highest learning rate")
       ->check(positive)
       ->capture_default_str();
-  c->add_option("--layers", o->model.layers)->check(positive)->capture_default_str();
-  c->add_option("--width", o->model.width)->check(positive)->capture_default_str();
-  c->add_option("--heads", o->model.heads)->check(positive)->capture_default_str();
+  c->add_option("--layers", o->model.layers)->check(at_least_1)->capture_default_str();
+  c->add_option("--width", o->model.width)->check(at_least_1)->capture_default_str();
+  c->add_option("--heads", o->model.heads)->check(at_least_1)->capture_default_str();
   c->add_option("--block", o->model.block, "Characters that the model sees")
-      ->check(positive)
+      ->check(at_least_1)
       ->capture_default_str();
   c->add_option("--batch", o->model.batch, "Blocks per step")
-      ->check(positive)
+      ->check(at_least_1)
       ->capture_default_str();
   c->callback([&cli, o] {
     if (o->demo == !o->text.empty())
       throw CLI::ValidationError("train", "give either --text FILE or --demo");
     if (o->demo && o->out.empty()) o->out = "out/demo";
-    cli.action = [&cli, o] { TrainCommand(*o, cli.globals).run(); };
+    cli.action = [&cli, o] {
+      const OutputIsOptional optional;
+      if (!o->out.empty()) require_folder(o->out);
+      TrainCommand(*o, cli.globals).run();
+    };
   });
 }
 

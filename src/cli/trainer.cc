@@ -108,7 +108,22 @@ double Trainer::validate(int64_t batches) {
   return sum / static_cast<double>(count) * kBitsPerNat;
 }
 
-std::vector<int32_t> Trainer::sample(int64_t length, double temperature) {
+std::vector<int32_t> sample_prompt(const Corpus& corpus, int64_t block) {
+  const std::vector<int32_t>& text = corpus.validation;
+  const int32_t line_end = corpus.token_of('\n');
+  auto begin = std::find(text.begin(), text.end(), line_end);
+  begin = begin == text.end() || text.end() - begin <= block ? text.begin() : begin + 1;
+  auto end = begin + std::max<int64_t>(block / 2, 1);
+  for (auto at = end; at > begin + 1; --at)
+    if (at[-1] == line_end) {
+      end = at;
+      break;
+    }
+  return {begin, end};
+}
+
+std::vector<int32_t> Trainer::sample(const std::vector<int32_t>& prompt, int64_t length,
+                                     double temperature) {
   GptConfig one = config_;
   one.batch = 1;
   CompiledGraph logits = compile(gpt_logits(one), options_.threads);
@@ -117,7 +132,7 @@ std::vector<int32_t> Trainer::sample(int64_t length, double temperature) {
   logits.bind_input(logits.input_index("x"), x.raw());
   logits.bind_input(logits.input_index("position"), position.raw());
 
-  std::vector<int32_t> text{std::max(corpus_.token_of('\n'), 0)};
+  std::vector<int32_t> text = prompt;
   std::vector<double> weights(static_cast<size_t>(corpus_.vocab()));
   for (int64_t i = 0; i < length; ++i) {
     check_interrupt();
@@ -137,8 +152,7 @@ std::vector<int32_t> Trainer::sample(int64_t length, double temperature) {
     while (token + 1 < weights.size() && (left -= weights[token]) >= 0) ++token;
     text.push_back(static_cast<int32_t>(token));
   }
-  text.erase(text.begin());
-  return text;
+  return {text.begin() + std::ssize(prompt), text.end()};
 }
 
 // ---- checkpoints

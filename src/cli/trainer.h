@@ -37,8 +37,9 @@ class Trainer {
   // Bits per character on the validation text, in windows of `block` tokens that see nothing before
   // them; on at most `batches` batches spread over the text, 0: on all.
   double validate(int64_t batches);
-  // `length` tokens drawn at this temperature.
-  std::vector<int32_t> sample(int64_t length, double temperature);
+  // `length` tokens drawn at this temperature, after the tokens of the prompt (at least one).
+  std::vector<int32_t> sample(const std::vector<int32_t>& prompt, int64_t length,
+                              double temperature);
 
   // Raises Error(user, "torn-state") after a step that was cancelled or failed: some of its updates may be
   // written and others not.
@@ -60,5 +61,10 @@ class Trainer {
   CompiledGraph loss_;
   bool torn_ = false;
 };
+
+// Text to go on from: whole lines of the validation text, as many as fit in half a block, or half a
+// block where no line ends in it. A model that has seen nothing begins with whatever is most
+// frequent, in sources blanks, and does not find out again.
+std::vector<int32_t> sample_prompt(const Corpus& corpus, int64_t block);
 
 }  // namespace rlx::cli

@@ -1,5 +1,8 @@
 #include "rlx/formats/checkpoint.h"
 
+#include <array>
+#include <fstream>
+
 #include "rlx/base/hash.h"
 #include "rlx/ir/tensor_bytes.h"
 
@@ -26,7 +29,9 @@ uint64_t checksum(std::string_view bytes) {
 // Writes in chunks of 1 MiB and hashes them on the way.
 class Writer {
  public:
-  explicit Writer(const std::filesystem::path& path) : file_(path) { chunk_.reserve(kChunk); }
+  Writer(const std::filesystem::path& path, const std::string& family) : file_(path, family) {
+    chunk_.reserve(kChunk);
+  }
 
   void bytes(const void* data, size_t size) {
     const auto* p = static_cast<const char*>(data);
@@ -91,7 +96,8 @@ void read_record(ByteReader& r, NamedTensors& out) {
 
 }  // namespace
 
-void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tensors) {
+void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tensors,
+                     const std::string& family) {
   uint64_t length = kHeaderBytes + kChecksumBytes;
   for (const auto& [name, t] : tensors) {
     user_check(is_name(name), "checkpoint-name",
@@ -100,7 +106,7 @@ void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tens
                kMaxRank);
     length += record_bytes(name, t);
   }
-  Writer w(path);
+  Writer w(path, family);
   w.text(kCheckpointMagic);
   w.number(kVersion);
   w.number(static_cast<uint32_t>(tensors.size()));
@@ -148,6 +154,20 @@ NamedTensors parse_checkpoint(std::string_view bytes, const std::string& what) {
   for (uint32_t i = 0; i < count; ++i) read_record(r, out);
   if (!r.done()) r.error("overlong", "{} bytes follow the last tensor", r.left());
   return out;
+}
+
+std::string seal_checkpoint(std::string bytes) {
+  const uint64_t length = bytes.size() + kChecksumBytes;
+  if (bytes.size() >= kHeaderBytes) std::memcpy(bytes.data() + 16, &length, sizeof length);
+  const uint64_t sum = checksum(bytes);
+  return bytes.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+}
+
+bool is_checkpoint(const std::filesystem::path& path) {
+  std::array<char, kCheckpointMagic.size()> begin{};
+  std::ifstream file(path, std::ios::binary);
+  return std::filesystem::is_regular_file(path) && file.read(begin.data(), begin.size()) &&
+         std::string_view(begin.data(), begin.size()) == kCheckpointMagic;
 }
 
 NamedTensors load_checkpoint(const std::filesystem::path& path) {

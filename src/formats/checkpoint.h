@@ -18,13 +18,18 @@
 
 #include <map>
 
-#include "rlx/formats/file.h"
+#include "rlx/base/file.h"
 #include "rlx/ir/tensor.h"
 
 namespace rlx {
 
-void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tensors);
+void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tensors,
+                     const std::string& family = "");  // of temporary files, see AtomicFile
 NamedTensors load_checkpoint(const std::filesystem::path& path);
+bool is_checkpoint(const std::filesystem::path& path);  // a file that begins like one
 NamedTensors parse_checkpoint(std::string_view bytes, const std::string& what = "checkpoint");
+// A checkpoint without its checksum, the length made right and the checksum put behind it, for
+// programs that edit files (fuzzers, repair).
+std::string seal_checkpoint(std::string bytes);
 
 }  // namespace rlx

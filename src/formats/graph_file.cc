@@ -1,5 +1,6 @@
 #include "rlx/formats/graph_file.h"
 
+#include "rlx/base/hash.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/ops/core.h"
 
@@ -7,40 +8,130 @@ namespace rlx {
 
 namespace {
 
-std::filesystem::path side_file(std::filesystem::path path) { return path += ".consts"; }
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSideEnding = ".consts";
 
 std::string key(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
-}  // namespace
+// NAME.<16 hex digits>.consts
+bool is_side_file(std::string_view name, std::string_view of) {
+  if (!name.starts_with(of) || !name.ends_with(kSideEnding)) return false;
+  name.remove_prefix(of.size());
+  name.remove_suffix(std::min(kSideEnding.size(), name.size()));
+  return name.size() == 17 && name[0] == '.' &&
+         name.find_first_not_of("0123456789abcdef", 1) == std::string_view::npos;
+}
 
-Graph load_graph(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
-  if (is_graph_bytes(text)) return from_bytes(text, path.string());
+// Before texts named their side file it was NAME.consts.
+fs::path unnamed_side_file(fs::path path) { return path += kSideEnding; }
+
+TextStore read_side_file(const fs::path& path) {
   TextStore store;
-  if (std::filesystem::exists(side_file(path)))
-    for (auto& [name, tensor] : load_checkpoint(side_file(path))) {
-      const uint64_t hash = tensor.hash();
-      data_check(name == key(hash), "constant-hash", "{}: the constant \"{}\" has the hash {}",
-                 side_file(path).string(), name, key(hash));
-      store.constants.emplace(hash, tensor);
-    }
+  for (auto& [name, tensor] : load_checkpoint(path)) {
+    const uint64_t hash = tensor.hash();
+    data_check(name == key(hash), "constant-hash", "{}: the constant \"{}\" has the hash {}",
+               path.string(), name, key(hash));
+    store.constants.emplace(hash, tensor);
+  }
+  return store;
+}
+
+// Text names a file beside it: a name, no path.
+void require_plain_name(const std::string& name, const std::string& what) {
+  data_check(name.ends_with(kSideEnding) && name.find('/') == std::string::npos && is_utf8(name),
+             "constant-file",
+             "{}: the constants must be in a file beside it whose name ends in {}, not in {}", what,
+             kSideEnding, quote(name));
+}
+
+Graph parse_text(std::string_view text, const std::string& what, const TextStore& store) {
   try {
     return parse(text, &store);
   } catch (const Error& e) {
-    throw Error(e.kind(), e.code(), fmt::format("{}: {}", path.string(), e.message()))
-        .at(e.where());
+    throw Error(e.kind(), e.code(), fmt::format("{}: {}", what, e.message())).at(e.where());
   }
 }
 
-void save_graph(const std::filesystem::path& path, const Graph& g) {
+// The hash of the constants, each of which is named by its own.
+uint64_t hash_of(const TextStore& store) {
+  uint64_t h = hash_text(kSideEnding);
+  for (const auto& [hash, tensor] : store.constants) h = mix(h, hash);
+  return h;
+}
+
+// Removes the side files of `target` but for the one called `kept`.
+void remove_old_side_files(const fs::path& target, const std::string& kept) {
+  const std::string name = target.filename().string();
+  std::vector<fs::path> old;
+  std::error_code none;
+  for (auto it = fs::directory_iterator(folder_of(target), none);
+       !none && it != fs::directory_iterator(); it.increment(none)) {
+    const std::string other = it->path().filename().string();
+    if (other != kept && (is_side_file(other, name) || it->path() == unnamed_side_file(target)) &&
+        is_checkpoint(it->path()))
+      old.push_back(it->path());
+  }
+  for (const fs::path& p : old) remove_file(p);
+}
+
+}  // namespace
+
+std::string constants_file(std::string_view text) {
+  Lexer lex(text);
+  return lex.accept("constants") ? lex.quoted() : std::string();
+}
+
+Graph read_graph(std::string_view content, const std::string& what, const fs::path& folder) {
+  if (is_graph_bytes(content)) return from_bytes(content, what);
+  const std::string side = constants_file(content);
+  if (side.empty()) return parse_text(content, what, {});
+  require_plain_name(side, what);
+  data_check(fs::exists(folder / side), "constant-file",
+             "{}: its constants are in {}, which is not there", what, (folder / side).string());
+  return parse_text(content, what, read_side_file(folder / side));
+}
+
+Graph load_graph(const fs::path& path) {
+  const fs::path target = follow_links(path);
+  std::string content = read_file(path);
+  for (;;) {
+    const std::string side = is_graph_bytes(content) ? "" : constants_file(content);
+    if (side.empty() && !is_graph_bytes(content) && fs::exists(unnamed_side_file(path)))
+      return parse_text(content, path.string(), read_side_file(unnamed_side_file(path)));
+    // A link to a text stands beside a link to its side file, or alone.
+    const fs::path folder =
+        side.empty() || fs::exists(folder_of(path) / side) ? folder_of(path) : folder_of(target);
+    try {
+      return read_graph(content, path.string(), folder);
+    } catch (const Error&) {
+      // The program that was read may have been replaced before its side file was.
+      std::string now = read_file(path);
+      if (now == content) throw;
+      content = std::move(now);
+    }
+  }
+}
+
+void save_graph(const fs::path& path, const Graph& g) {
   if (path.extension() == ".rlxb") return write_file(path, to_bytes(g));
+  if (is_pipe_or_device(path)) return write_file(path, print(g));
   TextStore store;
-  const std::string text = print(g, &store);
-  NamedTensors constants;
-  for (const auto& [hash, tensor] : store.constants) constants.emplace(key(hash), tensor);
-  if (!constants.empty()) save_checkpoint(side_file(path), constants);
-  write_file(path, text);
-  if (constants.empty()) std::filesystem::remove(side_file(path));
+  std::string text = print(g, &store);
+  const fs::path target = follow_links(path);
+  const FolderLock lock(folder_of(target));  // side files that others are about to name stay
+  AtomicFile file(path);                     // raises before a side file is written
+  std::string side;
+  if (!store.constants.empty()) {
+    side = fmt::format("{}.{}{}", target.filename().string(), key(hash_of(store)), kSideEnding);
+    NamedTensors constants;
+    for (const auto& [hash, tensor] : store.constants) constants.emplace(key(hash), tensor);
+    save_checkpoint(folder_of(target) / side, constants, target.filename().string());
+    text = fmt::format("constants {}\n{}", quote(side), text);
+  }
+  file.write(text);
+  file.commit();
+  remove_old_side_files(target, side);
 }
 
 }  // namespace rlx

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rlx/base/lexer.h"
 #include "rlx/ir/tensor_bytes.h"
 
 namespace rlx {
@@ -11,21 +12,20 @@ namespace {
 constexpr std::string_view kNpyMagic{"\x93NUMPY", 6};
 
 struct Descr {
-  std::string_view text;
+  std::string_view text;  // without the byte order
   DType dtype;
+  int64_t number;  // bytes of a number, of which a complex has two; 1: there is no order
 };
-// The first row of a dtype is what we write.
 constexpr Descr kDescrs[] = {
-    {"<f4", DType::F32}, {"<f2", DType::F16},  {"<V2", DType::BF16}, {"|V2", DType::BF16},
-    {"<f8", DType::F64}, {"|i1", DType::I8},   {"<i1", DType::I8},   {"<i2", DType::I16},
-    {"<i4", DType::I32}, {"<i8", DType::I64},  {"|u1", DType::U8},   {"<u1", DType::U8},
-    {"<u4", DType::U32}, {"|b1", DType::Bool}, {"<c8", DType::C64},
+    {"f4", DType::F32, 4}, {"f2", DType::F16, 2}, {"V2", DType::BF16, 2}, {"f8", DType::F64, 8},
+    {"i1", DType::I8, 1},  {"i2", DType::I16, 2}, {"i4", DType::I32, 4},  {"i8", DType::I64, 8},
+    {"u1", DType::U8, 1},  {"u4", DType::U32, 4}, {"b1", DType::Bool, 1}, {"c8", DType::C64, 4},
 };
 
-std::string_view descr_of(DType dtype) {
-  return std::find_if(std::begin(kDescrs), std::end(kDescrs),
-                      [&](const Descr& d) { return d.dtype == dtype; })
-      ->text;
+std::string descr_of(DType dtype) {
+  const Descr* d = std::find_if(std::begin(kDescrs), std::end(kDescrs),
+                                [&](const Descr& each) { return each.dtype == dtype; });
+  return fmt::format("{}{}", d->number == 1 ? '|' : '<', d->text);
 }
 
 struct Header {
@@ -166,13 +166,27 @@ Tensor transpose_all(const Tensor& t) {
   return out;
 }
 
-DType dtype_of_descr(std::string_view descr, const ByteReader& r) {
-  for (const Descr& d : kDescrs)
-    if (d.text == descr) return d.dtype;
+// What the header says a number is, and whether its bytes stand the other way round.
+struct Number {
+  const Descr* descr;
+  bool swapped;
+};
+
+Number number_of(std::string_view descr, const ByteReader& r) {
+  if (!descr.empty() && std::string_view("<>|=").find(descr[0]) != std::string_view::npos)
+    for (const Descr& d : kDescrs)
+      if (d.text == descr.substr(1) && (descr[0] != '|' || d.number == 1 || d.text == "V2"))
+        return {&d, descr[0] == '>' && d.number > 1};
   std::vector<std::string_view> names;
   for (const Descr& d : kDescrs) names.push_back(d.text);
-  r.error("npy-dtype", "dtype '{}' has no counterpart; allowed are {}", descr,
-          fmt::join(names, " "));
+  r.error("npy-dtype", "dtype {} has no counterpart; allowed are {}, in either byte order",
+          quote(descr), fmt::join(names, " "));
+}
+
+void swap_bytes(Tensor& t, int64_t number) {
+  std::byte* p = t.mutable_raw();
+  for (size_t at = 0; at < t.bytes(); at += static_cast<size_t>(number))
+    std::reverse(p + at, p + at + number);
 }
 
 }  // namespace
@@ -188,10 +202,12 @@ Tensor parse_npy(std::string_view bytes, const std::string& what) {
   const uint32_t length = major == 1 ? r.u16() : r.u32();
   const size_t start = r.offset();
   const Header h = HeaderParser(r.take(length), start, r).parse();
-  const DType dtype = dtype_of_descr(*h.descr, r);
+  const Number number = number_of(*h.descr, r);
   const Ints& shape = *h.shape;
-  Tensor t = read_tensor_data(r, dtype, *h.fortran ? Ints(shape.rbegin(), shape.rend()) : shape);
+  Tensor t = read_tensor_data(r, number.descr->dtype,
+                              *h.fortran ? Ints(shape.rbegin(), shape.rend()) : shape);
   if (!r.done()) r.error("overlong", "{} bytes follow the data", r.left());
+  if (number.swapped) swap_bytes(t, number.descr->number);
   return *h.fortran && shape.size() > 1 ? transpose_all(t) : t;
 }
 

@@ -6,14 +6,14 @@
 // Versions 1.0, 2.0 and 3.0 are read; Fortran order is read by transposing. The dtypes are those
 // with a counterpart here: bool, int8/16/32/64, uint8/32, float16/32/64, complex64, and '<V2' for
 // bfloat16 (what NumPy writes for the bfloat16 of ml_dtypes; other two-byte records look the same
-// and are read as bfloat16 too). Little-endian only.
+// and are read as bfloat16 too). Either byte order is read, ours is written.
 //
 // The bytes are not trusted. Error(data) with the byte offset: "npy-magic", "npy-version",
 // "npy-header" (not the dictionary that NumPy writes), "npy-dtype", "tensor-size", "bool",
 // "truncated", "overlong".
 #pragma once
 
-#include "rlx/formats/file.h"
+#include "rlx/base/file.h"
 #include "rlx/ir/tensor.h"
 
 namespace rlx {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "rlx/base/printable.h"
+#include "rlx/base/suggest.h"
+
 namespace rlx {
 
 namespace {
@@ -144,6 +147,7 @@ std::string Dim::to_string() const {
 }
 
 Dim Dim::read(Lexer& lex) {
+  const Lexer place = lex;
   int64_t constant = 0;
   Terms terms;
   bool first = true;
@@ -169,7 +173,7 @@ Dim Dim::read(Lexer& lex) {
     }
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::data) throw;
-    lex.error(e.message());
+    error_at(place, e.message());
   }
 }
 
@@ -263,9 +267,14 @@ template struct MemberTypeOf<DType>;
 
 void Codec<DType>::read(Reader& r, DType& v) {
   if (!r.lex.at_word()) r.lex.error("expected a dtype");
+  const Lexer place = r.lex;
   const std::string_view name = r.lex.word();
   const auto parsed = parse_dtype(name);
-  if (!parsed) r.lex.error(fmt::format("unknown dtype {}", name));
+  if (!parsed) {
+    std::vector<std::string_view> names;
+    for (const DTypeInfo& d : kDTypes) names.push_back(d.name);
+    error_at(place, fmt::format("unknown dtype {}{}", name, did_you_mean(name, names)));
+  }
   v = *parsed;
 }
 

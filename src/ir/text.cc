@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rlx/base/printable.h"
+#include "rlx/base/suggest.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ir/verify.h"
 
@@ -81,13 +83,28 @@ class Parser {
 
  private:
   Value value(const Graph& g) {
+    const Lexer place = lex_;
     lex_.expect("%");
     const int64_t node = lex_.integer();
     const int64_t index = lex_.accept(":") ? lex_.integer() : 0;
-    if (node < 0 || node >= g.size()) lex_.error(fmt::format("%{} is not defined above", node));
+    if (node < 0 || node >= g.size())
+      error_at(place, fmt::format("%{} is not defined above", node));
     if (index < 0 || index >= static_cast<int64_t>(g.nodes[static_cast<size_t>(node)].out.size()))
-      lex_.error(fmt::format("%{} has no result {}", node, index));
+      error_at(place, fmt::format("%{} has no result {}", node, index));
     return {static_cast<int32_t>(node), static_cast<int32_t>(index)};
+  }
+
+  static std::vector<std::string_view> field_names(const OpDef& op) {
+    std::vector<std::string_view> out;
+    for (const FieldInfo& f : op.attr_type->fields) out.push_back(f.name);
+    return out;
+  }
+
+  const OpDef& op_of(const Lexer& place, std::string_view name) const {
+    if (const OpDef* op = r_.table->find(name)) return *op;
+    std::vector<std::string_view> names;
+    for (const OpTable::Entry& e : r_.table->entries()) names.push_back(e.op->name);
+    error_at(place, fmt::format("unknown op {}{}", name, did_you_mean(name, names)));
   }
 
   Attrs attributes(const OpDef& op) {
@@ -95,13 +112,16 @@ class Parser {
     std::vector<std::string_view> seen;
     if (lex_.accept("{")) {
       do {
+        const Lexer place = lex_;
         const std::string_view name = lex_.word();
         const FieldInfo* match = nullptr;
         for (const FieldInfo& f : op.attr_type->fields)
           if (f.name == name) match = &f;
-        if (!match) lex_.error(fmt::format("{} has no attribute {}", op.name, name));
+        if (!match)
+          error_at(place, fmt::format("{} has no attribute {}{}", op.name, name,
+                                      did_you_mean(name, field_names(op))));
         if (std::find(seen.begin(), seen.end(), name) != seen.end())
-          lex_.error(fmt::format("attribute {} is given twice", name));
+          error_at(place, fmt::format("attribute {} is given twice", name));
         seen.push_back(name);
         lex_.expect("=");
         match->read(r_, data.get());
@@ -119,14 +139,14 @@ class Parser {
   }
 
   void node(Builder& b) {
+    const Lexer number = lex_;
     lex_.expect("%");
     const int64_t id = lex_.integer();
     if (id != b.graph().size())
-      lex_.error(fmt::format("nodes are numbered in order: expected %{}", b.graph().size()));
+      error_at(number, fmt::format("nodes are numbered in order: expected %{}", b.graph().size()));
     lex_.expect("=");
-    const std::string_view name = lex_.word();
-    const OpDef* op = r_.table->find(name);
-    if (!op) lex_.error(fmt::format("unknown op {}", name));
+    const Lexer start = lex_;
+    const OpDef& op = op_of(start, lex_.word());
     lex_.expect("(");
     Values in;
     if (!lex_.peek(")")) {
@@ -134,8 +154,9 @@ class Parser {
       while (lex_.accept(","));
     }
     lex_.expect(")");
-    Attrs attrs = attributes(*op);
+    Attrs attrs = attributes(op);
     lex_.expect(":");
+    const Lexer types = lex_;
     Types declared;
     do declared.push_back(type());
     while (lex_.accept(","));
@@ -144,15 +165,15 @@ class Parser {
     if (lex_.accept("from")) origin.pass = lex_.quoted();
     b.set_origin(origin);
     try {
-      b.emit(*op, std::move(attrs), in);
+      b.emit(op, std::move(attrs), in);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::user && e.kind() != ErrorKind::data) throw;
-      lex_.error(e.message());
+      error_at(start, e.message());
     }
     const Types& inferred = b.graph().nodes.back().out;
     if (inferred != declared)
-      lex_.error(fmt::format("%{} {} is declared as {}, inferred is {}", id, name,
-                             fmt::join(declared, ", "), fmt::join(inferred, ", ")));
+      error_at(types, fmt::format("%{} {} is declared as {}, inferred is {}", id, op.name,
+                                  fmt::join(declared, ", "), fmt::join(inferred, ", ")));
   }
 
   Reader& r_;
@@ -171,6 +192,7 @@ std::string print(const Graph& g, TextStore* store) {
 
 Graph parse(std::string_view text, const OpTable& table, const TextStore* store) {
   Reader r{Lexer(text), store, &table};
+  if (r.lex.accept("constants")) r.lex.quoted();  // a file whose content is in the store
   Graph g = Parser(r).graph();
   if (!r.lex.done()) r.lex.error("expected the end of the text");
   try {

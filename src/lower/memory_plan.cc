@@ -92,7 +92,7 @@ void plan_memory(Program& p) {
   for (size_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
     if (buffer.place != Place::arena || buffer.first < 0) continue;
-    p.unshared_bytes += align_up(buffer.bytes, kAlignment);
+    p.unshared_bytes += align_up(std::max<int64_t>(buffer.bytes, 1), kAlignment);
     if (buffer.shares < 0) order.push_back(static_cast<int32_t>(b));
   }
   auto at = [&](int32_t b) -> Buffer& { return p.buffers[static_cast<size_t>(b)]; };

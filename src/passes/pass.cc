@@ -1,9 +1,7 @@
 #include "rlx/passes/pass.h"
 
-#include <filesystem>
-#include <fstream>
-
 #include "rlx/base/clock.h"
+#include "rlx/base/file.h"
 #include "rlx/ir/verify.h"
 
 namespace rlx {
@@ -78,19 +76,12 @@ std::vector<std::pair<std::string, Type>> signature(const Graph& g) {
 
 // Constants too large for the text go to files beside it, named by their hash.
 void dump(const Graph& g, const std::string& dir, size_t number, std::string_view name) {
-  std::error_code code;
-  std::filesystem::create_directories(dir, code);
-  user_check(!code, "dump-directory", "cannot write {}: {}", dir, code.message());
-  const std::string path = fmt::format("{}/{:02}-{}.rlx", dir, number, name);
+  make_folder(dir);
   TextStore store;
-  std::ofstream file(path);
-  file << print(g, &store);
-  user_check(!file.flush().fail(), "dump-directory", "cannot write {}", path);
-  for (const auto& [hash, tensor] : store.constants) {
-    std::ofstream blob(fmt::format("{}/{:016x}.bin", dir, hash), std::ios::binary);
-    blob.write(reinterpret_cast<const char*>(tensor.raw()),
-               static_cast<std::streamsize>(tensor.bytes()));
-  }
+  write_file(fmt::format("{}/{:02}-{}.rlx", dir, number, name), print(g, &store));
+  for (const auto& [hash, tensor] : store.constants)
+    write_file(fmt::format("{}/{:016x}.bin", dir, hash),
+               {reinterpret_cast<const char*>(tensor.raw()), tensor.bytes()});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The table of passes, the default pipeline and its text form.
 #include <algorithm>
 
+#include "rlx/base/suggest.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/passes/passes.h"
 
@@ -102,8 +103,10 @@ PassArguments parse_arguments(const Pass& pass, std::string_view text) {
                            value = trim(item.substr(equals + 1));
     const bool known = std::any_of(pass.arguments.begin(), pass.arguments.end(),
                                    [&](const PassArgument& a) { return a.name == name; });
-    user_check(known, "pass-option", "pass {}: has no option {}; allowed: {}", pass.name, name,
-               names_of_arguments(pass));
+    std::vector<std::string_view> names;
+    for (const PassArgument& a : pass.arguments) names.push_back(a.name);
+    user_check(known, "pass-option", "pass {}: has no option {}; allowed: {}{}", pass.name, name,
+               names_of_arguments(pass), did_you_mean(name, names));
     user_check(out.emplace(name, value).second, "pass-option", "pass {}: option {} is given twice",
                pass.name, name);
   }
@@ -120,8 +123,10 @@ Pipeline parse_pipeline(std::string_view text) {
     const std::string_view name = trim(item.substr(0, open));
     user_check(!name.empty(), "pipeline", "expected the name of a pass in \"{}\"", text);
     const Pass* pass = find_pass(name);
-    user_check(pass != nullptr, "pass-unknown", "there is no pass {}; passes are {}", name,
-               names_of_passes());
+    std::vector<std::string_view> names;
+    for (const Pass* p : all_passes()) names.push_back(p->name);
+    user_check(pass != nullptr, "pass-unknown", "there is no pass {}; passes are {}{}", name,
+               names_of_passes(), did_you_mean(name, names));
     PassArguments arguments;
     if (open != item.npos) {
       user_check(item.back() == ')', "pipeline", "pass {}: expected ')' at the end of \"{}\"", name,

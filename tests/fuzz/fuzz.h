@@ -1,16 +1,17 @@
 // Deterministic mutation fuzzing: seeds, mutations that know the format, a target that may only
 // answer with a result or with an Error that blames the data. A program is `fuzz_<format>
 // [iterations] [seed]`; it ends with an error and prints the input when the target crashes the
-// rules: another exception, an internal error, more than 5 seconds, or more memory than the cap.
+// rules: another exception, an internal error, more than 5 seconds on the processor, or more memory
+// than the cap.
 #pragma once
 
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <random>
 #include <string>
 #include <vector>
@@ -102,6 +103,12 @@ inline long resident_mib() {
   return usage.ru_maxrss / 1024;
 }
 
+inline double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr long kMemoryCapMib = 1536;  // the sanitizer's own memory
 #else
@@ -115,8 +122,8 @@ struct Tally {
 // Empty, or why the answer is not allowed.
 inline std::string try_one(const Fuzzer& f, const std::string& input, Tally& tally) {
   g_current = input;
-  alarm(30);
-  const auto start = std::chrono::steady_clock::now();
+  alarm(300);  // for what waits instead of working
+  const double start = processor_seconds();
   try {
     f.target(input);
     ++tally.valid;
@@ -126,8 +133,7 @@ inline std::string try_one(const Fuzzer& f, const std::string& input, Tally& tal
   } catch (const std::exception& e) {
     return std::string("not an Error: ") + e.what();
   }
-  if (std::chrono::steady_clock::now() - start > std::chrono::seconds(5))
-    return "took more than 5 seconds";
+  if (processor_seconds() - start > 5) return "took more than 5 seconds";
   if (resident_mib() > kMemoryCapMib) return "took more memory than the cap";
   return {};
 }

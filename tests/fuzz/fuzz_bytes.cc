@@ -1,9 +1,10 @@
-// Mutated binary graphs: the reader answers with a graph that survives the round trip, or with an
-// Error. Most mutations get a right length and checksum, so that they reach what lies behind.
+// Mutated binary graphs: the reader answers with a graph that survives the round trip, compiles and
+// runs, or with an Error. Most mutations get a right length and checksum, so that they reach what lies behind.
 #include "../support/random_graph.h"
 #include "../support/samples.h"
 #include "fuzz.h"
 #include "rlx/ir/verify.h"
+#include "run_program.h"
 
 namespace rlx::fuzz {
 namespace {
@@ -47,6 +48,7 @@ void target(const std::string& bytes) {
   const std::string again = to_bytes(g);
   if (!(from_bytes(again) == g))
     fail(ErrorKind::internal, "round-trip", "from_bytes(to_bytes(g)) differs from g");
+  compile_and_run_some(g);
 }
 
 std::vector<std::string> seeds() {

@@ -1,5 +1,5 @@
-// Mutated graph texts: the parser answers with a graph that prints and parses back, or with an
-// Error.
+// Mutated graph texts: the parser answers with a graph that prints and parses back, compiles and
+// runs, or with an Error.
 #include <algorithm>
 #include <cctype>
 
@@ -8,6 +8,7 @@
 #include "fuzz.h"
 #include "rlx/ir/verify.h"
 #include "rlx/ops/core.h"
+#include "run_program.h"
 
 namespace rlx::fuzz {
 namespace {
@@ -139,6 +140,7 @@ void target(const std::string& text) {
   const std::string again = print(g, &store);
   if (!(parse(again, &store) == g))
     fail(ErrorKind::internal, "round-trip", "parse(print(g)) differs from g");
+  compile_and_run_some(g);
 }
 
 std::vector<std::string> seeds() {

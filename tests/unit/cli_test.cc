@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "../support/tool.h"
 #include "rlx/cli/corpus.h"
 #include "rlx/cli/plot.h"
 #include "rlx/cli/tool.h"
@@ -25,41 +26,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Result {
-  int status;
-  std::string out, err;
-};
+using testing::code_of;
+using testing::some_text;
+using Result = testing::ToolResult;
+using Tool = testing::ToolFolder;
 
-Result rlx_tool(const std::vector<std::string>& args) {
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int status = run(args);
-  std::fflush(stdout);
-  return {status, ::testing::internal::GetCapturedStdout(),
-          ::testing::internal::GetCapturedStderr()};
-}
-
-class Tool : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "rlx-cli-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
-  }
-  void TearDown() override { fs::remove_all(folder); }
-  std::string at(const std::string& name) const { return (folder / name).string(); }
-  size_t files(const std::string& sub = "") const {
-    return static_cast<size_t>(std::distance(fs::recursive_directory_iterator(folder / sub), {}));
-  }
-  fs::path folder;
-};
-
-// The code in "rlx: error: user error [code]: ..", of a command that failed.
-std::string code_of(const Result& r) {
-  EXPECT_EQ(r.status, 1) << r.out;
-  const size_t open = r.err.find('['), close = r.err.find(']');
-  EXPECT_LT(open, close) << r.err;
-  return open < close ? r.err.substr(open + 1, close - open - 1) : "";
+Result rlx_tool(const testing::Words& args) { return testing::run_tool(args); }
+testing::Words tiny(const std::string& text, const std::string& out) {
+  return testing::tiny_training(text, out);
 }
 
 // y = log(x @ w) with a symbolic batch, and an update of w.
@@ -291,29 +265,18 @@ TEST_F(Tool, RunRefuses) {
 
 // ---- train
 
-std::string some_text() {
-  std::string out;
-  for (int i = 0; i < 400; ++i)
-    out += fmt::format("line {} of the text, {} times\n", i, i * i % 17);
-  return out;
-}
-
-std::vector<std::string> tiny(const std::string& text, const std::string& out) {
-  return {"train", "--text",   text, "--out",    out,  "--steps",   "6", "--validate-every",
-          "2",     "--layers", "1",  "--width",  "16", "--heads",   "2", "--block",
-          "16",    "--batch",  "4",  "--sample", "20", "--threads", "2"};
-}
-
 TEST_F(Tool, TrainReports) {
   write_file(at("t.txt"), some_text());
   const Result r = rlx_tool(tiny(at("t.txt"), at("a")));
   ASSERT_EQ(r.status, 0) << r.err;
-  for (const char* part : {"---- sample", "this model", "Kneser-Ney", "tokens per second",
-                           "kernels before and after", "memory planned", "memory measured"})
+  for (const char* part :
+       {"---- how this model goes on", "this model", "Kneser-Ney", "tokens per second",
+        "kernels before and after", "memory planned", "memory measured"})
     EXPECT_NE(r.out.find(part), std::string::npos) << part << "\n" << r.out;
   const std::string svg = read_file(at("a/loss.svg"));
   EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
   EXPECT_NE(svg.find("validation"), std::string::npos);
+  EXPECT_NE(svg.find("trigram"), std::string::npos) << "the baseline is in the picture";
   EXPECT_EQ(files("a"), 2u);
 }
 
@@ -354,7 +317,7 @@ TEST_F(Tool, TrainSaysWhenItDiverges) {
 }
 
 TEST_F(Tool, CtrlCStopsWithinASecondAndCanGoOn) {
-  const fs::path tool = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "rlx";
+  const fs::path tool = testing::tool_path();
   if (!fs::exists(tool)) GTEST_SKIP() << "no tool beside the tests";
   write_file(at("t.txt"), some_text());
   auto args = tiny(at("t.txt"), at("a"));
@@ -412,6 +375,14 @@ TEST(CorpusOfBytes, SplitsAndDecodes) {
   EXPECT_NEAR(static_cast<double>(c.validation.size()), static_cast<double>(text.size()) / 10, 10);
   EXPECT_EQ(c.decode({c.train.begin(), c.train.begin() + 20}), text.substr(0, 20));
   EXPECT_EQ(c.token_of('\x01'), -1);
+}
+
+TEST(Plot, MeansDoNotLag) {
+  std::vector<double> line;
+  for (int i = 0; i < 50; ++i) line.push_back(10 - 0.125 * i);
+  EXPECT_EQ(centred_means(line, 10), line);
+  EXPECT_EQ(centred_means({1, 4, 1, 4, 1}, 1), (std::vector<double>{1, 2, 3, 2, 1}));
+  EXPECT_TRUE(centred_means({}, 10).empty());
 }
 
 TEST(Plot, Ticks) {

@@ -1,9 +1,8 @@
 // Files of tensors and graphs: round trips, and what broken bytes give.
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <algorithm>
 
-#include "rlx/base/hash.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
@@ -85,6 +84,44 @@ TEST_F(Formats, NpyFortranOrder) {
   EXPECT_TRUE(t.same_bits(Tensor::from<float>({2, 3}, {1, 2, 3, 4, 5, 6})));
 }
 
+TEST_F(Formats, NpyFortranOrderOfEveryRank) {
+  for (const Ints& sizes : {Ints{}, Ints{4}, Ints{2, 3, 4}, Ints{2, 3, 1, 5}, Ints{0, 2, 3}}) {
+    const Tensor t = counting(DType::I32, sizes);
+    std::string data(t.bytes(), ' '), shape;
+    int64_t at = 0;  // in t, while index runs with the last axis fastest
+    for_each_index(sizes, [&](const Ints& index) {
+      int64_t to = 0, stride = 1;
+      for (size_t a = 0; a < sizes.size(); ++a) {
+        to += index[a] * stride;
+        stride *= sizes[a];
+      }
+      std::memcpy(data.data() + 4 * to, t.raw() + 4 * at++, 4);
+    });
+    for (int64_t s : sizes) shape += fmt::format("{},", s);
+    const std::string dict =
+        fmt::format("{{'descr': '<i4', 'fortran_order': True, 'shape': ({}), }}\n", shape);
+    EXPECT_TRUE(parse_npy(npy(dict, data)).same_bits(t)) << dict;
+  }
+}
+
+TEST_F(Formats, NpyOfTheOtherByteOrder) {
+  for (const DTypeInfo& d : kDTypes) {
+    if (d.dtype == DType::BF16) continue;  // a record to NumPy, which has no byte order
+    const Tensor t = counting(d.dtype, {3, 2});
+    std::string file = npy_header(t.type()),
+                data(reinterpret_cast<const char*>(t.raw()), t.bytes());
+    const size_t order = file.find("'descr': '") + 10;
+    const size_t number = is_complex(d.dtype) ? 4 : static_cast<size_t>(size_of(d.dtype));
+    for (size_t at = 0; at < data.size(); at += number)
+      std::reverse(data.begin() + static_cast<int64_t>(at),
+                   data.begin() + static_cast<int64_t>(at + number));
+    file[order] = '>';
+    EXPECT_TRUE(parse_npy(file + data).same_bits(t)) << d.name;
+  }
+  const std::string dict = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 2), }\n";
+  EXPECT_EQ(parse_npy(npy(dict, std::string("\1\0\1\1\1\2\1\3", 8))).get_int(1), 258);
+}
+
 TEST_F(Formats, NpyVersionsAndKeyOrder) {
   const std::string dict = "{'shape': (1,), 'fortran_order': False, 'descr': '<f4'}\n";
   for (char major : {1, 2, 3}) EXPECT_EQ(parse_npy(npy(dict, bytes_of({1}), major)).elements(), 1);
@@ -94,7 +131,9 @@ TEST_F(Formats, NpyVersionsAndKeyOrder) {
 TEST_F(Formats, NpyBadHeaders) {
   const std::string rest = "'fortran_order': False, 'shape': (1,), }";
   const std::pair<std::string, std::string> cases[] = {
-      {"{'descr': '>f4', " + rest, "npy-dtype"},
+      {"{'descr': '|f4', " + rest, "npy-dtype"},
+      {"{'descr': '\x1b[2J', " + rest, "npy-dtype"},
+      {"{'descr': '', " + rest, "npy-dtype"},
       {"{'descr': '<f3', " + rest, "npy-dtype"},
       {"{'descr': '|O', " + rest, "npy-dtype"},
       {"{'descr': [('a', '<f4')], " + rest, "npy-header"},
@@ -198,10 +237,7 @@ std::string forged(const fs::path& folder, const std::function<void(std::string&
   std::string bytes = read_file(folder / "c");
   bytes.resize(bytes.size() - 8);
   edit(bytes);
-  const uint64_t length = bytes.size() + 8;
-  std::memcpy(bytes.data() + 16, &length, 8);
-  const uint64_t sum = hash_bytes(bytes.data(), bytes.size(), 0x524c582d434b5054ull);
-  return bytes.append(reinterpret_cast<const char*>(&sum), 8);
+  return seal_checkpoint(std::move(bytes));
 }
 
 TEST_F(Formats, CheckpointEveryFlippedByteIsFound) {
@@ -215,6 +251,21 @@ TEST_F(Formats, CheckpointEveryFlippedByteIsFound) {
   }
   EXPECT_EQ(code_of([&] { parse_checkpoint(whole + "x"); }), "overlong");
   EXPECT_EQ(code_of([&] { parse_checkpoint(whole.substr(0, whole.size() - 1)); }), "truncated");
+}
+
+// The checksum goes chunk by chunk: no chunk may be left out.
+TEST_F(Formats, CheckpointFlippedBytesAreFoundInEveryChunk) {
+  constexpr size_t kMib = size_t{1} << 20;
+  save_checkpoint(folder / "c", {{"w", counting(DType::F32, {900000})}});
+  const std::string whole = read_file(folder / "c");
+  ASSERT_GT(whole.size(), 3 * kMib);
+  for (size_t chunk = 0; chunk < whole.size(); chunk += kMib)
+    for (size_t at : {chunk + 64, chunk + kMib / 2, chunk + kMib - 1}) {
+      if (at >= whole.size()) continue;
+      std::string bad = whole;
+      bad[at] = static_cast<char>(bad[at] ^ 1);
+      EXPECT_EQ(code_of([&] { parse_checkpoint(bad); }), "checksum") << at;
+    }
 }
 
 TEST_F(Formats, CheckpointHostileContentWithARightChecksum) {
@@ -261,25 +312,66 @@ Graph graph_with_constant(int64_t size) {
   return b.finish();
 }
 
+// The side file that the text names.
+fs::path side_of(const fs::path& file) {
+  return file.parent_path() / constants_file(read_file(file));
+}
+
 TEST_F(Formats, GraphFiles) {
-  const fs::path file = folder / "g.rlx", side = folder / "g.rlx.consts";
+  const fs::path file = folder / "g.rlx";
   save_graph(file, graph_with_constant(1000));
+  const fs::path side = side_of(file);
   EXPECT_TRUE(fs::exists(side));
+  EXPECT_TRUE(side.filename().string().starts_with("g.rlx."));
   EXPECT_TRUE(load_graph(file) == graph_with_constant(1000));
-  save_graph(file, graph_with_constant(3));
+  save_graph(file, graph_with_constant(2000));
+  EXPECT_NE(side_of(file), side);
   EXPECT_FALSE(fs::exists(side));
+  EXPECT_TRUE(load_graph(file) == graph_with_constant(2000));
+  save_graph(file, graph_with_constant(3));
   EXPECT_TRUE(load_graph(file) == graph_with_constant(3));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+}
+
+// Before texts named their side file it had a fixed name.
+TEST_F(Formats, OldGraphFiles) {
+  const fs::path file = folder / "g.rlx", side = folder / "g.rlx.consts";
+  const Graph g = graph_with_constant(1000);
+  TextStore store;
+  write_file(file, print(g, &store));
+  const auto& [hash, tensor] = *store.constants.begin();
+  save_checkpoint(side, {{fmt::format("{:016x}", hash), tensor}});
+  EXPECT_TRUE(load_graph(file) == g);
+  save_graph(file, g);
+  EXPECT_FALSE(fs::exists(side)) << "the new text has another";
+  EXPECT_TRUE(load_graph(file) == g);
+  write_file(side, "something else of this name");
+  save_graph(file, g);
+  EXPECT_TRUE(fs::exists(side));
 }
 
 TEST_F(Formats, GraphFilesThatAreBroken) {
-  const fs::path file = folder / "g.rlx", side = folder / "g.rlx.consts";
+  const fs::path file = folder / "g.rlx";
   save_graph(file, graph_with_constant(1000));
+  const fs::path side = side_of(file);
   save_checkpoint(side, {{"0123456789abcdef", Tensor(DType::F32, {1000})}});
   EXPECT_EQ(code_of([&] { load_graph(file); }), "constant-hash");
+  save_checkpoint(side, {});
+  EXPECT_EQ(code_of([&] { load_graph(file); }), "parse");
   fs::remove(side);
-  EXPECT_NE(code_of([&] { load_graph(file); }), "fine");
+  EXPECT_EQ(code_of([&] { load_graph(file); }), "constant-file");
+  try {
+    load_graph(file);
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find(side.string() + ", which is not there"), std::string::npos);
+  }
   write_file(file, "graph @g { %0 = nonsense() }");
   EXPECT_EQ(code_of([&] { load_graph(file); }), "parse");
+  for (const char* name :
+       {"../g.consts", "/etc/passwd", "sub/g.consts", "g.txt", "a\\x00.consts"}) {
+    write_file(file, fmt::format("constants \"{}\" graph @g {{}}", name));
+    EXPECT_EQ(code_of([&] { load_graph(file); }), "constant-file") << name;
+  }
 }
 
 }  // namespace

@@ -331,6 +331,8 @@ TEST(MachineLimits, ArePositive) {
   for (Isa isa : testing::host_isas())
     EXPECT_GT(measure_fma_peak(1, isa, 0.005), 0.1) << isa_name(isa);
   EXPECT_GT(measure_read_bandwidth(1, size_t{8} << 20), 0.1);
+  EXPECT_GT(measure_traffic(1, size_t{1} << 20, size_t{1} << 20), 0);
+  EXPECT_GT(measure_traffic(1, size_t{1} << 20, size_t{1} << 10), 0);
 }
 
 }  // namespace

@@ -145,7 +145,10 @@ TEST(TextCases, KeepTheirValues) {
     for (const Case& c : file.cases) {
       SCOPED_TRACE(fmt::format("{}: {}", file.path.string(), c.title));
       const Pipeline pipeline = parse_pipeline(c.passes);
-      const Graph before = bind(parse(c.input), {{"b", 2}});
+      const Graph given = parse(c.input);
+      DimBinding dims;
+      for (const std::string& symbol : given.symbols()) dims.emplace(symbol, 2);
+      const Graph before = rlx::bind(given, dims);
       if (!std::all_of(pipeline.begin(), pipeline.end(),
                        [](const PassUse& u) { return u.pass->keeps_signature; }))
         continue;
@@ -337,7 +340,8 @@ TEST(Pipelines, MistakesAreNamed) {
       "pass-unknown: there is no pass simplfy; passes are simplify,"));
   EXPECT_EQ(parsed("cse(x=1)"), "pass-option: pass cse: has no option x; allowed: none");
   EXPECT_EQ(parsed("grad(wtr=w)"),
-            "pass-option: pass grad: has no option wtr; allowed: wrt, output, zero_missing");
+            "pass-option: pass grad: has no option wtr; allowed: wrt, output, zero_missing; did "
+            "you mean wrt?");
   EXPECT_EQ(parsed("grad(wrt=w,wrt=b)"), "pass-option: pass grad: option wrt is given twice");
   EXPECT_EQ(parsed("grad(wrt)"), "pipeline: pass grad: expected option=value, got \"wrt\"");
   EXPECT_EQ(parsed("grad(wrt=w"), "pipeline: pass grad: expected ')' at the end of \"grad(wrt=w\"");

@@ -1,13 +1,12 @@
 #include "rlx/backend/cpu/backend.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "rlx/backend/cpu/executable.h"
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/base/clock.h"
+#include "rlx/base/file.h"
 #include "rlx/base/parallel.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ir/verify.h"
@@ -28,7 +27,7 @@ void require_static(const Graph& g) {
 }
 
 void write_text(const std::string& dir, const std::string& name, const std::string& text) {
-  std::ofstream(std::filesystem::path(dir) / name) << text;
+  write_file(dir + "/" + name, text);
 }
 
 // Fuses the graph and, first, the bodies of its control flow.
@@ -139,10 +138,10 @@ class CpuBackend final : public Backend {
     count_work(compiled->program, info);
     info.generated = target.generated();
     info.kernels_before_fusion = info.kernels - report.regions + report.nodes_before;
-    info.unshared_bytes = compiled->program.unshared_bytes;
-    info.planned_bytes =
-        compiled->program.arena_bytes + compiled->program.scratch_bytes * compiled->threads;
-    for (const View& v : compiled->program.outputs) info.planned_bytes += v.type().bytes();
+    int64_t beside = compiled->program.scratch_bytes * compiled->threads;  // the arena
+    for (const View& v : compiled->program.outputs) beside += v.type().bytes();
+    info.planned_bytes = compiled->program.arena_bytes + beside;
+    info.unshared_bytes = compiled->program.unshared_bytes + beside;
     for (Value v : compiled->signature.params())
       info.param_bytes += compiled->signature.type(v).bytes();
     info.fusion_report = report.to_string();

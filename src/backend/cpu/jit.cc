@@ -5,7 +5,6 @@
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/ErrorHandling.h>
-#include <llvm/Support/FileSystem.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
@@ -25,6 +24,7 @@
 #include "rlx/backend/cpu/llvm_emitter.h"
 #include "rlx/backend/cpu/vector_math.h"
 #include "rlx/base/error.h"
+#include "rlx/base/file.h"
 
 namespace rlx::cpu {
 namespace {
@@ -183,19 +183,18 @@ struct CpuJit::Impl {
 
   void dump(llvm::TargetMachine& machine, const llvm::Module& module,
             const std::string& name) const {
-    std::error_code code = llvm::sys::fs::create_directories(options.dump_directory);
-    std::string path = options.dump_directory + "/" + name;
-    if (!code) {
-      llvm::raw_fd_ostream ir(path + ".ll", code);
-      if (!code) module.print(ir, nullptr);
-    }
-    if (!code) {
-      llvm::raw_fd_ostream assembly(path + ".s", code);
-      llvm::Module* copy = llvm::CloneModule(module).release();
-      if (!code) generate(machine, *copy, assembly, llvm::CodeGenFileType::AssemblyFile);
-      delete copy;
-    }
-    user_check(!code, "dump-directory", "cannot write {}: {}", path, code.message());
+    make_folder(options.dump_directory);
+    const std::string path = options.dump_directory + "/" + name;
+    std::string text;
+    llvm::raw_string_ostream ir(text);
+    module.print(ir, nullptr);
+    write_file(path + ".ll", text);
+    llvm::SmallVector<char, 0> code;
+    llvm::raw_svector_ostream assembly(code);
+    llvm::Module* copy = llvm::CloneModule(module).release();
+    generate(machine, *copy, assembly, llvm::CodeGenFileType::AssemblyFile);
+    delete copy;
+    write_file(path + ".s", {code.data(), code.size()});
   }
 
   static void generate(llvm::TargetMachine& machine, llvm::Module& module,

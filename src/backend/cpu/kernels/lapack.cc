@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -28,6 +29,16 @@ void* library() {
     return found;
   }();
   return handle;
+}
+
+// The file that has the function, with links followed.
+std::string file_of(const char* function) {
+  Dl_info info{};
+  void* found = dlsym(library(), function);
+  if (!found || !dladdr(found, &info) || !info.dli_fname) return "none";
+  std::error_code none;
+  const std::filesystem::path real = std::filesystem::canonical(info.dli_fname, none);
+  return none ? info.dli_fname : real.string();
 }
 
 template <class F>
@@ -121,6 +132,21 @@ template <class T>
 int32_t asked(T answer) {
   return static_cast<int32_t>(std::ceil(std::real(answer)));
 }
+
+}  // namespace
+
+std::string linear_algebra_libraries() {
+  try {
+    std::string blas = file_of("dgemm_");
+    if (void* config = dlsym(library(), "openblas_get_config"))
+      blas += fmt::format(" ({})", reinterpret_cast<char* (*)()>(config)());
+    return fmt::format("BLAS: {}\nLAPACK: {}", blas, file_of("dgetrf_"));
+  } catch (const Error& e) {
+    return fmt::format("BLAS, LAPACK: none: {}", e.message());
+  }
+}
+
+namespace {
 
 // ---- memory and small loops ---------------------------------------------------------------------
 

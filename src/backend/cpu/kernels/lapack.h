@@ -13,9 +13,13 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
 namespace rlx::cpu {
+
+// Which libraries answer, a line each for BLAS and LAPACK. Loads them; never raises.
+std::string linear_algebra_libraries();
 
 template <class T>
 struct RealOf {

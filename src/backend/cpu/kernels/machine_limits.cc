@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "rlx/backend/cpu/kernels/machine_limits_loop.h"
@@ -71,6 +72,47 @@ double measure_read_bandwidth(int threads, size_t bytes) {
     });
   });
   return static_cast<double>(chunks * kChunk) / time * 1e-9;
+}
+
+namespace {
+
+uint64_t sum_of(const uint64_t* data, size_t count) {
+  uint64_t sum[8] = {}, total = 0;
+  for (size_t i = 0; i + 8 <= count; i += 8)
+    for (size_t j = 0; j < 8; ++j) sum[j] += data[i + j];
+  for (uint64_t s : sum) total += s;
+  return total;
+}
+
+}  // namespace
+
+double measure_traffic(int threads, size_t read, size_t written) {
+  constexpr size_t kWords = size_t{1} << 14;  // of a block that is read: 128 KiB
+  const size_t words = read / sizeof(uint64_t), blocks = std::max<size_t>(1, words / kWords);
+  const std::vector<uint64_t> from(words, 1);
+  std::vector<uint64_t> to(std::max<size_t>(1, written / sizeof(uint64_t)), 1);
+  uint64_t sink = 0;
+  // Block i of both arrays; equal blocks are copied, by the library or by a loop.
+  const auto pass = [&](bool by_library) {
+    parallel_for(threads, static_cast<int64_t>(blocks), [&](int64_t begin, int64_t end) {
+      for (auto b = static_cast<size_t>(begin); b < static_cast<size_t>(end); ++b) {
+        const uint64_t* in = from.data() + words * b / blocks;
+        uint64_t* out = to.data() + to.size() * b / blocks;
+        const size_t in_words = words * (b + 1) / blocks - words * b / blocks;
+        const size_t out_words = to.size() * (b + 1) / blocks - to.size() * b / blocks;
+        if (in_words != out_words) {
+          __atomic_fetch_add(&sink, sum_of(in, in_words), __ATOMIC_RELAXED);
+          std::fill_n(out, out_words, sink);
+        } else if (by_library) {
+          std::memcpy(out, in, in_words * sizeof(uint64_t));
+        } else {
+          for (size_t i = 0; i < in_words; ++i) out[i] = in[i] + 1;
+        }
+      }
+    });
+  };
+  const double library = best_time(0.1, [&] { pass(true); });
+  return std::min(library, best_time(0.1, [&] { pass(false); }));
 }
 
 MachineLimits measure_machine(int threads) {

@@ -19,6 +19,11 @@ double measure_fma_peak(int threads, Isa isa = host_isa(), double seconds = 0.1)
 // GB/s of reading an array of `bytes` (larger than the caches by default) with `threads` threads.
 double measure_read_bandwidth(int threads, size_t bytes = size_t{256} << 20);
 
+// Seconds of the fastest loop found here that reads an array of `read` bytes and writes another of
+// `written` bytes on `threads` threads: what a kernel with this traffic is measured against. Caches
+// help it as they help the kernel, so no kernel is faster but by chance.
+double measure_traffic(int threads, size_t read, size_t written);
+
 struct MachineLimits {
   int threads = 1;
   double fma_gflops = 0;
