@@ -205,8 +205,8 @@ TEST_F(Files, AskingWhetherAFileCanBeWrittenLeavesNothing) {
 
 TEST_F(Files, PipesAndDevicesAreNotRead) {
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);  // opening it would wait for ever
-  fs::create_symlink("/dev/zero", folder / "zero");
-  for (const char* name : {"pipe", "zero"}) {
+  fs::create_symlink("/dev/null", folder / "null");
+  for (const char* name : {"pipe", "null"}) {
     const fs::path file = folder / name;
     EXPECT_TRUE(refusal([&] { read_file(file); }).starts_with("file-open: cannot read")) << name;
     EXPECT_TRUE(refusal([&] { load_graph(file); }).starts_with("file-open: ")) << name;
