@@ -31,6 +31,22 @@ double best_time(double seconds, F f) {
   return best;
 }
 
+// Memory delivers lines of 64 bytes: a word of each is enough to wait for all of them, and adding all
+// words would be slower than memory.
+uint64_t touch_lines(const uint64_t* data, size_t count) {
+  constexpr size_t kLine = 64 / sizeof(uint64_t);
+  uint64_t a = 0, b = 0, c = 0, d = 0;
+  size_t i = 0;
+  for (; i + 4 * kLine <= count; i += 4 * kLine) {
+    a += data[i];
+    b += data[i + kLine];
+    c += data[i + 2 * kLine];
+    d += data[i + 3 * kLine];
+  }
+  for (; i < count; i += kLine) a += data[i];
+  return a + b + c + d;
+}
+
 float fma_rounds(Isa isa, int64_t rounds) {
   volatile float seed = 1.5f;
   return for_isa(isa, [&](auto width) { return fma_loop<width>(rounds, seed); });
@@ -60,34 +76,18 @@ double measure_read_bandwidth(int threads, size_t bytes) {
   uint64_t sink = 0;
   const double time = best_time(0, [&] {
     parallel_for(threads, static_cast<int64_t>(chunks), [&](int64_t begin, int64_t end) {
-      uint64_t sum[8] = {};
-      const size_t per_chunk = kChunk / sizeof(uint64_t);
-      for (size_t i = static_cast<size_t>(begin) * per_chunk;
-           i < static_cast<size_t>(end) * per_chunk; i += 8) {
-        for (size_t j = 0; j < 8; ++j) sum[j] += data[i + j];
-      }
-      uint64_t total = 0;
-      for (uint64_t s : sum) total += s;
+      constexpr size_t kWords = kChunk / sizeof(uint64_t);
+      const uint64_t total = touch_lines(data.data() + static_cast<size_t>(begin) * kWords,
+                                         static_cast<size_t>(end - begin) * kWords);
       __atomic_fetch_add(&sink, total, __ATOMIC_RELAXED);
     });
   });
   return static_cast<double>(chunks * kChunk) / time * 1e-9;
 }
 
-namespace {
-
-uint64_t sum_of(const uint64_t* data, size_t count) {
-  uint64_t sum[8] = {}, total = 0;
-  for (size_t i = 0; i + 8 <= count; i += 8)
-    for (size_t j = 0; j < 8; ++j) sum[j] += data[i + j];
-  for (uint64_t s : sum) total += s;
-  return total;
-}
-
-}  // namespace
-
 double measure_traffic(int threads, size_t read, size_t written) {
   constexpr size_t kWords = size_t{1} << 14;  // of a block that is read: 128 KiB
+  constexpr double kSeconds = 0.3;            // many runs: on a busy machine few are undisturbed
   const size_t words = read / sizeof(uint64_t), blocks = std::max<size_t>(1, words / kWords);
   const std::vector<uint64_t> from(words, 1);
   std::vector<uint64_t> to(std::max<size_t>(1, written / sizeof(uint64_t)), 1);
@@ -101,7 +101,7 @@ double measure_traffic(int threads, size_t read, size_t written) {
         const size_t in_words = words * (b + 1) / blocks - words * b / blocks;
         const size_t out_words = to.size() * (b + 1) / blocks - to.size() * b / blocks;
         if (in_words != out_words) {
-          __atomic_fetch_add(&sink, sum_of(in, in_words), __ATOMIC_RELAXED);
+          __atomic_fetch_add(&sink, touch_lines(in, in_words), __ATOMIC_RELAXED);
           std::fill_n(out, out_words, sink);
         } else if (by_library) {
           std::memcpy(out, in, in_words * sizeof(uint64_t));
@@ -111,8 +111,8 @@ double measure_traffic(int threads, size_t read, size_t written) {
       }
     });
   };
-  const double library = best_time(0.1, [&] { pass(true); });
-  return std::min(library, best_time(0.1, [&] { pass(false); }));
+  const double library = best_time(kSeconds, [&] { pass(true); });
+  return std::min(library, best_time(kSeconds, [&] { pass(false); }));
 }
 
 MachineLimits measure_machine(int threads) {
