@@ -23,6 +23,8 @@ def test_every_op_is_a_function_with_its_attributes():
         assert op.doc in f.__doc__ and f.__name__ == rlx.op._s.python_name(op.name)
         parameters = inspect.signature(f).parameters.values()
         keywords = {p.name: p.default for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+        operands = [] if op.arity < 0 else rlx.op._s.operand_names(op)
+        keywords = {n: d for n, d in keywords.items() if n not in operands}
         names = {n for n, _, _ in rlx.op._s.attributes(op)}
         assert keywords.keys() == names | ({"axis"} if "axes" in names else set())
         assert all(d is not inspect.Parameter.empty for d in keywords.values())
