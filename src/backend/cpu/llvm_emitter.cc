@@ -3,10 +3,12 @@
 #include <llvm/IR/IRBuilder.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
 #include "rlx/backend/cpu/llvm_ops.h"
+#include "rlx/base/checked.h"
 #include "rlx/base/error.h"
 #include "rlx/base/function_ref.h"
 
@@ -15,6 +17,11 @@ namespace {
 
 using namespace codegen;
 using Values = llvm::SmallVector<llvm::Value*, 4>;
+
+// A float sum over more than kSumRun steps of a loop is the sum of sums over runs of as many, twice
+// as many where the loop sums kSumRun or more elements side by side. Short enough that a sum is
+// nowhere less exact than one by halves, long enough to cost no more than a plain one.
+constexpr int64_t kSumRun = 16, kFewRuns = 4;
 
 // What the emitter needs to know about a kernel's values before it starts.
 struct Analysis {
@@ -107,6 +114,7 @@ class KernelEmitter {
     llvm::Value* start;
     llvm::Value* stop;
     int64_t step;
+    bool runs = false;  // surely at least once
   };
   using LoopBody = FunctionRef<Values(llvm::Value* index, const Values& carried)>;
 
@@ -357,9 +365,9 @@ class KernelEmitter {
   Values counted(int loop, Range r, const Values& init, LoopBody body) {
     auto *first = llvm::dyn_cast<llvm::ConstantInt>(r.start),
          *last = llvm::dyn_cast<llvm::ConstantInt>(r.stop);
-    bool known = first && last;
-    if (known && first->getSExtValue() >= last->getSExtValue()) return init;
-    bool once = known && first->getSExtValue() + r.step >= last->getSExtValue();
+    bool fixed = first && last, known = fixed || r.runs;
+    if (fixed && first->getSExtValue() >= last->getSExtValue()) return init;
+    bool once = fixed && first->getSExtValue() + r.step >= last->getSExtValue();
     llvm::BasicBlock *before = b_.GetInsertBlock(), *pre = block("pre"), *top = block("loop");
     llvm::BasicBlock* exit = known ? nullptr : block("exit");
     if (known)
@@ -405,6 +413,73 @@ class KernelEmitter {
     return next;
   }
 
+  bool is_float_sum(int carry) const {
+    return k_.body[carry].combine == Combine::Add && is_float(k_.body[carry].dtype);
+  }
+
+  // counted(), except that float sums are formed over runs of `run` steps, so that an element
+  // passes through that many roundings and a few more, however long the loop is. `carries` says
+  // which carry each carried value belongs to.
+  Values counted_sums(int loop, const Range& r, int64_t run, bool many, const Values& init,
+                      llvm::ArrayRef<int> carries, LoopBody body) {
+    const size_t count = init.size();
+    Values sums = init;
+    // Where there are many runs, what their addition rounds away is kept apart and added at the
+    // end.
+    for (size_t v = 0; v < count; ++v)
+      if (many && is_float_sum(carries[v]))
+        sums.push_back(llvm::Constant::getNullValue(init[v]->getType()));
+    const Range runs{r.start, r.stop, r.step * run, r.runs};
+    sums = counted(loop, runs, sums, [&](llvm::Value* start, const Values& so_far) {
+      Values from(so_far.begin(), so_far.begin() + count);
+      for (size_t v = 0; v < count; ++v)
+        if (is_float_sum(carries[v])) from[v] = llvm::ConstantFP::get(from[v]->getType(), -0.0);
+      llvm::Value* stop = b_.CreateBinaryIntrinsic(
+          llvm::Intrinsic::smin, b_.CreateNSWAdd(start, b_.getInt64(runs.step)), r.stop);
+      Values next = counted(loop, {start, stop, r.step, true}, from, body);
+      next.append(so_far.begin() + count, so_far.end());
+      size_t lost = count;
+      for (size_t v = 0; v < count; ++v) {
+        if (!is_float_sum(carries[v])) continue;
+        llvm::Value *sum = so_far[v], *x = next[v];
+        next[v] = b_.CreateFAdd(sum, x);
+        if (!many) continue;
+        llvm::Value* added = b_.CreateFSub(next[v], sum);
+        llvm::Value* error = b_.CreateFAdd(b_.CreateFSub(sum, b_.CreateFSub(next[v], added)),
+                                           b_.CreateFSub(x, added));
+        next[lost] = b_.CreateFAdd(so_far[lost], error);
+        ++lost;
+      }
+      return next;
+    });
+    Values out(sums.begin(), sums.begin() + count);
+    size_t lost = count;
+    for (size_t v = 0; v < count; ++v) {
+      if (!many || !is_float_sum(carries[v])) continue;
+      // An infinity loses NaN, which does not count.
+      llvm::Value* zero = llvm::Constant::getNullValue(out[v]->getType());
+      llvm::Value* finite = b_.CreateFCmpOEQ(b_.CreateFSub(out[v], out[v]), zero);
+      out[v] = b_.CreateFAdd(out[v], b_.CreateSelect(finite, sums[lost++], zero));
+    }
+    return out;
+  }
+
+  // The loop of `loop`'s carries, each `lanes` accumulators side by side: counted_sums() where one
+  // of them is a float sum over more than a run.
+  Values accumulated(int loop, const Range& r, int64_t lanes, const Values& init,
+                     llvm::ArrayRef<int> carries, LoopBody body) {
+    const Extent& e = k_.body[loop].extent;
+    const int64_t most = e.tile                  ? e.tile
+                         : e.total.is_constant() ? e.total.scale
+                                                 : std::numeric_limits<int64_t>::max() / 2;
+    const int64_t run = lanes >= kSumRun ? 2 * kSumRun : kSumRun;
+    const int64_t runs = ceil_div(most / r.step, run);
+    bool sums = false;
+    for (int c : carries) sums |= is_float_sum(c);
+    if (!sums || runs <= 1) return counted(loop, r, init, body);
+    return counted_sums(loop, r, run, runs > kFewRuns, init, carries, body);
+  }
+
   int first_after_carries(int loop) const {
     int i = loop + 1;
     while (k_.body[i].op == Op::Carry) ++i;
@@ -425,7 +500,9 @@ class KernelEmitter {
     Values init;
     for (int c = at + 1; c < body; ++c)
       for (int k = 0; k < width; ++k) init.push_back(operand(lanes, k_.body[c].args[0], k));
-    Values last = counted(at, r, init, [&](llvm::Value* i, const Values& carried) {
+    llvm::SmallVector<int, 8> carries;
+    for (int c = at + 1; c < body; ++c) carries.append(width, c);
+    Values last = accumulated(at, r, 1, init, carries, [&](llvm::Value* i, const Values& carried) {
       values_[at] = {i};
       for (int c = at + 1; c < body; ++c) {
         auto first = carried.begin() + (c - at - 1) * width;
@@ -464,8 +541,10 @@ class KernelEmitter {
     s.lanes = options_.vector_bits / bits;
     s.unroll = cost <= 12 ? 4 : cost <= 48 ? 2 : 1;
     const Extent& e = k_.body[at].extent;
-    if (e.tile == 0 && e.total.is_constant()) {
-      int64_t n = std::max<int64_t>(e.total.scale, 1);
+    if (e.tile || e.total.is_constant()) {
+      int64_t n = e.tile ? e.tile : e.total.scale;
+      if (e.tile && e.total.is_constant()) n = std::min(n, e.total.scale);
+      n = std::max<int64_t>(n, 1);
       while (s.lanes > 1 && s.lanes / 2 >= n) s.lanes /= 2;
       int64_t vectors = n / s.lanes;
       while (s.unroll > 1 && (vectors < s.unroll || (vectors % s.unroll && vectors < 4 * s.unroll)))
@@ -503,22 +582,25 @@ class KernelEmitter {
     int64_t step = int64_t{shape.lanes} * shape.unroll;
     llvm::Value* main_end = b_.CreateAnd(n, b_.getInt64(-step));
     Values partial;
-    for (int c = at + 1; c < body; ++c)
+    llvm::SmallVector<int, 8> carries;
+    for (int c = at + 1; c < body; ++c) {
+      carries.append(shape.unroll, c);
       partial.append(shape.unroll,
                      ops_.identity(k_.body[c].combine, k_.body[c].dtype, shape.lanes));
+    }
 
     shape_ = shape;
-    partial = counted(at, {b_.getInt64(0), main_end, step}, partial,
-                      [&](llvm::Value* i, const Values& carried) {
-                        auto from = carried.begin();
-                        for (int c = at + 1; c < body; ++c, from += shape.unroll)
-                          state_[c] = Values(from, from + shape.unroll);
-                        vector_body(at, i);
-                        Values next;
-                        for (int c = at + 1; c < body; ++c)
-                          next.append(state_[c].begin(), state_[c].end());
-                        return next;
-                      });
+    partial = accumulated(at, {b_.getInt64(0), main_end, step}, step, partial, carries,
+                          [&](llvm::Value* i, const Values& carried) {
+                            auto from = carried.begin();
+                            for (int c = at + 1; c < body; ++c, from += shape.unroll)
+                              state_[c] = Values(from, from + shape.unroll);
+                            vector_body(at, i);
+                            Values next;
+                            for (int c = at + 1; c < body; ++c)
+                              next.append(state_[c].begin(), state_[c].end());
+                            return next;
+                          });
 
     Values first;
     for (size_t c = 0; c < partial.size(); c += shape.unroll) first.push_back(partial[c]);
