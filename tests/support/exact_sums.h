@@ -26,8 +26,8 @@ struct ExactSum {
 };
 
 // The sums of x over `axes`, in the order of the result's elements; f maps each element first.
-inline std::vector<ExactSum> exact_sums(
-    const Tensor& x, const Ints& axes, const std::function<double(double)>& f = {}) {
+inline std::vector<ExactSum> exact_sums(const Tensor& x, const Ints& axes,
+                                        const std::function<double(double)>& f = {}) {
   Ints step(x.sizes().size(), 0);  // in the result
   int64_t results = 1;
   for (size_t d = x.sizes().size(); d-- > 0;)

@@ -17,8 +17,10 @@ struct Layout {
   Ints sizes, axes;
 };
 std::vector<Layout> layouts(int64_t n) {
-  std::vector<Layout> all{{"all of one axis", {n}, {0}},        {"the last axis", {3, n}, {1}},
-                          {"last axis, many rows", {9, n}, {1}}, {"the first axis", {n, 3}, {0}},
+  std::vector<Layout> all{{"all of one axis", {n}, {0}},
+                          {"the last axis", {3, n}, {1}},
+                          {"last axis, many rows", {9, n}, {1}},
+                          {"the first axis", {n, 3}, {0}},
                           {"the first of one column", {n, 1}, {0}},
                           {"the middle axis", {2, n, 3}, {1}}};
   for (int64_t a = 2; a * a <= n; ++a)
@@ -57,8 +59,8 @@ void expect_exact(DType dtype, const Layout& l, int threads = 2) {
 // Both sides of a run of steps of one vector and of four, of the blocks of a reduction, of the
 // longest row on the stack.
 TEST(Sums, EveryAxisMeetsTheBoundOfSummingByHalves) {
-  for (int64_t n : {1, 2, 17, 127, 129, 255, 257, 1000, 1024, 1025, 2049, 4096, 4097, 16384, 16385,
-                    32768, 32769, 49153, 65537, 100'000})
+  for (int64_t n : {1,    2,    17,   127,   129,   255,   257,   1000,  1024,  1025,
+                    2049, 4096, 4097, 16384, 16385, 32768, 32769, 49153, 65537, 100'000})
     for (const Layout& l : layouts(n)) expect_exact(DType::F32, l);
 }
 
@@ -74,6 +76,96 @@ TEST(Sums, Millions) {
     expect_exact(DType::F32, l);
   expect_exact(DType::F16, {"all", {1'000'003}, {0}});
   expect_exact(DType::F64, {"all", {1'000'003}, {0}});
+}
+
+// Every element of a running sum against the sum of what it covers.
+void expect_exact_prefixes(DType dtype, const Ints& sizes, CumsumAttrs a) {
+  Builder b("cumsum");
+  b.output(op::cumsum(b, b.input("x", {dtype, Shape::of(sizes)}), a));
+  CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = 1});
+  const auto axis = static_cast<size_t>(a.axis);
+  const int64_t n = sizes[axis], inner = product(Ints(sizes.begin() + a.axis + 1, sizes.end()));
+  for (const SumInput& input : sum_inputs()) {
+    const Tensor x = sum_input(dtype, sizes, input), got = f.run({{"x", x}})[0];
+    for (int64_t line = 0; line < x.elements() / n; ++line) {
+      ExactSum s;
+      for (int64_t k = 0; k < n; ++k) {
+        const int64_t i = a.reverse ? n - 1 - k : k,
+                      at = (line / inner * n + i) * inner + line % inner;
+        if (!a.exclusive) s.add(x.get_float(at));
+        if (std::fabs(s.value()) < 65000 || dtype != DType::F16) {
+          ASSERT_LE(std::fabs(got.get_float(at) - s.value()), sum_bound(s, k + 1, dtype))
+              << fmt::format("cumsum of {} {}, {}, element {}: {} instead of {}", dtype,
+                             fmt::join(sizes, "x"), input.name, at, got.get_float(at), s.value());
+        }
+        if (a.exclusive) s.add(x.get_float(at));
+      }
+    }
+  }
+}
+
+// Infinities, overflow and NaN as in a plain sum, also where sums are formed in runs.
+TEST(Sums, GoThroughInfinities) {
+  const float inf = std::numeric_limits<float>::infinity(), most = 3e38f;
+  for (const Layout& l :
+       {Layout{"row", {20'000}, {0}}, {"rows", {9, 20'000}, {1}}, {"columns", {20'000, 40}, {0}}}) {
+    Builder b("sum");
+    b.output(op::reduce_sum(b, b.input("x", {DType::F32, Shape::of(l.sizes)}), {l.axes}));
+    CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = 1});
+    for (const auto& [first, second] :
+         {std::pair{inf, 1.f}, {most, most}, {-inf, -most}, {inf, -inf}}) {
+      Tensor x(DType::F32, l.sizes);
+      float* data = x.mutable_data<float>();
+      for (int64_t i = 0; i < x.elements(); ++i) data[i] = 1;
+      const int64_t step = l.axes[0] == 0 && l.sizes.size() == 2 ? l.sizes[1] : 1;
+      data[777 * step] = first, data[19'001 * step] = second;
+      const float got = f.run({{"x", x}})[0].data<float>()[0], want = first + second;
+      EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want)
+          << l.name << ": " << first << " and " << second << " give " << got;
+    }
+  }
+}
+
+TEST(Sums, RunningSums) {
+  expect_exact_prefixes(DType::F32, {1'000'003}, {.axis = 0});
+  expect_exact_prefixes(DType::F32, {100'000, 3}, {.axis = 0, .exclusive = true});
+  expect_exact_prefixes(DType::F32, {2, 50'000, 2}, {.axis = 1, .reverse = true});
+  for (DType d : {DType::F16, DType::BF16, DType::F64})
+    expect_exact_prefixes(d, {2, 100'000}, {.axis = 1});
+}
+
+TEST(Sums, RunningSumsGoThroughInfinities) {
+  Builder b("cumsum");
+  b.output(op::cumsum(b, b.input("x", {DType::F32, {6}}), {.axis = 0}));
+  const float inf = std::numeric_limits<float>::infinity();
+  const Tensor got = Session(Device::cpu)
+                         .compile(b.finish())
+                         .run({{"x", Tensor::from<float>({6}, {1, 3e38f, 3e38f, -1, -inf, 2})}})[0];
+  EXPECT_EQ(got.data<float>()[1], 3e38f);
+  EXPECT_EQ(got.data<float>()[2], inf);
+  EXPECT_EQ(got.data<float>()[3], inf);
+  EXPECT_TRUE(std::isnan(got.data<float>()[4]) && std::isnan(got.data<float>()[5]));
+}
+
+// Rising by little at a time: rescaling at each new largest element would round each time.
+TEST(Sums, RunningLogSumExp) {
+  constexpr int64_t n = 1'000'000;
+  for (const double slope : {0.0, 1e-6, -1e-6, 1e-4}) {
+    Builder b("cumlogsumexp");
+    b.output(op::cumlogsumexp(b, b.input("x", {DType::F32, {n}}), {.axis = 0}));
+    Tensor x(DType::F32, {n});
+    for (int64_t i = 0; i < n; ++i)
+      x.mutable_data<float>()[i] = static_cast<float>(slope * static_cast<double>(i));
+    const Tensor got = Session(Device::cpu).compile(b.finish()).run({{"x", x}})[0];
+    long double sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      sum += std::exp(static_cast<long double>(x.data<float>()[i]));
+      const double want = static_cast<double>(std::log(sum));
+      if (i % 997 && i < n - 1) continue;
+      ASSERT_NEAR(got.data<float>()[i], want, 4e-6 + 4e-7 * std::fabs(want))
+          << "slope " << slope << ", element " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -424,8 +424,7 @@ class KernelEmitter {
                       llvm::ArrayRef<int> carries, LoopBody body) {
     const size_t count = init.size();
     Values sums = init;
-    // Where there are many runs, what their addition rounds away is kept apart and added at the
-    // end.
+    // Where there are many runs, what adding one rounds away is added with the next.
     for (size_t v = 0; v < count; ++v)
       if (many && is_float_sum(carries[v]))
         sums.push_back(llvm::Constant::getNullValue(init[v]->getType()));
@@ -438,29 +437,24 @@ class KernelEmitter {
           llvm::Intrinsic::smin, b_.CreateNSWAdd(start, b_.getInt64(runs.step)), r.stop);
       Values next = counted(loop, {start, stop, r.step, true}, from, body);
       next.append(so_far.begin() + count, so_far.end());
-      size_t lost = count;
-      for (size_t v = 0; v < count; ++v) {
+      for (size_t v = 0, lost = count; v < count; ++v) {
         if (!is_float_sum(carries[v])) continue;
         llvm::Value *sum = so_far[v], *x = next[v];
+        if (many) x = b_.CreateFAdd(x, so_far[lost]);
         next[v] = b_.CreateFAdd(sum, x);
         if (!many) continue;
         llvm::Value* added = b_.CreateFSub(next[v], sum);
         llvm::Value* error = b_.CreateFAdd(b_.CreateFSub(sum, b_.CreateFSub(next[v], added)),
                                            b_.CreateFSub(x, added));
-        next[lost] = b_.CreateFAdd(so_far[lost], error);
-        ++lost;
+        llvm::Value* none = llvm::Constant::getNullValue(error->getType());
+        next[lost++] = b_.CreateSelect(b_.CreateFCmpORD(error, error), error,
+                                       none);  // an infinity loses NaN
       }
       return next;
     });
     Values out(sums.begin(), sums.begin() + count);
-    size_t lost = count;
-    for (size_t v = 0; v < count; ++v) {
-      if (!many || !is_float_sum(carries[v])) continue;
-      // An infinity loses NaN, which does not count.
-      llvm::Value* zero = llvm::Constant::getNullValue(out[v]->getType());
-      llvm::Value* finite = b_.CreateFCmpOEQ(b_.CreateFSub(out[v], out[v]), zero);
-      out[v] = b_.CreateFAdd(out[v], b_.CreateSelect(finite, sums[lost++], zero));
-    }
+    for (size_t v = 0, lost = count; v < count; ++v)
+      if (many && is_float_sum(carries[v])) out[v] = b_.CreateFAdd(out[v], sums[lost++]);
     return out;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <limits>
 
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
@@ -25,21 +26,6 @@ Span span_of(const AxisProblem& p, int64_t block) {
 
 c64_t operator*(c64_t a, c64_t b) { return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
 
-struct Plus {
-  static constexpr int kNeutral = 0;
-  template <class T>
-  static T apply(T a, T b) {
-    return a + b;
-  }
-};
-struct Times {
-  static constexpr int kNeutral = 1;
-  template <class T>
-  static T apply(T a, T b) {
-    return a * b;
-  }
-};
-
 // The type of computation's value of a small whole number.
 template <class T>
 T number(int v) {
@@ -49,19 +35,61 @@ T number(int v) {
     return static_cast<T>(v);
 }
 
-template <class Op, class S>
+// What a line has come to: add() takes the next element, value() is the result so far, and fold() is
+// called after every kRun elements. A float sum is formed over as many, and what adding that to the
+// rest rounds away is carried on, so that each value is as exact as if it were summed by halves.
+constexpr int64_t kRun = 16;
+
+template <class T>
+struct RunningSum {
+  T sum{};
+  void add(T x) { sum = sum + x; }
+  void fold() {}
+  T value() const { return sum; }
+};
+template <std::floating_point T>
+struct RunningSum<T> {
+  T sum = 0, lost = 0, run = 0;
+  void add(T x) { run += x; }
+  void fold() {
+    const T x = run + lost, total = sum + x, added = total - sum;
+    const T error = (sum - (total - added)) + (x - added);
+    lost = error == error ? error : 0;  // an infinity loses NaN
+    sum = total;
+    run = 0;
+  }
+  T value() const { return sum + (lost + run); }
+};
+template <>
+struct RunningSum<c64_t> {
+  RunningSum<float> re, im;
+  void add(c64_t x) { re.add(x.re), im.add(x.im); }
+  void fold() { re.fold(), im.fold(); }
+  c64_t value() const { return {re.value(), im.value()}; }
+};
+
+template <class T>
+struct RunningProduct {
+  T product = number<T>(1);
+  void add(T x) { product = product * x; }
+  void fold() {}
+  T value() const { return product; }
+};
+
+template <template <class> class Running, class S>
 void scan_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, int64_t count) {
-  using T = Compute<S>;
-  T so_far[kWidth];
-  std::fill_n(so_far, kWidth, number<T>(Op::kNeutral));
+  Running<Compute<S>> so_far[kWidth];
   for (int64_t step = 0; step < p.n; ++step) {
     const int64_t i = options.reverse ? p.n - 1 - step : step;
     for (int64_t c = 0; c < count; ++c) {
-      const T value = Element<S>::get(x[i * p.x_n + c * p.x_inner]);
-      const T before = so_far[c];
-      so_far[c] = Op::apply(before, value);
-      y[i * p.y_n + c * p.y_inner] = Element<S>::put(options.exclusive ? before : so_far[c]);
+      const Compute<S> value = Element<S>::get(x[i * p.x_n + c * p.x_inner]);
+      S& target = y[i * p.y_n + c * p.y_inner];
+      if (options.exclusive) target = Element<S>::put(so_far[c].value());
+      so_far[c].add(value);
+      if (!options.exclusive) target = Element<S>::put(so_far[c].value());
     }
+    if (step % kRun == kRun - 1)
+      for (int64_t c = 0; c < count; ++c) so_far[c].fold();
   }
 }
 
@@ -103,30 +131,26 @@ void extremum_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, 
   }
 }
 
-// The sum of exponentials so far is total * exp(largest).
-template <class S>
-void logsumexp_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, int64_t count) {
-  using T = Compute<S>;
-  T largest[kWidth], total[kWidth] = {};
-  std::fill_n(largest, kWidth, worst<T>(false));
-  for (int64_t step = 0; step < p.n; ++step) {
-    const int64_t i = options.reverse ? p.n - 1 - step : step;
-    for (int64_t c = 0; c < count; ++c) {
-      S& target = y[i * p.y_n + c * p.y_inner];
-      const T v = Element<S>::get(x[i * p.x_n + c * p.x_inner]);
-      if (options.exclusive) target = Element<S>::put(largest[c] + std::log(total[c]));
-      if (v == largest[c]) {
-        total[c] += 1;
-      } else if (v < largest[c]) {
-        total[c] += std::exp(v - largest[c]);
-      } else {  // larger, or NaN, which stays
-        total[c] = total[c] * std::exp(largest[c] - v) + 1;
-        largest[c] = v;
-      }
-      if (!options.exclusive) target = Element<S>::put(largest[c] + std::log(total[c]));
+// The sum of exponentials so far is total * exp(scale). The scale is at most 1 less than the
+// largest element: it moves by more than 1 at a time, so that what moving it rounds does not add
+// up.
+template <class T>
+struct RunningExponentials {
+  T scale = worst<T>(false);
+  RunningSum<T> total;
+  void add(T v) {
+    if (v == scale) {  // infinities too
+      total.add(1);
+    } else if (v < scale + 1) {
+      total.add(std::exp(v - scale));
+    } else {  // larger by 1 or more, or NaN, which stays
+      total = {total.value() * std::exp(scale - v), 0, 1};
+      scale = v;
     }
   }
-}
+  void fold() { total.fold(); }
+  T value() const { return scale + std::log(total.value()); }
+};
 
 // Calls f(span, x of the span, y of the span).
 template <class S, class F>
@@ -138,14 +162,14 @@ void for_each_span(const AxisProblem& p, const void* x, void* y, int64_t begin, 
   }
 }
 
-template <class Op>
+template <template <class> class Running>
 void scan(const AxisProblem& p, ScanOptions options, const void* x, void* y, int64_t begin,
           int64_t end) {
   check(!is_bool(p.dtype), "a running sum or product of bool");
   visit_dtype(p.dtype, [&]<class S>() {
     if constexpr (!std::is_same_v<S, bool_t>) {
       for_each_span<S>(p, x, y, begin, end, [&](const Span& s, const S* from, S* to) {
-        scan_span<Op>(p, options, from, to, s.count);
+        scan_span<Running>(p, options, from, to, s.count);
       });
     }
   });
@@ -194,12 +218,12 @@ int64_t axis_blocks(const AxisProblem& p) { return p.outer * ceil_div(p.inner, k
 
 void cumsum(const AxisProblem& p, ScanOptions options, const void* x, void* y, int64_t begin,
             int64_t end) {
-  scan<Plus>(p, options, x, y, begin, end);
+  scan<RunningSum>(p, options, x, y, begin, end);
 }
 
 void cumprod(const AxisProblem& p, ScanOptions options, const void* x, void* y, int64_t begin,
              int64_t end) {
-  scan<Times>(p, options, x, y, begin, end);
+  scan<RunningProduct>(p, options, x, y, begin, end);
 }
 
 void cumulative_extremum(const AxisProblem& p, ScanOptions options, bool minimum, const void* x,
@@ -222,7 +246,7 @@ void cumlogsumexp(const AxisProblem& p, ScanOptions options, const void* x, void
   visit_dtype(p.dtype, [&]<class S>() {
     if constexpr (std::is_floating_point_v<Compute<S>>) {
       for_each_span<S>(p, x, y, begin, end, [&](const Span& s, const S* from, S* to) {
-        logsumexp_span(p, options, from, to, s.count);
+        scan_span<RunningExponentials>(p, options, from, to, s.count);
       });
     }
   });
