@@ -15,6 +15,13 @@ Buffer KernelBuilder::parameter(DType dtype, Access access) {
   return Buffer{static_cast<int32_t>(kernel_.buffers.size()) - 1};
 }
 
+void KernelBuilder::make_readable(Buffer output) {
+  BufferDecl& b = kernel_.buffers[static_cast<size_t>(output.id)];
+  check(b.access == Access::Write || b.access == Access::ReadWrite, "{}: b{} is not an output",
+        kernel_.name, output.id);
+  b.access = Access::ReadWrite;
+}
+
 Buffer KernelBuilder::scratch(DType dtype, int64_t length) {
   kernel_.buffers.push_back({dtype, Access::Scratch, length, -1});
   return Buffer{static_cast<int32_t>(kernel_.buffers.size()) - 1};

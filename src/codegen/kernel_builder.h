@@ -48,6 +48,7 @@ class KernelBuilder {
   Buffer inout(DType dtype) { return parameter(dtype, Access::ReadWrite); }
   Buffer parameter(DType dtype, Access access);
   Buffer scratch(DType dtype, int64_t length);
+  void make_readable(Buffer output);  // from write-only to read-write
   Size size() { return Size::arg(kernel_.sizes++); }
 
   // Constants of a value type; a floating `value` must be representable for integer types.

@@ -74,6 +74,10 @@ void LoopNest::bind_outer_but_last(KernelBuilder& b, Value flat) {
   if (!outer_.empty()) bind_flat(b, std::span(outer_).first(outer_.size() - 1), flat);
 }
 
+void LoopNest::bind_last(Value i) {
+  if (!outer_.empty()) outer_.back().index = {{1, i}};
+}
+
 void LoopNest::bind_last_tile(Value tile, int64_t size, Value i) {
   if (!outer_.empty()) outer_.back().index = {{size, tile}, {1, i}};
 }

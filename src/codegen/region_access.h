@@ -27,6 +27,7 @@ class LoopNest {
   // Giving loops their index. A tile's index is tile * size + i.
   void bind_outer(KernelBuilder& b, Value flat);
   void bind_outer_but_last(KernelBuilder& b, Value flat);
+  void bind_last(Value i);
   void bind_last_tile(Value tile, int64_t size, Value i);
   void bind_tile(Value tile, int64_t size, Value i);  // the inner loop
   void bind_inner(Value i);

@@ -18,7 +18,8 @@ using GraphValue = rlx::Value;
 
 constexpr int64_t kTile = 4096;              // elements of a block when the domain is one run
 constexpr int64_t kColumnTile = 32;          // columns of a block of a column region
-constexpr int64_t kChunk = 64;               // rows whose sum is formed before it joins the total
+constexpr int64_t kPart = 1 << 14;           // elements of a block of a split region, about
+constexpr int64_t kPartAlign = 64;           // elements: whole steps of a loop over vectors
 constexpr int kStageCost = 4;                // values cheaper than this are recomputed
 constexpr int64_t kStageBytes = 192 * 1024;  // of scratch rows on the stack
 
@@ -50,7 +51,8 @@ class Lowering {
 
   RegionKernel run() {
     for (const View& v : in_) buffers_.push_back(b_.input(v.dtype));
-    for (const View& v : out_) buffers_.push_back(b_.output(v.dtype));
+    for (size_t k = 0; k < out_.size(); ++k)
+      buffers_.push_back(b_.output(is_partial(k) ? value_dtype(out_[k].dtype) : out_[k].dtype));
     size_t next = 0;
     for (GraphValue v : body_.inputs()) input_index_[v.node] = next++;
     result_.elements = product(domain_);
@@ -65,6 +67,9 @@ class Lowering {
         break;
       case RegionKind::column:
         column();
+        break;
+      case RegionKind::split:
+        split();
         break;
     }
     result_.kernel = b_.finish();
@@ -82,6 +87,10 @@ class Lowering {
   }
 
   const Node& node(GraphValue v) const { return body_.node(v); }
+  // Whether the kernel leaves partial results in the place of result k.
+  bool is_partial(size_t k) const {
+    return attrs_.kind == RegionKind::split && is_reduce(node(body_.outputs[k]));
+  }
   bool is_row_value(GraphValue v) const {
     if (attrs_.kind != RegionKind::row) return false;
     const Node& n = node(v);
@@ -115,7 +124,7 @@ class Lowering {
   // what is kept.
   Ints result_strides(size_t k) const {
     const View& v = out_[k];
-    if (attrs_.kind == RegionKind::column) {
+    if (attrs_.kind == RegionKind::column || is_partial(k)) {
       Ints s(domain_.size(), 0);
       const bool keepdims = v.dims.size() == domain_.size();
       size_t d = 0;
@@ -193,7 +202,7 @@ class Lowering {
       return b_.cast(index, n.type().dtype);
     }
     if (auto it = staged_.find(v); it != staged_.end() && it->second.pass < pass_)
-      return b_.load(it->second.buffer, {{1, loops_.inner()}});
+      return b_.load(it->second.buffer, staged_address(it->second));
     if (n.op == &op::broadcast || n.op == &op::reshape) return value(n.in[0], outer_of(v, n.in[0]));
     std::vector<Value> in;
     for (GraphValue operand : n.in) in.push_back(value(operand, outer_of(v, operand)));
@@ -210,11 +219,12 @@ class Lowering {
     return c == Combine::Add ? b_.add(identity(node(v)), x) : x;
   }
 
-  Value identity(const Node& n) {
+  Value identity(const Node& n) { return identity(b_, n); }
+  static Value identity(KernelBuilder& b, const Node& n) {
     const Reduction r = reduction_of(n);
     const DType d = value_dtype(n.type().dtype);
-    if (is_float(d) || std::isfinite(r.identity)) return b_.constant(d, r.identity);
-    return b_.integer(d, integer_limit(d, r.identity > 0));
+    if (is_float(d) || std::isfinite(r.identity)) return b.constant(d, r.identity);
+    return b.integer(d, integer_limit(d, r.identity > 0));
   }
 
   void store(size_t k, Value v) {
@@ -285,6 +295,11 @@ class Lowering {
   }
 
   // Row regions.
+  struct Stage {
+    int pass = 0;
+    Buffer buffer;
+    int result = -1;  // whose memory it is; -1: a scratch row
+  };
   int level(GraphValue v) {
     if (auto it = levels_.find(v); it != levels_.end()) return it->second;
     const Node& n = node(v);
@@ -305,16 +320,33 @@ class Lowering {
     return costs_[v] = std::min(c, 1000);
   }
 
-  // Gives v a scratch row, if there is room. Rows of one element have no loop and nothing to stage.
+  // Gives v a scratch row, or, where the rows are too long for the stack, the memory of a result
+  // that the last pass writes. Rows of one element have no loop and nothing to stage.
   bool stage(GraphValue v) {
     if (staged_.contains(v)) return true;
     const DType d = value_dtype(body_.type(v).dtype);
     const int64_t bytes = inner_elements_ * size_of(d);
-    if (loops_.inner_sizes().empty() || inner_elements_ == 0 || staged_bytes_ + bytes > kStageBytes)
-      return false;
-    staged_bytes_ += bytes;
-    staged_[v] = {level(v), b_.scratch(d, inner_elements_)};
-    return true;
+    if (loops_.inner_sizes().empty() || inner_elements_ == 0) return false;
+    if (staged_bytes_ + bytes <= kStageBytes) {
+      staged_bytes_ += bytes;
+      staged_[v] = {level(v), b_.scratch(d, inner_elements_)};
+      return true;
+    }
+    for (size_t k = 0; k < out_.size(); ++k) {
+      const Buffer buffer = buffers_[in_.size() + k];
+      const bool last = !is_row_value(body_.outputs[k]) && level(body_.outputs[k]) == last_pass_;
+      const bool taken = std::any_of(staged_.begin(), staged_.end(),
+                                     [&](auto& s) { return s.second.buffer == buffer; });
+      if (!last || taken || out_[k].dtype != d) continue;
+      b_.make_readable(buffer);
+      staged_[v] = {level(v), buffer, static_cast<int>(k)};
+      return true;
+    }
+    return false;
+  }
+  Address staged_address(const Stage& s) const {
+    if (s.result < 0) return {{1, loops_.inner()}};
+    return loops_.address(result_strides(static_cast<size_t>(s.result)));
   }
 
   // Marks the values that pass p needs from earlier passes and that are worth keeping.
@@ -350,6 +382,7 @@ class Lowering {
       if (!is_row_value(v)) at_pass(outputs, level(v)).push_back(v);
     reduces.resize(static_cast<size_t>(passes));
     outputs.resize(static_cast<size_t>(passes));
+    last_pass_ = passes - 1;
     for (int p = 1; p < passes; ++p) {
       for (GraphValue v : reduces[static_cast<size_t>(p)]) plan_staging(node(v).in[0], p);
       for (GraphValue v : outputs[static_cast<size_t>(p)]) plan_staging(v, p);
@@ -388,7 +421,7 @@ class Lowering {
       if (std::find(outputs.begin(), outputs.end(), body_.outputs[k]) != outputs.end())
         stores.push_back({k, value(body_.outputs[k])});
     for (auto& [v, stage] : staged_)
-      if (stage.pass == pass_) b_.store(stage.buffer, {{1, i}}, value(v));
+      if (stage.pass == pass_) b_.store(stage.buffer, staged_address(stage), value(v));
     for (auto& [k, v] : stores) store(k, v);
     for (size_t k = 0; k < reduces.size(); ++k) b_.update(carries[k], values[k]);
     b_.end_loop();
@@ -433,14 +466,21 @@ class Lowering {
     row_memo_.clear();
   }
 
-  // Column regions.
-  void column() {
+  // The loops of a column or split region: over the axes that are kept, and over those that are
+  // reduced.
+  LoopNest reduction_loops() const {
     Ints kept;
     for (size_t i = 0; i < domain_.size(); ++i)
       if (std::find(attrs_.axes.begin(), attrs_.axes.end(), static_cast<int64_t>(i)) ==
           attrs_.axes.end())
         kept.push_back(static_cast<int64_t>(i));
-    loops_ = LoopNest::make(domain_, all_strides(), kept, attrs_.axes);
+    return LoopNest::make(domain_, all_strides(), kept, attrs_.axes);
+  }
+
+  // Column regions.
+  void column() {
+    loops_ = reduction_loops();
+    reductions_ = body_.outputs;
     const int64_t columns = loops_.last_size(), tiles = ceil_div(columns, kColumnTile);
     const int64_t rows = columns ? loops_.outer_size() / columns : 0;
     // One run of columns: its tiles are the blocks. Several: each is a block.
@@ -464,50 +504,151 @@ class Lowering {
   }
 
   void column_totals() {
-    std::vector<Value> inits;
-    for (GraphValue v : body_.outputs) inits.push_back(identity(node(v)));
-    const std::vector<Value> totals = column_nest(0, inits);
+    const std::vector<Value> totals = reduce_dims(0, loops_.inner_sizes().size(), identities());
     for (size_t k = 0; k < totals.size(); ++k)
       store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
   }
 
-  // Loops over the reduced dims from `depth` inwards; gives the combined values.
-  std::vector<Value> column_nest(size_t depth, const std::vector<Value>& inits) {
-    const Ints& sizes = loops_.inner_sizes();
-    if (depth == sizes.size()) {
-      memo_.clear();
-      std::vector<Value> values;
-      for (GraphValue v : body_.outputs) {
-        const Value x = value(node(v).in[0]);
-        values.push_back(sizes.empty() ? combined(v, x) : x);
-      }
-      return values;
-    }
-    if (depth == 0 && sizes[0] > 2 * kChunk) {
-      return column_loop(Extent(ceil_div(sizes[0], kChunk)), inits, [&](Value chunk) {
-        return column_loop(Extent::tail(sizes[0], kChunk, chunk), inits, [&](Value j) {
-          loops_.bind_inner_tile(0, chunk, kChunk, j);
-          return column_nest(1, inits);
-        });
-      });
-    }
-    return column_loop(Extent(sizes[depth]), inits, [&](Value j) {
-      loops_.bind_inner_dim(depth, j);
-      return column_nest(depth + 1, inits);
-    });
+  std::vector<Value> identities() {
+    std::vector<Value> inits;
+    for (GraphValue v : reductions_) inits.push_back(identity(node(v)));
+    return inits;
   }
 
-  std::vector<Value> column_loop(const Extent& extent, const std::vector<Value>& inits,
-                                 FunctionRef<std::vector<Value>(Value)> body) {
-    const Value j = b_.begin_loop(LoopKind::Serial, extent);
+  // Loops over the reduced dims [depth, end); gives the combined values. Inside them the results
+  // that are values per element are stored.
+  std::vector<Value> reduce_dims(size_t depth, size_t end, const std::vector<Value>& inits) {
+    if (depth == end) {
+      memo_.clear();
+      std::vector<Value> values, elements;
+      for (GraphValue v : reductions_) {
+        const Value x = value(node(v).in[0]);
+        values.push_back(loops_.inner_sizes().empty() ? combined(v, x) : x);
+      }
+      for (GraphValue v : body_.outputs)
+        elements.push_back(is_reduce(node(v)) ? Value() : value(v));
+      for (size_t k = 0; k < elements.size(); ++k)
+        if (elements[k]) store(k, elements[k]);
+      return values;
+    }
+    return reduce_loop(LoopKind::Serial, depth, inits,
+                       [&] { return reduce_dims(depth + 1, end, inits); });
+  }
+
+  // The loop over one reduced dim, or over this block's part of it.
+  std::vector<Value> reduce_loop(LoopKind kind, size_t dim, const std::vector<Value>& inits,
+                                 FunctionRef<std::vector<Value>()> body) {
+    const bool cut = part_.block && part_.dim == dim;
+    const Value j = b_.begin_loop(kind, cut ? Extent::tail(part_.total, part_.size, part_.block)
+                                            : Extent(loops_.inner_sizes()[dim]));
+    if (cut)
+      loops_.bind_inner_tile(dim, part_.block, part_.size, j);
+    else
+      loops_.bind_inner_dim(dim, j);
     std::vector<Value> carries, totals;
     for (size_t k = 0; k < inits.size(); ++k)
-      carries.push_back(b_.carry(reduction_of(node(body_.outputs[k])).combine, inits[k]));
-    const std::vector<Value> values = body(j);
+      carries.push_back(b_.carry(reduction_of(node(reductions_[k])).combine, inits[k]));
+    const std::vector<Value> values = body();
     for (size_t k = 0; k < carries.size(); ++k) b_.update(carries[k], values[k]);
     b_.end_loop();
     for (Value c : carries) totals.push_back(b_.result(c));
     return totals;
+  }
+
+  // Split regions: blocks are parts of the longest reduced dim. What is kept are a few rows, or, where
+  // that lies innermost in memory, the columns of a few rows.
+  void split() {
+    for (size_t k = 0; k < out_.size(); ++k)
+      if (is_partial(k)) {
+        reductions_.push_back(body_.outputs[k]);
+        result_.reductions.push_back(k);
+      }
+    loops_ = reduction_loops();
+    const Ints& dims = loops_.inner_sizes();
+    const int64_t kept = loops_.outer_size();
+    const bool columns = kept > 1 && attrs_.axes.back() + 1 < static_cast<int64_t>(domain_.size());
+    // A block that stores values per element stores one run of them.
+    if (reductions_.size() == out_.size())
+      part_.dim = static_cast<size_t>(std::max_element(dims.begin(), dims.end()) - dims.begin());
+    part_.size = std::max<int64_t>(1, kPart / (result_.elements / dims[part_.dim]));
+    if (part_.size > kPartAlign) part_.size -= part_.size % kPartAlign;
+    part_.total = b_.size();
+    result_.sizes.push_back(dims[part_.dim]);
+    result_.blocks = ceil_div(dims[part_.dim], part_.size);
+    b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
+      part_.block = block;
+      const int64_t rows = columns ? kept / loops_.last_size() : kept;
+      if (rows == 1) return columns ? split_columns({}) : split_row({});
+      b_.loop(LoopKind::Serial, Extent(rows),
+              [&](Value row) { columns ? split_columns(row) : split_row(row); });
+    });
+    for (GraphValue v : reductions_)
+      result_.partials.push_back(
+          {value_dtype(node(v).type().dtype), Shape::of({result_.blocks, kept})});
+    result_.combine = std::make_shared<RegionKernel>(combine_parts(kept, result_.blocks));
+  }
+
+  // One row: the last reduced dim is vectorised, the others are loops inside.
+  void split_row(Value row) {
+    if (row) loops_.bind_outer(b_, row);
+    const size_t last = loops_.inner_sizes().size() - 1;
+    const std::vector<Value> inits = identities(),
+                             totals = reduce_loop(LoopKind::Vector, last, inits,
+                                                  [&] { return reduce_dims(0, last, inits); });
+    Address at{{loops_.outer_size(), part_.block}};
+    if (row) at.push_back({1, row});
+    for (size_t k = 0; k < totals.size(); ++k) store_partial(k, at, totals[k]);
+  }
+
+  // A row of columns, which are vectorised.
+  void split_columns(Value row) {
+    const int64_t columns = loops_.last_size();
+    if (row) loops_.bind_outer_but_last(b_, row);
+    b_.loop(LoopKind::Vector, Extent(columns), [&](Value i) {
+      loops_.bind_last(i);
+      const std::vector<Value> totals = reduce_dims(0, loops_.inner_sizes().size(), identities());
+      Address at{{loops_.outer_size(), part_.block}, {1, i}};
+      if (row) at.push_back({columns, row});
+      for (size_t k = 0; k < totals.size(); ++k) store_partial(k, at, totals[k]);
+    });
+  }
+
+  void store_partial(size_t k, const Address& at, Value v) {
+    b_.store(buffers_[in_.size() + result_.reductions[k]], at, v);
+  }
+
+  // The second step of a split region: each result from its `parts` partial ones.
+  RegionKernel combine_parts(int64_t results, int64_t parts) const {
+    RegionKernel out;
+    KernelBuilder b("combine" + kernel_name().substr(kernel_name().find('_')));
+    NodeEmitter emitter(b);
+    std::vector<Buffer> from, to;
+    for (GraphValue v : reductions_) from.push_back(b.input(value_dtype(node(v).type().dtype)));
+    for (GraphValue v : reductions_) to.push_back(b.output(node(v).type().dtype));
+    const Size rows = b.size(), length = b.size();
+    out.sizes = {results, parts};
+    out.blocks = results;
+    out.elements = results * parts;
+    out.flops = static_cast<double>(out.elements);
+    b.loop(LoopKind::Block, Extent(rows), [&](Value r) {
+      std::vector<Value> inits, carries;
+      for (GraphValue v : reductions_) inits.push_back(identity(b, node(v)));
+      const Value i = b.begin_loop(LoopKind::Vector, Extent(length));
+      for (size_t k = 0; k < inits.size(); ++k)
+        carries.push_back(b.carry(reduction_of(node(reductions_[k])).combine, inits[k]));
+      for (size_t k = 0; k < inits.size(); ++k)
+        b.update(carries[k], b.load(from[k], {{1, r}, {results, i}}));
+      b.end_loop();
+      for (size_t k = 0; k < inits.size(); ++k)
+        b.store(to[k], {{1, r}},
+                emitter.finish(b.result(carries[k]), node(reductions_[k]).type().dtype));
+    });
+    out.kernel = b.finish();
+    const BlockAccess access(out.kernel, out.sizes, out.blocks);
+    for (const auto& list : {from, to})
+      for (Buffer buffer : list) out.spans.push_back(access.span(buffer));
+    out.may_share.assign(from.size(), std::vector<bool>(to.size(), false));
+    return out;
   }
 
   void read_accesses() {
@@ -516,13 +657,16 @@ class Lowering {
     result_.may_share.assign(in_.size(), std::vector<bool>(out_.size(), false));
     for (size_t i = 0; i < in_.size(); ++i)
       for (size_t k = 0; k < out_.size(); ++k)
-        result_.may_share[i][k] = in_[i].is_dense() && in_[i].elements() == out_[k].elements() &&
+        result_.may_share[i][k] = in_[i].is_dense() && !is_partial(k) &&
+                                  in_[i].elements() == out_[k].elements() &&
                                   access.may_overwrite(buffers_[i], buffers_[in_.size() + k]);
   }
 
-  struct Stage {
-    int pass = 0;
-    Buffer buffer;
+  struct Part {  // of one reduced dim, for each block
+    size_t dim = 0;
+    int64_t size = 0;
+    Size total;
+    Value block;
   };
 
   const RegionAttrs& attrs_;
@@ -538,7 +682,9 @@ class Lowering {
   std::map<std::pair<GraphValue, bool>, Value> memo_, row_memo_;
   std::map<GraphValue, int> levels_, costs_;
   std::map<GraphValue, Stage> staged_;
-  int pass_ = 0;
+  Values reductions_;  // of a column or split region
+  Part part_;
+  int pass_ = 0, last_pass_ = 0;
   int64_t inner_elements_ = 0, staged_bytes_ = 0;
   bool in_row_scope_ = false;
 };

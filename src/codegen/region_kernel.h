@@ -4,8 +4,10 @@
 //              into tiles.
 // row:         one block per row; one pass over the row for each level of reductions. Values that
 //              a later pass needs again are recomputed when cheap, else staged in a scratch row.
-// column:      one block per tile of kept columns, vectorised; the reduced axes are loops inside,
-//              sums in chunks.
+// column:      one block per tile of kept columns, vectorised; the reduced axes are loops inside.
+// split:       one block per part of the longest reduced axis. In the place of each result that is
+//              a reduction the kernel leaves [parts, results] partial results in the
+//              accumulator's dtype, of which `combine` makes it.
 #pragma once
 
 #include "rlx/codegen/kernel.h"
@@ -22,6 +24,11 @@ struct RegionKernel {
   int64_t rows = 0, rows_per_block = 0;         // see StepKernel::rows
   std::vector<std::optional<BlockSpan>> spans;  // [operands, then results]
   std::vector<std::vector<bool>> may_share;     // [operand][result]
+  // split: the results that are reductions, what is left in their places, and the kernel from
+  // those to them.
+  std::vector<size_t> reductions;
+  std::vector<Type> partials;
+  std::shared_ptr<RegionKernel> combine;
 };
 
 RegionKernel lower_region(const Node& region, std::span<const View> in, std::span<const View> out);

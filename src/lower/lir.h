@@ -121,6 +121,15 @@ class StepKernel {
     (void)operand;
     return std::nullopt;
   }
+  // A kernel may leave some of its node's results to a second step that runs after all its blocks:
+  // it writes partials[i] in the place of result results[i], and `kernel` makes the one of the
+  // other.
+  struct Rest {
+    std::vector<size_t> results;
+    std::vector<Type> partials;
+    std::shared_ptr<const StepKernel> kernel;
+  };
+  virtual const Rest* rest() const { return nullptr; }
   // Kernels that work row by row can be run tile by tile with their neighbours (Chain). rows() > 0:
   // block b computes exactly the rows [b * n, (b + 1) * n) of its dense results, n =
   // rows_per_block(). Which operands it reads only there follows from span().

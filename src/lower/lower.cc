@@ -191,7 +191,20 @@ class Lowering {
     s.kernel = target_.make(n, g_, s.in, s.out);
     views_[static_cast<size_t>(i)] = s.out;
     pack_weights(s);
+    const auto kernel = s.kernel;
+    Step second;
+    if (const StepKernel::Rest* rest = kernel->rest()) {
+      second.label = s.label + ": combine";
+      second.kernel = rest->kernel;
+      for (size_t k = 0; k < rest->results.size(); ++k) {
+        View& out = s.out[rest->results[k]];
+        second.out.push_back(out);
+        out = new_view(rest->partials[k]);
+        second.in.push_back(out);
+      }
+    }
     p_.steps.push_back(std::move(s));
+    if (second.kernel) p_.steps.push_back(std::move(second));
   }
 
   // Operands that no run changes go into the form their kernel likes best, once.

@@ -11,9 +11,10 @@ enum class RegionKind : uint8_t {
   elementwise,  // every value has the domain's shape
   row,          // reductions over the last axes, elementwise work before, between and after them
   column,       // elementwise work, then reductions over `axes` as results
+  split,        // the same to few results, in parts; values per element may be results too
 };
 inline std::span<const std::string_view> enum_names(RegionKind) {
-  static constexpr std::string_view names[] = {"elementwise", "row", "column"};
+  static constexpr std::string_view names[] = {"elementwise", "row", "column", "split"};
   return names;
 }
 

@@ -11,8 +11,9 @@ namespace {
 
 constexpr size_t kMaxNodes = 96;  // keeps compile time per kernel bounded
 constexpr size_t kMaxOperands = 24;
-constexpr int64_t kFewRows = 8;              // fewer rows than this cannot keep a machine busy
-constexpr int64_t kSplitElements = 1 << 15;  // reductions of fewer elements stay in one step
+// Reductions of fewer elements stay in one step; the others run in parts where they have less than
+// kFewRows rows, or no more than kFewColumns columns.
+constexpr int64_t kSplitElements = 1 << 15, kFewRows = 8, kFewColumns = 32;
 
 // Views: they join a region around a reduction, but never start one.
 bool joins_only(const Node& n) { return n.op == &op::broadcast || n.op == &op::reshape; }
@@ -33,10 +34,21 @@ bool is_suffix(const Ints& axes, int64_t rank) {
   return !axes.empty();
 }
 
+// Whether a reduction has too few results to be shared out by them: it runs in parts.
+bool runs_in_parts(const Node& n, const Graph& g) {
+  const Type& t = g.type(n.in[0]);
+  const auto elements = t.shape.elements().static_value(),
+             results = n.type().shape.elements().static_value();
+  if (!elements || !results || *elements < kSplitElements) return false;
+  return is_suffix(n.get<ReduceAttrs>().axes, t.rank()) ? *results < kFewRows
+                                                        : *results <= kFewColumns;
+}
+
 struct Group {
   Shape domain;
   size_t inner = 0;     // row region: trailing axes that are reduced
   bool column = false;  // column region, complete once made
+  bool split = false;   // its reductions run in parts, so no member reads them
   Ints axes;
   std::vector<int32_t> nodes;  // ascending
   bool merged = false;         // absorbed by another group
@@ -76,6 +88,7 @@ class Grower {
     if (is_suffix(axes, operand.rank())) return;
     const int id = new_group(operand.shape, i);
     groups_[static_cast<size_t>(id)].column = true;
+    groups_[static_cast<size_t>(id)].split = runs_in_parts(n, g_);
     groups_[static_cast<size_t>(id)].axes = axes;
     if (!grow_) return;
     std::vector<int32_t> work{n.in[0].node};
@@ -98,7 +111,7 @@ class Grower {
   }
 
   int new_group(const Shape& domain, int32_t node) {
-    groups_.push_back({domain, 0, false, {}, {}, false});
+    groups_.push_back({domain, 0, false, false, {}, {}, false});
     add(static_cast<int>(groups_.size()) - 1, node);
     return static_cast<int>(groups_.size()) - 1;
   }
@@ -136,8 +149,45 @@ class Grower {
     if (is_reduce(n)) {
       Group& group = groups_[static_cast<size_t>(home)];
       group.inner = n.get<ReduceAttrs>().axes.size();
+      group.split = runs_in_parts(n, g_);
       group.axes = n.get<ReduceAttrs>().axes;
     }
+  }
+
+  // Whether the parts of a reduction to several results may store values per element: a part of one
+  // result is one run of them, of several it is scattered.
+  bool stores_elements(const Group& group) const {
+    const Dim all = group.domain.elements();
+    return !group.column && row_shape(group.domain, group.inner, false).elements() == Dim(1) &&
+           all.is_static();
+  }
+  // Whether somebody outside the group reads its values per element; node i does not count.
+  bool elements_are_read(const Group& group, int32_t i) const {
+    for (int32_t p : group.nodes) {
+      const auto users = uses_.users(p);
+      if (!is_reduce(at(p)) &&
+          (uses_.is_output(p) || std::any_of(users.begin(), users.end(), [&](int32_t u) {
+             return u != i && group_of(u) != group_of(p);
+           })))
+        return true;
+    }
+    return false;
+  }
+
+  // What reads a reduction that runs in parts must wait for all of them.
+  Decision reads_no_parts(int id, int32_t i) const {
+    const Group& group = groups_[static_cast<size_t>(id)];
+    if (!group.split) return Decision::yes();
+    for (Value v : at(i).in)
+      if (group_of(v.node) == id && is_reduce(g_.node(v)))
+        return Decision::no("the producer is a reduction in parts, which ends its region");
+    if (is_reduce(at(i))) return Decision::yes();
+    if (!(at(i).type().shape == group.domain))
+      return Decision::no("the result {} is not of the region's domain {}", at(i).type().shape,
+                          group.domain);
+    if (!stores_elements(group))
+      return Decision::no("a reduction in parts to several results has no other ones");
+    return Decision::yes();
   }
 
   bool is_row_value(const Group& group, const Shape& shape) const {
@@ -169,6 +219,7 @@ class Grower {
     const Node& n = at(i);
     if (group.column)
       return Decision::no("the producer is a column reduction, which ends its region");
+    if (Decision ready = reads_no_parts(id, i); !ready) return ready;
     if (group.nodes.size() >= kMaxNodes)
       return Decision::no("the region has {} nodes already", group.nodes.size());
     if (operands_with(group, i) > kMaxOperands)
@@ -178,14 +229,9 @@ class Grower {
         return Decision::no("it reduces another shape than the region's domain");
       const size_t inner = n.get<ReduceAttrs>().axes.size();
       if (group.inner && group.inner != inner) return Decision::no("the region reduces other axes");
-      if (!group.inner) {
-        // The region's rows become the unit of work: too few of them would idle the machine.
-        const Dim rows = row_shape(group.domain, inner, false).elements(),
-                  all = group.domain.elements();
-        if (rows.is_static() && all.is_static() && rows.value() < kFewRows &&
-            all.value() > kSplitElements)
-          return Decision::no("{} rows are too few to share out", rows);
-      }
+      if (runs_in_parts(n, g_) && elements_are_read(group, i) &&
+          !(n.type().shape.elements() == Dim(1)))
+        return Decision::no("the region's values are read elsewhere, too");
     } else if (n.op == &op::reshape) {
       if (!is_row_value(group, g_.type(n.in[0]).shape) || !is_row_value(group, n.type().shape))
         return Decision::no("a reshape inside a region may only add or drop the reduced axes");
@@ -210,10 +256,13 @@ class Grower {
   Decision can_merge(int a, int b, int32_t i) {
     const Group &x = groups_[static_cast<size_t>(a)], &y = groups_[static_cast<size_t>(b)];
     if (y.column) return Decision::no("the producer is a column reduction, which ends its region");
+    if (Decision ready = reads_no_parts(b, i); !ready) return ready;
     if (!(x.domain == y.domain))
       return Decision::no("the domains {} and {} differ", x.domain, y.domain);
     if (x.inner && y.inner && x.inner != y.inner)
       return Decision::no("the regions reduce other axes");
+    if (y.split && !(at(i).type().shape == y.domain))
+      return Decision::no("a value per row must wait for the reduction in parts");
     if (x.nodes.size() + y.nodes.size() >= kMaxNodes)
       return Decision::no("the region would have too many nodes");
     if (operands_with(x, i) + y.nodes.size() > kMaxOperands &&
@@ -230,7 +279,7 @@ class Grower {
     for (int32_t node : y.nodes) group_[static_cast<size_t>(node)] = into;
     x.nodes.insert(x.nodes.end(), y.nodes.begin(), y.nodes.end());
     std::sort(x.nodes.begin(), x.nodes.end());
-    if (y.inner) x.inner = y.inner, x.axes = y.axes;
+    if (y.inner) x.inner = y.inner, x.axes = y.axes, x.split = y.split;
     y.merged = true;
     y.nodes.clear();
   }
@@ -402,9 +451,10 @@ class Grower {
       }
     }
     for (Value v : results) body.output(v);
-    const RegionKind kind = group.column  ? RegionKind::column
-                            : group.inner ? RegionKind::row
-                                          : RegionKind::elementwise;
+    const RegionKind kind = group.split    ? RegionKind::split
+                            : group.column ? RegionKind::column
+                            : group.inner  ? RegionKind::row
+                                           : RegionKind::elementwise;
     b.set_origin({at(unit.nodes.back()).origin.label, "fuse_regions"});
     Values out =
         b.emit(op::region.def,
@@ -431,25 +481,22 @@ class Grower {
   std::vector<Group> groups_;
 };
 
-// A large reduction to few results becomes two: over the last axes, whose rows can be shared out,
-// then over the rest. (f16 and bf16 stay whole: they round once.)
+// A large reduction over the last axes and others becomes two: over the last ones, which lie
+// together, then over the rest. (f16 and bf16 stay whole: they round once.)
 //
 // How many of the axes, all of them last ones, go first; 0: the reduction stays whole.
 size_t axes_to_split(const Node& n, const Graph& g) {
   if (!is_reduce(n) || !fusible(n, g)) return 0;
   const DType d = n.type().dtype;
   const Type& t = g.type(n.in[0]);
-  const auto elements = t.shape.elements().static_value(),
-             results = n.type().shape.elements().static_value();
-  if (d == DType::F16 || d == DType::BF16 || !elements || !results || *elements < kSplitElements)
-    return 0;
+  const auto elements = t.shape.elements().static_value();
+  if (d == DType::F16 || d == DType::BF16 || !elements || *elements < kSplitElements) return 0;
   const Ints& axes = n.get<ReduceAttrs>().axes;
   size_t last = 0;
   while (last < axes.size() &&
          axes[axes.size() - 1 - last] == t.rank() - 1 - static_cast<int64_t>(last))
     ++last;
-  if (last < axes.size()) return last;
-  return *results < kFewRows ? axes.size() - 1 : 0;  // all are last ones: the outermost waits
+  return last < axes.size() ? last : 0;
 }
 
 Graph split_reductions(const Graph& g, NodeFilter alone) {

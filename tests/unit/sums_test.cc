@@ -33,12 +33,13 @@ std::vector<Layout> layouts(int64_t n) {
   return all;
 }
 
-void expect_exact(DType dtype, const Layout& l, int threads = 2) {
+void expect_exact(DType dtype, const Layout& l,
+                  const std::vector<SumInput>& inputs = sum_inputs()) {
   Builder b("sum");
   const Value x = b.input("x", {dtype, Shape::of(l.sizes)});
   b.output(op::reduce_sum(b, x, {l.axes}));
-  CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = threads});
-  for (const SumInput& input : sum_inputs()) {
+  CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = 2});
+  for (const SumInput& input : inputs) {
     const Tensor data = sum_input(dtype, l.sizes, input);
     const std::vector<ExactSum> want = exact_sums(data, l.axes);
     const Tensor got = f.run({{"x", data}})[0];
@@ -59,21 +60,20 @@ void expect_exact(DType dtype, const Layout& l, int threads = 2) {
 // Both sides of a run of steps of one vector and of four, of the blocks of a reduction, of the
 // longest row on the stack.
 TEST(Sums, EveryAxisMeetsTheBoundOfSummingByHalves) {
-  for (int64_t n : {1,    2,    17,   127,   129,   255,   257,   1000,  1024,  1025,
-                    2049, 4096, 4097, 16384, 16385, 32768, 32769, 49153, 65537, 100'000})
+  for (int64_t n : {1, 17, 127, 129, 257, 1000, 1025, 2049, 4097, 16385, 32768, 49153, 65537})
     for (const Layout& l : layouts(n)) expect_exact(DType::F32, l);
 }
 
 TEST(Sums, EveryFloatDtype) {
   for (DType d : {DType::F16, DType::BF16, DType::F64})
-    for (int64_t n : {129, 4097, 40'000})
+    for (int64_t n : {4097, 40'000})
       for (const Layout& l : layouts(n)) expect_exact(d, l);
 }
 
 TEST(Sums, Millions) {
-  for (const Layout& l : layouts(1'000'003)) expect_exact(DType::F32, l);
-  for (const Layout& l : {Layout{"all", {10'000'000}, {0}}, {"first", {10'000'000, 1}, {0}}})
-    expect_exact(DType::F32, l);
+  for (const Layout& l : layouts(300'007)) expect_exact(DType::F32, l);
+  expect_exact(DType::F32, {"all", {10'000'000}, {0}}, {sum_inputs()[0]});
+  expect_exact(DType::F32, {"the first axis", {10'000'000, 1}, {0}}, {sum_inputs()[0]});
   expect_exact(DType::F16, {"all", {1'000'003}, {0}});
   expect_exact(DType::F64, {"all", {1'000'003}, {0}});
 }

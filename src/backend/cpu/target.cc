@@ -26,12 +26,18 @@ class GeneratedKernel final : public StepKernel {
   int64_t rows_per_block() const override { return region_.rows_per_block; }
   std::optional<BlockSpan> span(size_t operand) const override { return region_.spans[operand]; }
 
+  const Rest* rest() const override { return rest_.kernel ? &rest_ : nullptr; }
+
   size_t code() const { return code_; }
   void set_function(KernelFn fn) { fn_ = fn; }
+  void set_rest(std::shared_ptr<const StepKernel> kernel) {
+    rest_ = {region_.reductions, region_.partials, std::move(kernel)};
+  }
 
  private:
   codegen::RegionKernel region_;
   size_t code_;
+  Rest rest_;
   KernelFn fn_ = nullptr;
 };
 
@@ -95,25 +101,29 @@ Decision CpuTarget::takes_view(const Node& n, const Graph& g, size_t i, const Vi
 std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, const Graph& g,
                                                   std::span<const View> in,
                                                   std::span<const View> out) {
-  if (n.op == &op::region) {
-    codegen::RegionKernel region = codegen::lower_region(n, in, out);
-    const uint64_t hash = codegen::structural_hash(region.kernel);
-    size_t code = code_.size();
-    for (auto [it, end] = by_hash_.equal_range(hash); it != end; ++it)
-      if (codegen::same_structure(*code_[it->second], region.kernel)) code = it->second;
-    if (code == code_.size()) {
-      code_.push_back(std::make_shared<codegen::Kernel>(region.kernel));
-      by_hash_.emplace(hash, code);
-    }
-    pending_.push_back(std::make_shared<GeneratedKernel>(std::move(region), code));
-    return pending_.back();
-  }
+  if (n.op == &op::region) return generated(codegen::lower_region(n, in, out));
   if (const auto user = user_kernels_->find(n.op); user != user_kernels_->end())
     return user_step(user->second, n, in, out);
   std::string why;
   if (const KernelRow* row = row_for(n, g, &why)) return row->make(isa_, n, in, out);
   fail(ErrorKind::unsupported, "no-kernel", "{} ({}) has no kernel on the CPU{}", n.op->name,
        n.type(), why.empty() ? "" : ": " + why);
+}
+
+std::shared_ptr<const StepKernel> CpuTarget::generated(codegen::RegionKernel region) {
+  const auto combine = std::move(region.combine);
+  const uint64_t hash = codegen::structural_hash(region.kernel);
+  size_t code = code_.size();
+  for (auto [it, end] = by_hash_.equal_range(hash); it != end; ++it)
+    if (codegen::same_structure(*code_[it->second], region.kernel)) code = it->second;
+  if (code == code_.size()) {
+    code_.push_back(std::make_shared<codegen::Kernel>(region.kernel));
+    by_hash_.emplace(hash, code);
+  }
+  const auto kernel = std::make_shared<GeneratedKernel>(std::move(region), code);
+  pending_.push_back(kernel);
+  if (combine) kernel->set_rest(generated(std::move(*combine)));
+  return kernel;
 }
 
 std::shared_ptr<const StepKernel> CpuTarget::make_copy(const View& from, const View& to) {

@@ -6,6 +6,7 @@
 
 #include "rlx/backend/cpu/jit.h"
 #include "rlx/backend/cpu/kernels/isa.h"
+#include "rlx/codegen/region_kernel.h"
 #include "rlx/lower/host_kernel.h"
 #include "rlx/lower/target.h"
 
@@ -45,6 +46,7 @@ class CpuTarget final : public Target {
 
  private:
   const KernelRow* row_for(const Node& n, const Graph& g, std::string* why) const;
+  std::shared_ptr<const StepKernel> generated(codegen::RegionKernel region);
 
   std::shared_ptr<CpuJit> jit_;
   Isa isa_;
