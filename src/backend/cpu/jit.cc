@@ -156,9 +156,9 @@ struct CpuJit::Impl {
   }
 
   void define_symbols() {
-    llvm::orc::SymbolMap symbols;
+    auto* symbols = new llvm::orc::SymbolMap;
     auto define = [&](const char* name, void* address) {
-      symbols[jit->mangleAndIntern(name)] = {
+      (*symbols)[jit->mangleAndIntern(name)] = {
           llvm::orc::ExecutorAddr::fromPtr(address),
           llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
     };
@@ -167,7 +167,8 @@ struct CpuJit::Impl {
     define("fmod", reinterpret_cast<void*>(static_cast<double (*)(double, double)>(&::fmod)));
     define("memset", reinterpret_cast<void*>(&::memset));
     define("memcpy", reinterpret_cast<void*>(&::memcpy));
-    require(jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(symbols))));
+    require(jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(*symbols))));
+    delete symbols;
   }
 
   llvm::TargetMachine* target_machine() const {
