@@ -2,16 +2,32 @@
 
 #include <cmath>
 
+#include "rlx/ops/elementwise_rules.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/nn_rules.h"
+#include "rlx/ops/scalar_math.h"
 
 namespace rlx {
 
 const OpDef& op_of(Activation kind) {
   static constexpr const OpDef* kActivationsOps[] = {
-      &op::gelu, &op::gelu_tanh, &op::silu, &op::relu,  &op::sigmoid, &op::tanh,
-      &op::exp,  &op::log,       &op::sqrt, &op::rsqrt, &op::neg,     &op::abs,
-      &op::sin,  &op::cos,       &op::tan,  &op::atan,  &op::round,
+      &op::gelu,
+      &op::gelu_tanh,
+      &op::silu,
+      &op::relu,
+      &op::sigmoid,
+      &op::tanh,
+      &op::exp,
+      &op::log,
+      &op::sqrt,
+      &op::rsqrt,
+      &op::neg,
+      &op::abs,
+      &op::sin,
+      &op::cos,
+      &op::tan,
+      &op::atan,
+      &op::round_straight_through,
   };
   return *kActivationsOps[static_cast<size_t>(kind)];
 }
@@ -23,11 +39,6 @@ constexpr OpDef activation(std::string_view name, std::string_view doc, Decompos
   d.infer = infer_same;
   d.decompose = decompose;
   d.vmap = vmap_elementwise;
-  return d;
-}
-
-constexpr OpDef with_derivative(OpDef d, DerivativeRule derivative) {
-  d.derivative = derivative;
   return d;
 }
 
@@ -187,9 +198,10 @@ constinit const Op<ShrinkAttrs> hardshrink =
                        }>),
             infer_shrink);
 
-constinit const Op<> tanhshrink = with_derivative(
-    activation("tanhshrink", "x - tanh(x).",
-               by_formula<[](const Node&, Exprs x) { return x[0] - op::tanh(x[0]); }>),
+constinit const Op<> tanhshrink = unary(
+    "tanhshrink", "x - tanh(x), accurate near 0.", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return math::tanhshrink(x); }>,
+    [](const Node&, In x) { return math::tanhshrink(x[0]); },
     [](Builder& b, const JvpArgs& a, int, Value t) -> Value {  // 1 - (1 - y^2) would cancel
       const Expr y = op::tanh(Expr(b, a.in[0]));
       return Expr(b, t) * (y * y);

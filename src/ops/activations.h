@@ -32,7 +32,7 @@ enum class Activation : uint8_t {
   cos,
   tan,
   atan,
-  round,
+  round,  // round_straight_through
 };
 inline std::span<const std::string_view> enum_names(Activation) {
   static constexpr std::string_view names[] = {

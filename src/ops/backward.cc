@@ -155,7 +155,7 @@ constinit const Op<> relu_backward = elementwise_backward(backward(
 constinit const Op<ActivationAttrs> activation_backward = elementwise_backward(backward(
     "activation_backward",
     "dy times the derivative of the activation at x. That of sqrt and rsqrt is 0 where x > 0 does "
-    "not hold, that of round is 1.",
+    "not hold, that of round is 1 (round_straight_through).",
     "ActivationBackward", 2, infer_unary_backward, by_formula<[](const Node& n, Exprs x) {
       return slope_times(x[0], x[1], n.get<ActivationAttrs>().kind);
     }>));

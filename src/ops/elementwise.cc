@@ -211,8 +211,13 @@ constinit const Op<> trunc = step("trunc", "x without its fraction.", kFloats,
                                   pointwise<1, [](FloatNumber auto x) { return std::trunc(x); }>,
                                   [](const Node&, In x) { return rlx::trunc(x[0]); });
 
-constinit const Op<> round = unary(
-    "round", "Nearest integer, halves to even. Derivative: straight through (1).", kFloats,
+constinit const Op<> round =
+    step("round", "Nearest integer, halves to even.", kFloats,
+         pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>,
+         [](const Node&, In x) { return rlx::rint(x[0]); });
+
+constinit const Op<> round_straight_through = unary(
+    "round_straight_through", "round(x) with the derivative of x itself, 1.", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>,
     [](const Node&, In x) { return rlx::rint(x[0]); },
     [](Builder&, Args, int, Value t) { return t; }, "Activation");
@@ -385,12 +390,25 @@ constinit const Op<> clamp = OpDef{
 
 namespace {
 constexpr const OpDef* kElementwiseOps[] = {
-    &op::neg,   &op::abs,         &op::sign,     &op::exp,    &op::log,        &op::log1p,
-    &op::expm1, &op::sqrt,        &op::rsqrt,    &op::square, &op::reciprocal, &op::sin,
-    &op::cos,   &op::tan,         &op::atan,     &op::tanh,   &op::sigmoid,    &op::relu,
-    &op::erf,   &op::softplus,    &op::softsign, &op::floor,  &op::ceil,       &op::trunc,
-    &op::round, &op::logical_not, &op::is_nan,   &op::is_inf, &op::is_finite,  &op::stop_gradient,
-    &op::conj,  &op::real,        &op::imag,     &op::cast,   &op::select,     &op::clamp,
+    &op::neg,           &op::abs,
+    &op::sign,          &op::exp,
+    &op::log,           &op::log1p,
+    &op::expm1,         &op::sqrt,
+    &op::rsqrt,         &op::square,
+    &op::reciprocal,    &op::sin,
+    &op::cos,           &op::tan,
+    &op::atan,          &op::tanh,
+    &op::sigmoid,       &op::relu,
+    &op::erf,           &op::softplus,
+    &op::softsign,      &op::floor,
+    &op::ceil,          &op::trunc,
+    &op::round,         &op::round_straight_through,
+    &op::logical_not,   &op::is_nan,
+    &op::is_inf,        &op::is_finite,
+    &op::stop_gradient, &op::conj,
+    &op::real,          &op::imag,
+    &op::cast,          &op::select,
+    &op::clamp,
 };
 }  // namespace
 constinit const Family kElementwise{"elementwise", kElementwiseOps};

@@ -13,8 +13,9 @@ struct CastAttrs {
 
 namespace op {
 extern const Op<> neg, abs, sign, exp, log, log1p, expm1, sqrt, rsqrt, square, reciprocal, sin, cos,
-    tan, atan, tanh, sigmoid, relu, erf, softplus, softsign, floor, ceil, round, trunc, logical_not,
-    is_nan, is_inf, is_finite, stop_gradient, conj, real, imag;
+    tan, atan, tanh, sigmoid, relu, erf, softplus, softsign, floor, ceil, round,
+    round_straight_through, trunc, logical_not, is_nan, is_inf, is_finite, stop_gradient, conj,
+    real, imag;
 extern const Op<> add, sub, mul, div, rem, pow, maximum, minimum, eq, ne, lt, le, gt, ge,
     logical_and, logical_or, logical_xor;
 extern const Op<> select, clamp;

@@ -168,6 +168,20 @@ constinit const Op<> erfinv =
             return T(b, t) * (op::exp(op::square(Y(b, a))) / M_2_SQRTPI);
           });
 
+constinit const Op<> normal_cdf = unary(
+    "normal_cdf",
+    "The probability that a standard normal number is below x: erfc(-x / sqrt 2) / 2, accurate "
+    "where that is small.",
+    kFloats, pointwise<1, [](FloatNumber auto x) { return math::normal_cdf(x); }>,
+    [](const Node&, In x) { return math::normal_cdf(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::normal_pdf(X(b, a)); });
+
+constinit const Op<> normal_pdf = unary(
+    "normal_pdf", "The density of the standard normal distribution: exp(-x^2 / 2) / sqrt(2 pi).",
+    kFloats, pointwise<1, [](FloatNumber auto x) { return math::normal_pdf(x); }>,
+    [](const Node&, In x) { return math::normal_pdf(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value { return -(T(b, t) * (X(b, a) * Y(b, a))); });
+
 constinit const Op<> lgamma =
     unary("lgamma", "log |Gamma(x)|; inf at 0, -1, -2, .. .", kFloats,
           pointwise<1, [](FloatNumber auto x) { return math::lgamma(x); }>,
@@ -339,6 +353,8 @@ constexpr const OpDef* kMathOps[] = {
     &op::atan2,
     &op::erfc,
     &op::erfinv,
+    &op::normal_cdf,
+    &op::normal_pdf,
     &op::lgamma,
     &op::digamma,
     &op::polygamma,

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/math.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/nn_rules.h"
 #include "rlx/ops/reduce.h"
@@ -17,6 +18,18 @@ Expr line_up(Expr v, int64_t rank, int64_t axis) {
   Shape shape(static_cast<size_t>(rank - axis), Dim(1));
   shape[0] = v.shape()[0];
   return {v.builder(), reshape_to(v.builder(), v, shape)};
+}
+
+NormGradient norm_gradient(Expr x, Expr s, const Ints& axes, double eps, bool centred) {
+  auto mean = [&](Expr v) -> Expr { return op::reduce_mean(v, {axes, true}); };
+  if (!centred) {
+    Expr power = mean(x * x) + eps, factor = op::rsqrt(power);
+    return {x * factor, (s - x * (mean(s * x) / power)) * factor};
+  }
+  Expr rough = x - mean(x), rest = mean(rough), sides = s - mean(s);
+  Expr power = mean(rough * rough) - rest * rest + eps, factor = op::rsqrt(power);
+  Expr d = rough - rest;
+  return {d * factor, (sides - d * (mean(sides * rough) / power)) * factor};
 }
 
 void check_rope(const InferArgs& a, const RopeAttrs& r, const Dim& rows) {
@@ -126,12 +139,12 @@ constexpr OpDef activation(std::string_view name, std::string_view doc, Decompos
   return d;
 }
 
-constexpr double kInvSqrt2Pi = 0.3989422804014326779;
 constexpr double kGeluScale = 0.7978845608028653559;  // sqrt(2 / pi)
 constexpr double kGeluCube = 0.044715;
 
-Expr normal_cdf(Expr x) { return (op::erf(x * M_SQRT1_2) + 1.0) * 0.5; }
-Expr gelu_inner_tanh(Expr x) { return op::tanh((x + x * x * x * kGeluCube) * kGeluScale); }
+// 0.5 (1 + tanh(u)) is sigmoid(2 u), which keeps its digits where it is small; so does sigmoid(-v) in
+// the place of 1 - sigmoid(v).
+Expr gelu_tanh_exponent(Expr x) { return (x + x * x * x * kGeluCube) * (2 * kGeluScale); }
 
 // ---- softmax
 
@@ -191,15 +204,10 @@ Types infer_norm(const InferArgs& a) {
 
 Expr mean_along(Expr x, int64_t axis) { return op::reduce_mean(x, {{axis}, true}); }
 
-// x without mean (unless it is an rms norm) and with unit scale, and the factor that gives it that
-// scale.
-struct Normalised {
-  Expr factor, value;
-};
-Normalised normalised(Expr x, const NormAttrs& n, bool centred) {
+// x without mean (unless it is an rms norm) and with unit scale.
+Expr normalised(Expr x, const NormAttrs& n, bool centred) {
   if (centred) x = x - mean_along(x, n.axis);
-  Expr factor = op::rsqrt(mean_along(x * x, n.axis) + n.eps);
-  return {factor, x * factor};
+  return x * op::rsqrt(mean_along(x * x, n.axis) + n.eps);
 }
 
 template <bool centred>
@@ -208,28 +216,28 @@ Values decompose_norm(Builder& b, const Node& n, Operands in) {
   Expr x = widen(b, in[0]);
   Expr gamma = line_up(widen(b, in[1]), x.rank(), attrs.axis),
        beta = line_up(widen(b, in[2]), x.rank(), attrs.axis);
-  return {narrow(normalised(x, attrs, centred).value * gamma + beta, n.type().dtype)};
+  return {narrow(normalised(x, attrs, centred) * gamma + beta, n.type().dtype)};
 }
 
-// With s = ct * gamma and z the normalised x:  dx = factor * (s - mean(s) - z * mean(s * z)), an
-// rms norm without mean(s).
 template <bool centred>
 Values vjp_norm(Builder& b, const VjpArgs& a) {
   const auto& attrs = a.node.get<NormAttrs>();
   const DType dtype = a.node.type().dtype;
   Expr x = widen(b, a.in[0]), ct = widen(b, a.cotangents[0]);
-  const Normalised z = normalised(x, attrs, centred);
+  Expr z = x;
   Values out(3, kNone);
   if (a.wanted[0]) {
     Expr s = ct * line_up(widen(b, a.in[1]), x.rank(), attrs.axis);
-    Expr along = z.value * mean_along(s * z.value, attrs.axis);
-    Expr rest = centred ? s - mean_along(s, attrs.axis) - along : s - along;
-    out[0] = narrow(rest * z.factor, dtype);
+    const NormGradient g = norm_gradient(x, s, {attrs.axis}, attrs.eps, centred);
+    out[0] = narrow(g.dx, dtype);
+    z = g.z;
+  } else if (a.wanted[1]) {
+    z = normalised(x, attrs, centred);
   }
   Ints others;
   for (int64_t i = 0; i < x.rank(); ++i)
     if (i != attrs.axis) others.push_back(i);
-  if (a.wanted[1]) out[1] = narrow({b, sum_axes(b, ct * z.value, others)}, dtype);
+  if (a.wanted[1]) out[1] = narrow({b, sum_axes(b, ct * z, others)}, dtype);
   if (a.wanted[2]) out[2] = narrow({b, sum_axes(b, ct, others)}, dtype);
   return out;
 }
@@ -372,14 +380,14 @@ Values vmap_rope(Builder& b, const VmapArgs& a) {
 namespace op {
 
 constinit const Op<> gelu = activation(
-    "gelu", "x * Phi(x), Phi the normal distribution function: x/2 * (1 + erf(x / sqrt 2)).",
+    "gelu", "x * normal_cdf(x).",
     [](Builder& b, const Node& n, Operands in) -> Values {
       Expr x = widen(b, in[0]);
-      return {narrow(x * normal_cdf(x), n.type().dtype)};
+      return {narrow(x * op::normal_cdf(x), n.type().dtype)};
     },
     [](Builder& b, Args a, int, Value t) -> Value {
       Expr x = widen(b, a.in[0]);
-      Expr slope = normal_cdf(x) + x * (op::exp(x * x * -0.5) * kInvSqrt2Pi);
+      Expr slope = op::normal_cdf(x) + x * op::normal_pdf(x);
       return narrow(widen(b, t) * slope, a.node.type().dtype);
     },
     "Activation");
@@ -388,12 +396,12 @@ constinit const Op<> gelu_tanh = activation(
     "gelu_tanh", "GELU by tanh: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).",
     [](Builder& b, const Node& n, Operands in) -> Values {
       Expr x = widen(b, in[0]);
-      return {narrow(x * ((gelu_inner_tanh(x) + 1.0) * 0.5), n.type().dtype)};
+      return {narrow(x * op::sigmoid(gelu_tanh_exponent(x)), n.type().dtype)};
     },
     [](Builder& b, Args a, int, Value t) -> Value {
-      Expr x = widen(b, a.in[0]), th = gelu_inner_tanh(x);
-      Expr inner = (x * x * (3 * kGeluCube) + 1.0) * (0.5 * kGeluScale);
-      Expr slope = (th + 1.0) * 0.5 + x * (1.0 - th * th) * inner;
+      Expr x = widen(b, a.in[0]), v = gelu_tanh_exponent(x), s = op::sigmoid(v);
+      Expr inner = (x * x * (3 * kGeluCube) + 1.0) * (2 * kGeluScale);
+      Expr slope = s * (1.0 + x * op::sigmoid(-v) * inner);
       return narrow(widen(b, t) * slope, a.node.type().dtype);
     },
     "Activation");
@@ -406,7 +414,7 @@ constinit const Op<> silu = activation(
     },
     [](Builder& b, Args a, int, Value t) -> Value {
       Expr x = widen(b, a.in[0]), s = op::sigmoid(x);
-      return narrow(widen(b, t) * (s * (x * (1.0 - s) + 1.0)), a.node.type().dtype);
+      return narrow(widen(b, t) * (s * (x * op::sigmoid(-x) + 1.0)), a.node.type().dtype);
     },
     "Activation");
 

@@ -24,6 +24,17 @@ Values by_formula(Builder& b, const Node& n, Operands in) {
   return {narrow(F(n, Exprs(x)), n.type().dtype)};
 }
 
+// The gradient of z = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) over the axes by x for the
+// cotangent s of z, and z itself; without the means for a norm that is not `centred`.
+//
+// Written so that what cancels does so exactly: the mean of s leaves first; x - mean(x) is freed of the
+// mean that rounding left in it; and the part of s along x is divided by the mean square itself, so
+// that the rounding of the root, a factor of the whole, is all that the root adds.
+struct NormGradient {
+  Expr z, dx;
+};
+NormGradient norm_gradient(Expr x, Expr s, const Ints& axes, double eps, bool centred);
+
 // [D] -> [D, 1, ..], so that it lines up with an axis of a tensor of that rank.
 Expr line_up(Expr v, int64_t rank, int64_t axis);
 

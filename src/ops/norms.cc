@@ -90,13 +90,17 @@ Ints all_but(int64_t axis, int64_t rank) {
   return axes;
 }
 
+Shape grouped_rows(const Shape& shape, int64_t groups) {  // [N, groups, members of a group]
+  Dim members = *shape[1].divide(Dim(groups));
+  for (size_t i = 2; i < shape.size(); ++i) members = members * shape[i];
+  return {shape[0], groups, members};
+}
+
 Values decompose_group_norm(Builder& b, const Node& n, Operands in) {
   const auto& [groups, eps] = n.get<GroupNormAttrs>();
   Expr x = widen(b, in[0]);
   const Shape shape = b.shape(x);
-  Dim members = *shape[1].divide(Dim(groups));
-  for (size_t i = 2; i < shape.size(); ++i) members = members * shape[i];
-  Expr rows(b, reshape_to(b, x, {shape[0], groups, members}));
+  Expr rows(b, reshape_to(b, x, grouped_rows(shape, groups)));
   Expr value(b, reshape_to(b, Standardised(rows, {2}, eps).value, shape));
   return {affine(value, in[1], in[2], n.type().dtype)};
 }
@@ -113,6 +117,43 @@ Values decompose_batch_norm(Builder& b, const Node& n, Operands in) {
        variance = per_channel(widen(b, in[4]), x.rank());
   Expr value = (x - mean) * op::rsqrt(variance + n.get<ChannelNormAttrs>().eps);
   return {affine(value, in[1], in[2], n.type().dtype)};
+}
+
+// The gradients by x, gamma and beta of norms with statistics of their own: `rows` gives x the shape
+// whose `axes` are normalised.
+Values vjp_affine(Builder& b, const VjpArgs& a, const Shape& rows, const Ints& axes, double eps) {
+  const DType dtype = a.node.type().dtype;
+  Expr x = widen(b, a.in[0]), ct = widen(b, a.cotangents[0]);
+  const Shape shape = b.shape(x);
+  const int64_t rank = x.rank();
+  auto shaped = [&](Expr v, const Shape& as) -> Expr { return {b, reshape_to(b, v, as)}; };
+  Expr s = ct * per_channel(widen(b, a.in[1]), rank);
+  const NormGradient g = norm_gradient(shaped(x, rows), shaped(s, rows), axes, eps, true);
+  const Ints others = all_but(1, rank);
+  Values out(3, kNone);
+  if (a.wanted[0]) out[0] = cast_to(b, shaped(g.dx, shape), dtype);
+  if (a.wanted[1]) out[1] = cast_to(b, sum_axes(b, ct * shaped(g.z, shape), others), dtype);
+  if (a.wanted[2]) out[2] = cast_to(b, sum_axes(b, ct, others), dtype);
+  return out;
+}
+
+Values vjp_group_norm(Builder& b, const VjpArgs& a) {
+  const auto& [groups, eps] = a.node.get<GroupNormAttrs>();
+  return vjp_affine(b, a, grouped_rows(b.shape(a.in[0]), groups), {2}, eps);
+}
+
+Values vjp_instance_norm(Builder& b, const VjpArgs& a) {
+  const Shape shape = b.shape(a.in[0]);
+  return vjp_affine(b, a, shape, spatial_axes(static_cast<int64_t>(shape.size())),
+                    a.node.get<ChannelNormAttrs>().eps);
+}
+
+// Declines where the statistics have cotangents of their own.
+Values vjp_batch_norm_training(Builder& b, const VjpArgs& a) {
+  if (a.cotangents[1].valid() || a.cotangents[2].valid()) return {};
+  const Shape shape = b.shape(a.in[0]);
+  return vjp_affine(b, a, shape, all_but(1, static_cast<int64_t>(shape.size())),
+                    a.node.get<ChannelNormAttrs>().eps);
 }
 
 Types infer_batch_norm_training(const InferArgs& a) {
@@ -211,22 +252,29 @@ constexpr OpDef norm(std::string_view name, std::string_view doc, int arity, Inf
   return d;
 }
 
+constexpr OpDef with_vjp(OpDef d, VjpRule vjp) {
+  d.vjp = vjp;
+  return d;
+}
+
 }  // namespace
 
 namespace op {
 
-constinit const Op<GroupNormAttrs> group_norm =
+constinit const Op<GroupNormAttrs> group_norm = with_vjp(
     norm("group_norm",
          "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..], with the mean and the "
          "biased variance of each image over each of num_groups groups of C / num_groups "
          "neighbouring channels and all pixels.",
-         3, infer_group_norm, decompose_group_norm, "GroupNorm");
+         3, infer_group_norm, decompose_group_norm, "GroupNorm"),
+    vjp_group_norm);
 
-constinit const Op<ChannelNormAttrs> instance_norm =
+constinit const Op<ChannelNormAttrs> instance_norm = with_vjp(
     norm("instance_norm",
          "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..], with the mean and the "
          "biased variance of each channel of each image over its pixels.",
-         3, infer_channel_norm, decompose_instance_norm);
+         3, infer_channel_norm, decompose_instance_norm),
+    vjp_instance_norm);
 
 constinit const Op<ChannelNormAttrs> layer_norm2d = norm(
     "layer_norm2d",
@@ -244,11 +292,12 @@ constinit const Op<ChannelNormAttrs> batch_norm =
          "[C], which may be f32 for f16 and bf16.",
          5, infer_channel_norm, decompose_batch_norm);
 
-constinit const Op<ChannelNormAttrs> batch_norm_training =
+constinit const Op<ChannelNormAttrs> batch_norm_training = with_vjp(
     norm("batch_norm_training",
          "batch_norm with the mean and the biased variance of each channel of x [N, C, ..] over "
          "all images and pixels; these are the second and the third result (f32 for f16 and bf16).",
-         3, infer_batch_norm_training, decompose_batch_norm_training);
+         3, infer_batch_norm_training, decompose_batch_norm_training),
+    vjp_batch_norm_training);
 
 constinit const Op<LrnAttrs> local_response_norm =
     norm("local_response_norm",

@@ -66,7 +66,13 @@ const double kNan = std::nan("");
 TEST(Conventions, DerivativesAtKinks) {
   EXPECT_EQ(gradient(op::relu, {{-1, 0, 2}}), (Lists{{0, 0, 1}}));
   EXPECT_EQ(gradient(op::abs, {{-3, 0, 2}}), (Lists{{-1, 0, 1}}));
-  EXPECT_EQ(gradient(op::round, {{-0.6, 0.5, 2}}), (Lists{{1, 1, 1}}));
+  EXPECT_EQ(gradient(op::round_straight_through, {{-0.6, 0.5, 2}}), (Lists{{1, 1, 1}}));
+  Builder b("round");  // is a step, as floor is: nothing comes through it
+  const Value x = b.input("x", {DType::F64, {3}});
+  b.output(sum_axes(b, op::mul(b, x, op::round(b, x)), {0}));
+  const Tensor at = Tensor::from<double>({3}, {-0.6, 0.5, 2}),
+               slope = evaluate(grad(b.finish(), {"x"}), std::array{at})[0];
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(slope.get_float(i), std::nearbyint(at.get_float(i)));
 }
 
 TEST(Conventions, DerivativesOfActivationsAtKinks) {

@@ -58,6 +58,7 @@ EXACT_OPS = {
     "floor": (FLOATS, np.floor),
     "ceil": (FLOATS, np.ceil),
     "round": (FLOATS, np.rint),
+    "round_straight_through": (FLOATS, np.rint),
     "trunc": (FLOATS, np.trunc),
 }
 
@@ -193,7 +194,7 @@ def exact_unary():
                     "denormals are kept",
                 )
     halves = [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49, -0.49, 3.5, 1024.5, 7.0, -0.2]
-    for name in ("floor", "ceil", "round", "trunc"):
+    for name in ("floor", "ceil", "round", "round_straight_through", "trunc"):
         for dtype in FLOATS:
             yield unary(
                 name,

@@ -57,6 +57,7 @@ EXACT_OPS = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
+    "round_straight_through": np.rint,
     "trunc": np.trunc,
     "round_away": lambda x: np.copysign(
         np.trunc(np.abs(x) + np.where(np.abs(x) < 1e15, 0.5, 0)), x
@@ -114,6 +115,8 @@ def by_torch(function):
 DOUBLE = {
     "erf": (scipy.special.erf, 4),
     "erfc": (scipy.special.erfc, 8),
+    "normal_cdf": (scipy.special.ndtr, 8),
+    "normal_pdf": (lambda x: np.exp(-x * x / 2) / np.sqrt(2 * np.pi), 8),
     "digamma": (scipy.special.digamma, 8),
     # PyTorch: SciPy's erfinv(-0) is +0 though erf is odd, its gammaln(-inf) -inf where C99 has inf, and it overflows at 5e-324.
     "erfinv": (by_torch(torch.special.erfinv), 8),
