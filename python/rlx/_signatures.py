@@ -1,8 +1,8 @@
 """The Python signature of an op, from its entry in the table. Used for the functions, the methods of graphs and the
 type stubs.
 
-Operands are positional; attributes are keywords, and a leading `axis` or `axes` may be positional, too. Where an op has
-`axes` it also takes `axis`. An op with `axes` (by default none) and `keepdims` is a reduction: in Python its default is
+Operands are positional, or keywords under the table's names; attributes are keywords, and a leading `axis` or `axes` may
+be positional, too. Where an op has `axes` it also takes `axis`. An op with `axes` (by default none) and `keepdims` is a reduction: in Python its default is
 all axes, as in NumPy. Attributes of windows take one number for all spatial axes.
 
 Imports nothing of the package, so that the stub generator can use it while the package is being built.
@@ -22,8 +22,7 @@ _WINDOW = ("kernel", "stride", "dilation", "low", "high", "padding", "output_pad
 
 
 def operand_names(op):
-    names = ["x", "y", "z"] if op.arity <= 3 else [f"x{i}" for i in range(op.arity)]
-    return names[: op.arity]
+    return [python_name(name) for name, _ in op.operands]
 
 
 def literal(value):
@@ -82,7 +81,8 @@ def parameters(op, annotate=None):
     elif op.arity:
         optional = (": ArrayLike | None" if annotate else "") + " = None"
         names = operand_names(op)
-        parts += [n + (array if i < _least(op) else optional) for i, n in enumerate(names)] + ["/"]
+        given = [may_miss for _, may_miss in op.operands] + [True]
+        parts += [n + (array if i < given.index(True) else optional) for i, n in enumerate(names)]
     attrs = [f"{n}{note(t, d) if note else ''} = {literal(d)}" for n, t, d in attributes(op)]
     if has_axes(op):
         attrs.append(f"axis{note('[int]', None) if note else ''} = None")
@@ -127,9 +127,7 @@ def _several(xs):
 
 
 def _given(*xs):
-    while xs and xs[-1] is None:
-        xs = xs[:-1]
-    return xs
+    return tuple(x for x in xs if x is not None)
 
 
 def _axes(name, axes, axis):

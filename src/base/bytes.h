@@ -21,6 +21,9 @@ static_assert(std::endian::native == std::endian::little,
 
 class OpTable;
 
+// Of the language that graphs are written in, as text and as bytes; ir/text.h says what a version changed.
+inline constexpr int kLanguageVersion = 2;
+
 // Valid UTF-8 without zero characters.
 bool is_utf8(std::string_view s);
 
@@ -55,8 +58,10 @@ class ByteReader {
   [[noreturn]] void error_at(size_t offset, std::string_view code,
                              const std::string& message) const;
 
-  // For graphs inside graphs: the ops they may use, and how deep the reader is.
+  // For graphs inside graphs: the ops they may use, the version of the language they are written in
+  // (ir/text.h), and how deep the reader is.
   const OpTable* table = nullptr;
+  int version = kLanguageVersion;
   int depth = 0;
 
  private:

@@ -82,11 +82,13 @@ struct Printer {
   std::string out;
   TextStore* store = nullptr;
   int indent = 0;
+  int version = 1;  // the lowest in which what was printed means what it does
 };
 struct Reader {
   Lexer lex;
   const TextStore* store = nullptr;
   const OpTable* table = nullptr;
+  int version = kLanguageVersion;  // of the text
 };
 
 template <class T>

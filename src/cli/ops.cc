@@ -1,6 +1,7 @@
 // rlx ops: the op table, as text, JSON or the op reference.
 #include <nlohmann/json.hpp>
 
+#include "rlx/base/suggest.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/output.h"
 #include "rlx/ops/core.h"
@@ -39,9 +40,13 @@ void print_json(const Matrix& matrix) {
     ordered_json list = ordered_json::array(), reasons = ordered_json::object();
     for (const AttributeInfo& a : attributes_of(*e.op))
       list.push_back({{"name", a.name}, {"type", a.type}, {"default", a.default_text}});
+    ordered_json operands = ordered_json::array();
+    for (const OperandName& o : operand_names(*e.op))
+      operands.push_back({{"name", o.name}, {"optional", o.optional}, {"several", o.several}});
     ordered_json row{{"name", e.op->name},
                      {"family", e.family},
                      {"reference", reference_names(*e.op)},
+                     {"operands", operands},
                      {"attributes", list}};
     for (const Support& s : matrix.row(*e.op)) {
       row[std::string(s.column)] = name(s.answer);
@@ -86,16 +91,28 @@ void print_markdown(const Matrix& matrix) {
 
 void add_ops(Cli& cli) {
   struct Options {
+    std::string op;
     bool json = false, markdown = false;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* c = cli.command("ops", "Prints every op and its answer to every question",
-                            "rlx ops --json | jq '.ops[].name'");
+  CLI::App* c =
+      cli.command("ops", "Prints every op and its answer to every question, or one op's page",
+                  "rlx ops softmax_cross_entropy");
+  c->add_option("OP", o->op, "The op whose page to print");
   CLI::Option* json = c->add_flag("--json", o->json, "As JSON");
   c->add_flag("--markdown", o->markdown, "As the op reference")->excludes(json);
   c->callback([&cli, o] {
     cli.action = [o] {
       const Matrix matrix;
+      if (!o->op.empty()) {
+        const OpDef* op = op_table().find(o->op);
+        std::vector<std::string_view> names;
+        for (const OpTable::Entry& e : op_table().entries()) names.push_back(e.op->name);
+        user_check(op != nullptr, "op-unknown", "there is no op {}{}; `rlx ops` lists them",
+                   quote(o->op), did_you_mean(o->op, names));
+        say("{}", reference_page(*op, matrix.row(*op)));
+        return;
+      }
       o->json ? print_json(matrix) : o->markdown ? print_markdown(matrix) : print_text(matrix);
     };
   });

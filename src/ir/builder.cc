@@ -1,6 +1,7 @@
 #include "rlx/ir/builder.h"
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <set>
 
@@ -27,6 +28,7 @@ constinit const Op<LeafAttrs> input = OpDef{
     .reference = "Input",
     .kind = Kind::leaf,
     .arity = 0,
+    .operands = "",
     .infer = infer_leaf,
 };
 
@@ -36,6 +38,7 @@ constinit const Op<LeafAttrs> param = OpDef{
     .reference = "Param",
     .kind = Kind::leaf,
     .arity = 0,
+    .operands = "",
     .infer = infer_leaf,
 };
 
@@ -45,6 +48,7 @@ constinit const Op<ConstantAttrs> constant = OpDef{
     .reference = "Constant",
     .kind = Kind::leaf,
     .arity = 0,
+    .operands = "",
     .infer = [](const InferArgs& a) -> Types { return {a.get<ConstantAttrs>().value.type()}; },
     .eval = [](const EvalArgs& e) -> Tensors { return {e.get<ConstantAttrs>().value}; },
 };
@@ -259,6 +263,40 @@ Graph drop_dead(const Graph& g, bool keep_params) {
   return out;
 }
 
+std::vector<OperandName> operand_names(const OpDef& op) {
+  std::vector<OperandName> out;
+  std::string_view rest = op.operands;
+  while (!rest.empty()) {
+    const size_t comma = rest.find(", ");
+    std::string_view name = rest.substr(0, comma);
+    OperandName n;
+    if ((n.optional = name.ends_with('?'))) name.remove_suffix(1);
+    if ((n.several = name.ends_with(".."))) name.remove_suffix(2);
+    n.name = name;
+    out.push_back(std::move(n));
+    rest = comma == rest.npos ? std::string_view() : rest.substr(comma + 2);
+  }
+  if (op.arity == kVariadic && (out.empty() || !out.back().several))
+    out = {{.name = "xs", .several = true}};
+  while (op.arity != kVariadic && static_cast<int>(out.size()) < op.arity)
+    out.push_back({.name = fmt::format("x{}", out.size())});
+  return out;
+}
+
+std::string operand_name(const OpDef& op, size_t i, size_t n) {
+  std::vector<OperandName> names = operand_names(op);
+  // Which of several optional ones are missing only attributes say; all of them, or those at the end.
+  const auto optional = [](const OperandName& o) { return o.optional; };
+  const auto required =
+      static_cast<size_t>(std::count_if(names.begin(), names.end(), std::not_fn(optional)));
+  if (n == required) std::erase_if(names, optional);
+  if (!names.empty() && names.back().several && i + 1 >= names.size())
+    return fmt::format("{}[{}]", names.back().name, i + 1 - names.size());
+  return i < names.size() ? names[i].name : fmt::format("operand {}", i);
+}
+
+std::string InferArgs::name(size_t i) const { return operand_name(op, i, in.size()); }
+
 OpTable::OpTable(std::span<const Family* const> families) {
   for (const Family* f : families)
     for (const OpDef* op : f->ops) add(*op, f->name);
@@ -280,11 +318,14 @@ void OpTable::add(const OpDef& op, std::string_view family) {
     capacity_ = larger;
   }
   by_name_[op.name] = &op;
+  if (!op.formerly.empty()) formerly_[op.formerly] = &op;
   blocks_.back()[size_++] = {&op, family};
 }
 
-const OpDef* OpTable::find(std::string_view name) const {
+const OpDef* OpTable::find(std::string_view name, int version) const {
   const std::shared_lock lock(mutex_);
+  if (auto old = formerly_.find(name); old != formerly_.end() && version < old->second->since)
+    return old->second;
   auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : it->second;
 }

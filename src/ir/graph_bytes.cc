@@ -10,7 +10,6 @@ namespace rlx {
 namespace {
 
 constexpr std::string_view kMagic = "RLXGRAPH";
-constexpr uint32_t kVersion = 1;
 constexpr size_t kHeaderBytes = 8 + 4 + 8, kChecksumBytes = 8;
 constexpr uint64_t kSeed = 0x4850415247584c52ull;
 constexpr int kMaxDepth = 64;
@@ -132,7 +131,7 @@ class GraphReader {
     for (uint64_t n = r_.varint(), i = 0; i < n; ++i) {
       const size_t start = r_.offset();
       const std::string_view name = r_.text();
-      UsedOp used{r_.table->find(name), {}};
+      UsedOp used{r_.table->find(name, r_.version), {}};
       if (!used.op) r_.error_at(start, "graph-op", fmt::format("unknown op \"{}\"", name));
       for (uint64_t fields = r_.varint(), f = 0; f < fields; ++f)
         used.fields.push_back(field(*used.op));
@@ -175,7 +174,7 @@ class GraphReader {
   }
 
   Attrs attributes(const UsedOp& used) {
-    std::shared_ptr<void> data = used.op->attr_type->make();
+    std::shared_ptr<void> data = used.op->make_attrs(r_.version);
     std::vector<bool> seen(used.fields.size() + 1);
     while (const uint64_t i = r_.varint()) {
       if (i >= seen.size() || seen[static_cast<size_t>(i)])
@@ -234,7 +233,7 @@ class GraphReader {
 std::string frame_graph_bytes(std::string_view payload) {
   ByteWriter w;
   w.raw(kMagic.data(), kMagic.size());
-  w.u32(kVersion);
+  w.u32(kLanguageVersion);
   w.u64(payload.size());
   w.raw(payload.data(), payload.size());
   w.u64(hash_bytes(w.out.data(), w.out.size(), kSeed));
@@ -253,8 +252,9 @@ Graph from_bytes(std::string_view bytes, const OpTable& table, const std::string
   ByteReader r(bytes, what);
   if (!is_graph_bytes(bytes)) r.error("graph-magic", "does not begin with {}", kMagic);
   r.take(kMagic.size());
-  if (const uint32_t version = r.u32(); version != kVersion)
-    r.error("graph-version", "version {}; this program reads {}", version, kVersion);
+  const uint32_t version = r.u32();
+  if (version < 1 || version > kLanguageVersion)
+    r.error("graph-version", "version {}; this program reads 1 to {}", version, kLanguageVersion);
   const uint64_t length = r.u64();
   if (r.left() < kChecksumBytes || length != r.left() - kChecksumBytes)
     r.error("graph-length", "a payload of {} bytes is announced, the file has {} more", length,
@@ -267,6 +267,7 @@ Graph from_bytes(std::string_view bytes, const OpTable& table, const std::string
   ByteReader payload(bytes.substr(0, end), what);
   payload.take(kHeaderBytes);
   payload.table = &table;
+  payload.version = static_cast<int>(version);
   Graph g = GraphReader(payload).read();
   if (!payload.done()) payload.error("graph-length", "{} bytes are left over", payload.left());
   try {

@@ -7,7 +7,8 @@
 // of all before it. The payload is the graph: its name, the ops it uses (name and attribute names, so
 // that attributes may be added later), its labels, nodes (op, operands, attributes that are not at
 // their default, result types, labels), outputs, updates. Numbers are varints, texts UTF-8 with their
-// length, constants raw. Bodies of control flow are graphs of the same form inside attributes.
+// length, constants raw. Bodies of control flow are graphs of the same form inside attributes. The version is
+// that of the language (ir/text.h); all up to the present one are read.
 //
 // Loading raises Error(data) with the byte: "graph-magic", "graph-version", "graph-length",
 // "graph-checksum", "truncated", "graph-op" and "graph-attribute" (unknown or repeated),

@@ -3,7 +3,7 @@
 //   constinit const Op<ReduceAttrs> op::reduce_sum = OpDef{
 //       .name = "reduce_sum",
 //       .doc = "Sum of x over the given axes.",
-//       .arity = 1,
+//       .operands = "x",
 //       .infer = infer_reduce,
 //       .eval = ...,
 //       .vjp = ...,
@@ -47,6 +47,7 @@ struct InferArgs {
   const A& get() const {
     return attrs.get<A>();
   }
+  std::string name(size_t i) const;  // of operand i, for messages
 };
 
 // Runs a body graph on tensors; supplied by whoever evaluates.
@@ -132,8 +133,11 @@ struct OpDef {
   std::string_view doc;
   std::string_view reference = {};  // the specification's name for it
   Kind kind = Kind::composite;
-  int arity = 1;                 // kVariadic: min_arity or more
-  int min_arity = 0;             // for variadic ops and optional operands
+  int arity = 1;      // kVariadic: min_arity or more
+  int min_arity = 0;  // for variadic ops and optional operands
+  // The operands' names in order, "x, gamma, beta?": a name with ? may be left out, one with .. at the
+  // end stands for any number.
+  std::string_view operands = "x";
   DTypeSet dtypes = kAllDTypes;  // of operand 0
   // Results are a list, as long as operands or attributes say: Python gives a tuple, of one too.
   bool variadic_results = false;
@@ -152,8 +156,35 @@ struct OpDef {
   VmapRule vmap = nullptr;  // may return {} likewise
   ScalarRule scalar = nullptr;
   std::string_view not_differentiable = {};  // the reason, when the answer to jvp and vjp is 'no'
+  // What graphs written in an older version of the language (ir/text.h) mean by it.
+  int since = 1;  // the version in which its name and its attributes got their meaning
+  std::string_view formerly = {};  // its name before that
+  void (*defaults_before)(void* attrs) =
+      nullptr;  // sets what attributes not given meant before that
   const AttrType* attr_type = &kAttrType<NoAttrs>;  // set by Op<A>
+
+  // Attributes none of which is given, in a graph of that version.
+  std::shared_ptr<void> make_attrs(int version) const {
+    std::shared_ptr<void> attrs = attr_type->make();
+    if (version < since && defaults_before) defaults_before(attrs.get());
+    return attrs;
+  }
 };
+
+// The entry with these names of operands, for entries that a function makes.
+constexpr OpDef named(std::string_view operands, OpDef d) {
+  d.operands = operands;
+  return d;
+}
+
+struct OperandName {
+  std::string name;
+  bool optional = false, several = false;
+};
+// All of them; where an entry (a user's) has fewer names than operands, "x1" stands for operand 1.
+std::vector<OperandName> operand_names(const OpDef& op);
+// What operand i of n is called: "labels", "xs[2]".
+std::string operand_name(const OpDef& op, size_t i, size_t n);
 
 // What a traced tensor type offers to be usable with Op's call operators: the builder that appends,
 // itself as a value of a builder (raises when it belongs to another), and a tensor around the
@@ -231,7 +262,8 @@ class OpTable {
   // Adds a user's op under the same rights. Raises Error(user) "op-name" when the name is taken or
   // empty, "op-rule" when it does not state how types follow, or has no value.
   void add(const OpDef& op, std::string_view family);
-  const OpDef* find(std::string_view name) const;  // nullptr when unknown
+  // nullptr when unknown. The version is that of the text or bytes with the name.
+  const OpDef* find(std::string_view name, int version = kLanguageVersion) const;
   struct Entry {
     const OpDef* op;
     std::string_view family;
@@ -244,7 +276,7 @@ class OpTable {
   // The last one holds all entries; what older ones hold is still being read somewhere.
   std::vector<std::unique_ptr<Entry[]>> blocks_;
   size_t size_ = 0, capacity_ = 0;
-  std::map<std::string_view, const OpDef*> by_name_;
+  std::map<std::string_view, const OpDef*> by_name_, formerly_;
 };
 
 }  // namespace rlx

@@ -34,6 +34,7 @@ void print_graph(Printer& p, const Graph& g) {
   ++p.indent;
   for (int32_t i = 0; i < g.size(); ++i) {
     const Node& n = g.nodes[static_cast<size_t>(i)];
+    p.version = std::max(p.version, n.op->since);
     indent(p);
     p.out += fmt::format("%{} = {}({})", i, n.op->name, fmt::join(n.in, ", "));
     print_attrs(p, n.attrs);
@@ -101,14 +102,14 @@ class Parser {
   }
 
   const OpDef& op_of(const Lexer& place, std::string_view name) const {
-    if (const OpDef* op = r_.table->find(name)) return *op;
+    if (const OpDef* op = r_.table->find(name, r_.version)) return *op;
     std::vector<std::string_view> names;
     for (const OpTable::Entry& e : r_.table->entries()) names.push_back(e.op->name);
     error_at(place, fmt::format("unknown op {}{}", name, did_you_mean(name, names)));
   }
 
   Attrs attributes(const OpDef& op) {
-    std::shared_ptr<void> data = op.attr_type->make();
+    std::shared_ptr<void> data = op.make_attrs(r_.version);
     std::vector<std::string_view> seen;
     if (lex_.accept("{")) {
       do {
@@ -187,12 +188,19 @@ std::string print(const Graph& g, TextStore* store) {
   p.store = store;
   print_graph(p, g);
   p.out += '\n';
-  return std::move(p.out);
+  return p.version > 1 ? fmt::format("version {}\n{}", p.version, p.out) : std::move(p.out);
 }
 
 Graph parse(std::string_view text, const OpTable& table, const TextStore* store) {
   Reader r{Lexer(text), store, &table};
   if (r.lex.accept("constants")) r.lex.quoted();  // a file whose content is in the store
+  r.version = 1;
+  if (r.lex.accept("version")) {
+    const int64_t version = r.lex.integer();
+    if (version < 1 || version > kLanguageVersion)
+      r.lex.error(fmt::format("version {}; this program reads 1 to {}", version, kLanguageVersion));
+    r.version = static_cast<int>(version);
+  }
   Graph g = Parser(r).graph();
   if (!r.lex.done()) r.lex.error("expected the end of the text");
   try {

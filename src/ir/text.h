@@ -9,6 +9,12 @@
 //
 // Attributes equal to their defaults are left out. Constants up to 1 KiB are printed in full;
 // larger ones are named by hash and kept in a TextStore.
+//
+// A text may begin with the version of the language, `version 2`; without one it is version 1. print()
+// names the lowest version in which the text has its meaning. What changed, and old texts keep:
+//   2  fft, fftn, rfft, irfft, stft, istft: `norm` has NumPy's names; before, backward was none,
+//      forward was backward, and where no norm was named fft, fftn, rfft and irfft had none.
+//      round has derivative 0; before, it was round_straight_through.
 #pragma once
 
 #include "rlx/ir/graph.h"

@@ -130,11 +130,13 @@ constinit const Op<LeakyReluAttrs> leaky_relu = activation(
       return where(op::gt(x[0], x[0].like(0)), x[0], x[0] * n.get<LeakyReluAttrs>().alpha);
     }>);
 
-constinit const Op<> prelu = with_two_operands(activation(
-    "prelu", "x where x > 0, else slope * x; the slope broadcasts like NumPy's operands.",
-    by_formula<[](const Node&, Exprs x) {
-      return where(op::gt(x[0], x[0].like(0)), x[0], x[1] * x[0]);
-    }>));
+constinit const Op<> prelu =
+    named("x, slope",
+          with_two_operands(activation(
+              "prelu", "x where x > 0, else slope * x; the slope broadcasts like NumPy's operands.",
+              by_formula<[](const Node&, Exprs x) {
+                return where(op::gt(x[0], x[0].like(0)), x[0], x[1] * x[0]);
+              }>)));
 
 constinit const Op<AlphaAttrs> elu = activation(
     "elu", "x where x > 0, else alpha * (exp(x) - 1).", by_formula<[](const Node& n, Exprs x) {
@@ -232,9 +234,11 @@ constinit const Op<> logit = activation(
     "logit", "log(x / (1 - x)), the inverse of sigmoid; -inf at 0, inf at 1, NaN outside.",
     by_formula<[](const Node&, Exprs x) { return logit_of(x[0]); }>);
 
-constinit const Op<> swiglu = with_two_operands(
-    activation("swiglu", "silu(gate) * up.",
-               by_formula<[](const Node&, Exprs x) { return x[0] * op::sigmoid(x[0]) * x[1]; }>));
+constinit const Op<> swiglu =
+    named("gate, up",
+          with_two_operands(activation(
+              "swiglu", "silu(gate) * up.",
+              by_formula<[](const Node&, Exprs x) { return x[0] * op::sigmoid(x[0]) * x[1]; }>)));
 
 constinit const Op<SoftmaxAttrs> glu = [] {
   OpDef d = activation("glu", "The first half of x along the axis times sigmoid of the second.",

@@ -9,7 +9,7 @@ void require_gradient(const InferArgs& a, size_t dy, const Type& of) {
   const Type& t = a.in[dy];
   bool fits = t.dtype == of.dtype && t.rank() == of.rank();
   for (size_t i = 0; fits && i < of.shape.size(); ++i) fits = !differ(t.shape[i], of.shape[i]);
-  if (!fits) bad_operands(a, "gradient-shape", fmt::format("operand {} must be a {}", dy, of));
+  if (!fits) bad_operands(a, "gradient-shape", fmt::format("{} must be a {}", a.name(dy), of));
 }
 
 // What the forward op says about these operands, under this op's name.
@@ -146,95 +146,118 @@ Values decompose_cross_entropy_backward(Builder& b, const Node& n, Operands in) 
 
 namespace op {
 
-constinit const Op<> relu_backward = elementwise_backward(backward(
-    "relu_backward", "dy where x > 0, else 0.", "ReluBackward", 2, infer_unary_backward,
-    [](Builder& b, const Node&, Operands in) -> Values {
-      return {where(Expr(b, op::gt(b, in[0], b.constant_like(in[0], 0))), Expr(b, in[1]), 0.0)};
-    }));
+constinit const Op<> relu_backward = named(
+    "x, dy",
+    elementwise_backward(backward(
+        "relu_backward", "dy where x > 0, else 0.", "ReluBackward", 2, infer_unary_backward,
+        [](Builder& b, const Node&, Operands in) -> Values {
+          return {where(Expr(b, op::gt(b, in[0], b.constant_like(in[0], 0))), Expr(b, in[1]), 0.0)};
+        })));
 
-constinit const Op<ActivationAttrs> activation_backward = elementwise_backward(backward(
-    "activation_backward",
-    "dy times the derivative of the activation at x. That of sqrt and rsqrt is 0 where x > 0 does "
-    "not hold, that of round is 1 (round_straight_through).",
-    "ActivationBackward", 2, infer_unary_backward, by_formula<[](const Node& n, Exprs x) {
-      return slope_times(x[0], x[1], n.get<ActivationAttrs>().kind);
-    }>));
+constinit const Op<ActivationAttrs> activation_backward =
+    named("x, dy",
+          elementwise_backward(backward(
+              "activation_backward",
+              "dy times the derivative of the activation at x. That of sqrt and rsqrt is 0 where x "
+              "> 0 does "
+              "not hold, that of round is 1 (round_straight_through).",
+              "ActivationBackward", 2, infer_unary_backward, by_formula<[](const Node& n, Exprs x) {
+                return slope_times(x[0], x[1], n.get<ActivationAttrs>().kind);
+              }>)));
 
-constinit const Op<NormAttrs> layer_norm_backward_input = norm_backward(backward(
-    "layer_norm_backward_input",
-    "r * (s - mean(s) - z * mean(s * z)) along the axis, with s = dy * gamma, r = 1 / "
-    "sqrt(variance + eps) and z = (x - mean(x)) * r.",
-    "LayerNormBackwardInput", 3,
-    [](const InferArgs& a) { return infer_norm_backward<op::layer_norm>(a, 2, 0); },
-    [](Builder& b, const Node& n, Operands in) -> Values {
-      const Values operands{in[0], in[1], kNone};
-      return {gradient_by(b, op::layer_norm.def, n.attrs, n.type(), operands, in[2], 0)};
-    }));
+constinit const Op<NormAttrs> layer_norm_backward_input =
+    named("x, gamma, dy",
+          norm_backward(backward(
+              "layer_norm_backward_input",
+              "r * (s - mean(s) - z * mean(s * z)) along the axis, with s = dy * gamma, r = 1 / "
+              "sqrt(variance + eps) and z = (x - mean(x)) * r.",
+              "LayerNormBackwardInput", 3,
+              [](const InferArgs& a) { return infer_norm_backward<op::layer_norm>(a, 2, 0); },
+              [](Builder& b, const Node& n, Operands in) -> Values {
+                const Values operands{in[0], in[1], kNone};
+                return {gradient_by(b, op::layer_norm.def, n.attrs, n.type(), operands, in[2], 0)};
+              })));
 
-constinit const Op<NormAttrs> layer_norm_backward_gamma = norm_backward(backward(
-    "layer_norm_backward_gamma",
-    "The sum of dy * z over all axes but one, with z = (x - mean(x)) / sqrt(variance + eps).",
-    "LayerNormBackwardGamma", 2,
-    [](const InferArgs& a) { return infer_norm_backward<op::layer_norm>(a, 1, 1); },
-    [](Builder& b, const Node& n, Operands in) -> Values {
-      const Values operands{in[0], kNone, kNone};
-      return {gradient_by(b, op::layer_norm.def, n.attrs, b.type(in[0]), operands, in[1], 1)};
-    }));
+constinit const Op<NormAttrs> layer_norm_backward_gamma = named(
+    "x, dy",
+    norm_backward(backward(
+        "layer_norm_backward_gamma",
+        "The sum of dy * z over all axes but one, with z = (x - mean(x)) / sqrt(variance + eps).",
+        "LayerNormBackwardGamma", 2,
+        [](const InferArgs& a) { return infer_norm_backward<op::layer_norm>(a, 1, 1); },
+        [](Builder& b, const Node& n, Operands in) -> Values {
+          const Values operands{in[0], kNone, kNone};
+          return {gradient_by(b, op::layer_norm.def, n.attrs, b.type(in[0]), operands, in[1], 1)};
+        })));
 
-constinit const Op<NormAttrs> rms_norm_backward_input = norm_backward(backward(
-    "rms_norm_backward_input",
-    "r * s - x * r^3 * mean(x * s) along the axis, with s = dy * gamma and r = 1 / sqrt(mean(x^2) "
-    "+ eps).",
-    "RmsNormBackwardInput", 4,
-    [](const InferArgs& a) { return infer_norm_backward<op::rms_norm>(a, 3, 0); },
-    decompose_rms<0>));
+constinit const Op<NormAttrs> rms_norm_backward_input =
+    named("x, gamma, beta, dy",
+          norm_backward(backward(
+              "rms_norm_backward_input",
+              "r * s - x * r^3 * mean(x * s) along the axis, with s = dy * gamma and r = 1 / "
+              "sqrt(mean(x^2) "
+              "+ eps).",
+              "RmsNormBackwardInput", 4,
+              [](const InferArgs& a) { return infer_norm_backward<op::rms_norm>(a, 3, 0); },
+              decompose_rms<0>)));
 
-constinit const Op<NormAttrs> rms_norm_backward_gamma = norm_backward(backward(
-    "rms_norm_backward_gamma", "The sum of dy * x / sqrt(mean(x^2) + eps) over all axes but one.",
-    "RmsNormBackwardGamma", 4,
-    [](const InferArgs& a) { return infer_norm_backward<op::rms_norm>(a, 3, 1); },
-    decompose_rms<1>));
+constinit const Op<NormAttrs> rms_norm_backward_gamma = named(
+    "x, gamma, beta, dy",
+    norm_backward(backward(
+        "rms_norm_backward_gamma",
+        "The sum of dy * x / sqrt(mean(x^2) + eps) over all axes but one.", "RmsNormBackwardGamma",
+        4, [](const InferArgs& a) { return infer_norm_backward<op::rms_norm>(a, 3, 1); },
+        decompose_rms<1>)));
 
-constinit const Op<NormAttrs> rms_norm_backward_beta = norm_backward(backward(
-    "rms_norm_backward_beta", "The sum of dy over all axes but one.", "RmsNormBackwardBeta", 4,
-    [](const InferArgs& a) { return infer_norm_backward<op::rms_norm>(a, 3, 2); },
-    decompose_rms<2>));
+constinit const Op<NormAttrs> rms_norm_backward_beta = named(
+    "x, gamma, beta, dy",
+    norm_backward(backward(
+        "rms_norm_backward_beta", "The sum of dy over all axes but one.", "RmsNormBackwardBeta", 4,
+        [](const InferArgs& a) { return infer_norm_backward<op::rms_norm>(a, 3, 2); },
+        decompose_rms<2>)));
 
-constinit const Op<GroupNormAttrs> group_norm_backward_input = backward(
-    "group_norm_backward_input",
-    "The gradient of a group norm by x [N, C, ..]: that of a layer norm over each (n, group), with "
-    "gamma per channel.",
-    "GroupNormBackwardInput", 4,
-    [](const InferArgs& a) { return infer_group_norm_backward(a, 3, 0); },
-    by_formula<[](const Node& n, Exprs in) -> Expr {
-      const auto& [groups, eps] = n.get<GroupNormAttrs>();
-      Expr x = grouped(in[0], groups);
-      Expr s = grouped(in[3] * line_up(in[1], in[0].rank(), 1), groups);
-      Expr dx(x.builder(),
-              op::layer_norm_backward_input(x.builder(), x, one_per_feature(x, 1), s, {2, eps}));
-      return {x.builder(), reshape_to(x.builder(), dx, in[0].shape())};
-    }>);
+constinit const Op<GroupNormAttrs> group_norm_backward_input =
+    named("x, gamma, beta, dy",
+          backward(
+              "group_norm_backward_input",
+              "The gradient of a group norm by x [N, C, ..]: that of a layer norm over each (n, "
+              "group), with "
+              "gamma per channel.",
+              "GroupNormBackwardInput", 4,
+              [](const InferArgs& a) { return infer_group_norm_backward(a, 3, 0); },
+              by_formula<[](const Node& n, Exprs in) -> Expr {
+                const auto& [groups, eps] = n.get<GroupNormAttrs>();
+                Expr x = grouped(in[0], groups);
+                Expr s = grouped(in[3] * line_up(in[1], in[0].rank(), 1), groups);
+                Expr dx(x.builder(), op::layer_norm_backward_input(
+                                         x.builder(), x, one_per_feature(x, 1), s, {2, eps}));
+                return {x.builder(), reshape_to(x.builder(), dx, in[0].shape())};
+              }>));
 
-constinit const Op<GroupNormAttrs> group_norm_backward_gamma = backward(
-    "group_norm_backward_gamma",
-    "The sum of dy * z over all axes but the channels', z being x normalised over each (n, group).",
-    "GroupNormBackwardGamma", 2,
-    [](const InferArgs& a) { return infer_group_norm_backward(a, 1, 1); },
-    by_formula<[](const Node& n, Exprs in) -> Expr {
-      const auto& [groups, eps] = n.get<GroupNormAttrs>();
-      Expr x = grouped(in[0], groups);
-      Builder& b = x.builder();
-      const Value z = op::layer_norm(b, x, one_per_feature(x, 1), one_per_feature(x, 0), {2, eps});
-      return sum_but_channels(in[1] * Expr(b, reshape_to(b, z, in[0].shape())));
-    }>);
+constinit const Op<GroupNormAttrs> group_norm_backward_gamma =
+    named("x, dy", backward(
+                       "group_norm_backward_gamma",
+                       "The sum of dy * z over all axes but the channels', z being x normalised "
+                       "over each (n, group).",
+                       "GroupNormBackwardGamma", 2,
+                       [](const InferArgs& a) { return infer_group_norm_backward(a, 1, 1); },
+                       by_formula<[](const Node& n, Exprs in) -> Expr {
+                         const auto& [groups, eps] = n.get<GroupNormAttrs>();
+                         Expr x = grouped(in[0], groups);
+                         Builder& b = x.builder();
+                         const Value z = op::layer_norm(b, x, one_per_feature(x, 1),
+                                                        one_per_feature(x, 0), {2, eps});
+                         return sum_but_channels(in[1] * Expr(b, reshape_to(b, z, in[0].shape())));
+                       }>));
 
-constinit const Op<GroupNormAttrs> group_norm_backward_beta = backward(
-    "group_norm_backward_beta", "The sum of dy over all axes but the channels'.",
-    "GroupNormBackwardBeta", 2,
-    [](const InferArgs& a) { return infer_group_norm_backward(a, 1, 1); },
-    by_formula<[](const Node&, Exprs in) { return sum_but_channels(in[1]); }>);
+constinit const Op<GroupNormAttrs> group_norm_backward_beta =
+    named("x, dy", backward(
+                       "group_norm_backward_beta", "The sum of dy over all axes but the channels'.",
+                       "GroupNormBackwardBeta", 2,
+                       [](const InferArgs& a) { return infer_group_norm_backward(a, 1, 1); },
+                       by_formula<[](const Node&, Exprs in) { return sum_but_channels(in[1]); }>));
 
-constinit const Op<RopeAttrs> rope_backward = [] {
+constinit const Op<RopeAttrs> rope_backward = named("dy, cos, sin", [] {
   OpDef d = backward(
       "rope_backward", "Rotates back: rope with the sine negated. Columns n_rot and up are copied.",
       "RopeBackward", 3, [](const InferArgs& a) { return infer_forward(a, op::rope.def, a.in); },
@@ -245,9 +268,9 @@ constinit const Op<RopeAttrs> rope_backward = [] {
     op::rope.def.normalise(attrs, name, in);
   };
   return d;
-}();
+}());
 
-constinit const Op<CumsumAttrs> cumsum_backward = [] {
+constinit const Op<CumsumAttrs> cumsum_backward = named("dy", [] {
   OpDef d = backward("cumsum_backward",
                      "The sum of dy from each position to the end of the axis (strictly behind it "
                      "when exclusive; to its beginning for a reverse forward op).",
@@ -260,9 +283,9 @@ constinit const Op<CumsumAttrs> cumsum_backward = [] {
   d.normalise = normalise_axis_of<CumsumAttrs>;
   d.dtypes = kNumbers;
   return d;
-}();
+}());
 
-constinit const Op<ScatterAttrs> gather_backward = [] {
+constinit const Op<ScatterAttrs> gather_backward = named("dy, indices", [] {
   OpDef d = backward(
       "gather_backward",
       "Zeros in the shape of the table, to which dy[o.., i.., t..] is added at [o.., indices[i..], "
@@ -277,14 +300,16 @@ constinit const Op<ScatterAttrs> gather_backward = [] {
   };
   d.dtypes = kNumbers;
   return d;
-}();
+}());
 
-constinit const Op<> softmax_cross_entropy_backward = backward(
-    "softmax_cross_entropy_backward",
-    "(softmax(logits) - onehot(labels)) * d_loss over the last axis. A label outside [0, C) raises "
-    "\"index-range\".",
-    "SoftmaxCrossEntropyBackward", 3, infer_cross_entropy_backward,
-    decompose_cross_entropy_backward);
+constinit const Op<> softmax_cross_entropy_backward =
+    named("logits, labels, d_loss",
+          backward("softmax_cross_entropy_backward",
+                   "(softmax(logits) - onehot(labels)) * d_loss over the last axis. A label "
+                   "outside [0, C) raises "
+                   "\"index-range\".",
+                   "SoftmaxCrossEntropyBackward", 3, infer_cross_entropy_backward,
+                   decompose_cross_entropy_backward));
 
 }  // namespace op
 

@@ -86,6 +86,7 @@ constinit const Op<> complex = OpDef{
     .doc = "re + i im as c64, from f32 parts that broadcast; the parts are taken as they are.",
     .kind = Kind::elementwise,
     .arity = 2,
+    .operands = "re, im",
     .dtypes = kParts,
     .infer = infer_complex,
     .eval =
@@ -98,6 +99,7 @@ constinit const Op<> polar = OpDef{
     .name = "polar",
     .doc = "r e^(i angle) as c64, from f32 that broadcast; r may be negative.",
     .arity = 2,
+    .operands = "r, angle",
     .dtypes = kParts,
     .infer = infer_complex,
     .decompose = [](Builder& b, const Node&, Operands in) -> Values {
@@ -106,7 +108,7 @@ constinit const Op<> polar = OpDef{
     },
 };
 
-constinit const Op<> complex_abs = [] {
+constinit const Op<> complex_abs = named("z", [] {
   OpDef d = measure("complex_abs",
                     "Modulus |z| as f32, without overflow on the way; inf when a part is infinite. "
                     "All derivatives at 0 are 0.");
@@ -118,9 +120,9 @@ constinit const Op<> complex_abs = [] {
     return single(scaled(b, direction(b, a.in[0], a.out[0]), a.cotangents[0]));
   };
   return d;
-}();
+}());
 
-constinit const Op<> complex_angle = [] {
+constinit const Op<> complex_angle = named("z", [] {
   OpDef d = measure("complex_angle",
                     "Angle of z in [-pi, pi] as f32: atan2(im, re), with the signs of zeros. All "
                     "derivatives at 0 are 0.");
@@ -132,12 +134,13 @@ constinit const Op<> complex_angle = [] {
     return single(scaled(b, angle_gradient(b, a.in[0]), a.cotangents[0]));
   };
   return d;
-}();
+}());
 
 constinit const Op<> complex_norm_sq = OpDef{
     .name = "complex_norm_sq",
     .doc = "re^2 + im^2 as f32.",
     .reference = "ComplexNormSq",
+    .operands = "z",
     .dtypes = kComplex,
     .infer = infer_real,
     .decompose = [](Builder& b, const Node&, Operands in) -> Values {
@@ -152,6 +155,7 @@ constinit const Op<> complex_norm_sq_backward = OpDef{
         "what gradients carry here.",
     .reference = "ComplexNormSqBackward",
     .arity = 2,
+    .operands = "z, g",
     .dtypes = kComplex,
     .infer = infer_scaled,
     .decompose = [](Builder& b, const Node&, Operands in) -> Values {

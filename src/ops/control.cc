@@ -41,9 +41,9 @@ Types infer_scan(const InferArgs& a) {
   for (int64_t i = s.num_carries; i < s.num_carries + s.num_xs; ++i) {
     Type& x = given[static_cast<size_t>(i)];
     if (x.rank() == 0 || !(x.shape[0] == s.length))
-      bad_operands(
-          a, "scan-length",
-          fmt::format("operand {} is stacked and must be [{}, ..] but is {}", i, s.length, x));
+      bad_operands(a, "scan-length",
+                   fmt::format("{} is stacked and must be [{}, ..] but is {}",
+                               a.name(static_cast<size_t>(i)), s.length, x));
     x.shape = without_front(x.shape);
   }
   check_body_inputs(a, "body", *s.body, given);
@@ -425,6 +425,7 @@ constinit const Op<ScanAttrs> scan = OpDef{
     .reference = "Scan",
     .kind = Kind::control,
     .arity = kVariadic,
+    .operands = "xs..",
     .variadic_results = true,
     .infer = infer_scan,
     .eval = eval_scan,
@@ -445,6 +446,7 @@ constinit const Op<CondAttrs> cond = OpDef{
     .kind = Kind::control,
     .arity = kVariadic,
     .min_arity = 1,
+    .operands = "predicate, xs..",
     .dtypes = kBools,
     .variadic_results = true,
     .infer = infer_cond,

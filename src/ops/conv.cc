@@ -298,26 +298,31 @@ constexpr OpDef convolution(std::string_view name, std::string_view doc, std::st
 
 namespace op {
 
-constinit const Op<ConvAttrs> conv = convolution<ConvAttrs, By::y>(
-    "conv",
-    "Cross-correlation of x [N, C_in, ..] with w [C_out, C_in / groups, k..] over 1 to 3 spatial "
-    "axes: y[n, o, p] = sum over c, k of x[n, c, p * stride + k * dilation - low] * w[o, c, k], "
-    "zero outside x. f16 and bf16 are summed in f32 or wider, integers wrap.",
-    "Conv", infer_conv, vjp_conv);
+constinit const Op<ConvAttrs> conv =
+    named("x, w", convolution<ConvAttrs, By::y>(
+                      "conv",
+                      "Cross-correlation of x [N, C_in, ..] with w [C_out, C_in / groups, k..] "
+                      "over 1 to 3 spatial "
+                      "axes: y[n, o, p] = sum over c, k of x[n, c, p * stride + k * dilation - "
+                      "low] * w[o, c, k], "
+                      "zero outside x. f16 and bf16 are summed in f32 or wider, integers wrap.",
+                      "Conv", infer_conv, vjp_conv));
 
-constinit const Op<ConvBackwardInputAttrs> conv_backward_input =
+constinit const Op<ConvBackwardInputAttrs> conv_backward_input = named(
+    "dy, w",
     convolution<ConvBackwardInputAttrs, By::x>(
         "conv_backward_input",
         "The transpose of conv in x, for an x of the given spatial size: dx[n, c, p * stride + k * "
         "dilation - low] += dy[n, o, p] * w[o, c, k].",
-        "Conv2dBackwardInput", infer_backward_input, vjp_backward_input);
+        "Conv2dBackwardInput", infer_backward_input, vjp_backward_input));
 
-constinit const Op<ConvBackwardWeightAttrs> conv_backward_weight =
+constinit const Op<ConvBackwardWeightAttrs> conv_backward_weight = named(
+    "x, dy",
     convolution<ConvBackwardWeightAttrs, By::w>(
         "conv_backward_weight",
         "The transpose of conv in w, for a w of the given kernel: dw[o, c, k] = sum over n, p of "
         "x[n, c, p * stride + k * dilation - low] * dy[n, o, p].",
-        "Conv2dBackwardWeight", infer_backward_weight, vjp_backward_weight);
+        "Conv2dBackwardWeight", infer_backward_weight, vjp_backward_weight));
 
 constinit const Op<ConvTransposeAttrs> conv_transpose = OpDef{
     .name = "conv_transpose",
@@ -327,6 +332,7 @@ constinit const Op<ConvTransposeAttrs> conv_transpose = OpDef{
         "output_padding makes the result larger at the end.",
     .reference = "ConvTranspose2d",
     .arity = 2,
+    .operands = "x, w",
     .dtypes = kNumbers,
     .infer = infer_conv_transpose,
     .normalise = normalise_conv<ConvTransposeAttrs>,

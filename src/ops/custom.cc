@@ -133,6 +133,7 @@ constinit const Op<CustomAttrs> custom = OpDef{
         "and batching are what it states.",
     .reference = "Custom",
     .arity = kVariadic,
+    .operands = "xs..",
     .infer = infer_custom,
     .eval = eval_custom,
     .decompose = decompose_custom,

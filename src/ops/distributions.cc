@@ -317,67 +317,79 @@ constexpr OpDef native(std::string_view name, std::string_view doc, int arity, I
 
 namespace op {
 
-constinit const Op<KeyCountAttrs> random_split =
+constinit const Op<KeyCountAttrs> random_split = named(
+    "key",
     composed("random_split",
              "n new keys of a key, [k.., n, 2]: random_bits of the key plus the constant "
              "(0x73706c74, ~0x73706c74), so that they have nothing to do with what the key draws.",
-             1, infer_keys, decompose_split);
+             1, infer_keys, decompose_split));
 
-constinit const Op<> random_fold_in = composed(
-    "random_fold_in",
-    "A new key for every integer (taken modulo 2^32), [.., 2]; keys and integers broadcast. "
-    "The key plus (0x666f6c64, ~0x666f6c64) draws two words, the integer is added to the "
-    "first, and these as a key draw the new key.",
-    2, infer_fold_in, decompose_fold_in);
+constinit const Op<> random_fold_in = named(
+    "key, data",
+    composed(
+        "random_fold_in",
+        "A new key for every integer (taken modulo 2^32), [.., 2]; keys and integers broadcast. "
+        "The key plus (0x666f6c64, ~0x666f6c64) draws two words, the integer is added to the "
+        "first, and these as a key draw the new key.",
+        2, infer_fold_in, decompose_fold_in));
 
-constinit const Op<KeyCountAttrs> random_permutation = native(
-    "random_permutation",
-    "0 .. n - 1 in random order as i64 [k.., n]; every order is equally likely.", 1,
-    [](const InferArgs& a) -> Types {
-      return {random_type(a, DType::I64, {a.get<KeyCountAttrs>().n})};
-    },
-    evaluate_permutation);
+constinit const Op<KeyCountAttrs> random_permutation = named(
+    "key", native(
+               "random_permutation",
+               "0 .. n - 1 in random order as i64 [k.., n]; every order is equally likely.", 1,
+               [](const InferArgs& a) -> Types {
+                 return {random_type(a, DType::I64, {a.get<KeyCountAttrs>().n})};
+               },
+               evaluate_permutation));
 
-constinit const Op<RandintAttrs> random_randint =
+constinit const Op<RandintAttrs> random_randint = named(
+    "key",
     composed("random_randint",
              "Uniform integers in [low, high), at most 2^31 of them: the high part of 64 random "
              "bits times high - low.",
-             1, infer_randint, decompose_randint);
+             1, infer_randint, decompose_randint));
 
-constinit const Op<RandomAttrs> random_exponential =
+constinit const Op<RandomAttrs> random_exponential = named(
+    "key",
     composed("random_exponential",
              "Exponential numbers of mean 1: -log(u) for u = (random 23 bits + 1/2) 2^-23 (f64: 32 "
              "bits).",
-             1, infer_standard, decompose_standard<exponential>);
+             1, infer_standard, decompose_standard<exponential>));
 
-constinit const Op<RandomAttrs> random_gumbel = composed(
-    "random_gumbel", "Standard Gumbel numbers: -log(-log(u)), u as for random_exponential.", 1,
-    infer_standard, decompose_standard<gumbel>);
+constinit const Op<RandomAttrs> random_gumbel =
+    named("key", composed("random_gumbel",
+                          "Standard Gumbel numbers: -log(-log(u)), u as for random_exponential.", 1,
+                          infer_standard, decompose_standard<gumbel>));
 
-constinit const Op<RandomAttrs> random_laplace =
-    composed("random_laplace",
-             "Standard Laplace numbers: -sign(v) log1p(-2 |v|) for v = u - 1/2, u as for "
-             "random_exponential.",
-             1, infer_standard, decompose_standard<laplace>);
+constinit const Op<RandomAttrs> random_laplace = named(
+    "key", composed("random_laplace",
+                    "Standard Laplace numbers: -sign(v) log1p(-2 |v|) for v = u - 1/2, u as for "
+                    "random_exponential.",
+                    1, infer_standard, decompose_standard<laplace>));
 
-constinit const Op<TruncatedNormalAttrs> random_truncated_normal = native(
-    "random_truncated_normal",
-    "Standard normal numbers given that they lie between the bounds (which may be infinite), "
-    "by inverting the distribution in f64.",
-    1, infer_truncated, evaluate_truncated);
+constinit const Op<TruncatedNormalAttrs> random_truncated_normal = named(
+    "key",
+    native(
+        "random_truncated_normal",
+        "Standard normal numbers given that they lie between the bounds (which may be infinite), "
+        "by inverting the distribution in f64.",
+        1, infer_truncated, evaluate_truncated));
 
-constinit const Op<BitsAttrs> random_bernoulli = composed(
-    "random_bernoulli", "Whether a uniform number of the key is below p, as bool.", 2,
-    [](const InferArgs& a) { return infer_draw(a, a.get<BitsAttrs>().shape, DType::Bool); },
-    decompose_bernoulli);
+constinit const Op<BitsAttrs> random_bernoulli = named(
+    "key, p",
+    composed(
+        "random_bernoulli", "Whether a uniform number of the key is below p, as bool.", 2,
+        [](const InferArgs& a) { return infer_draw(a, a.get<BitsAttrs>().shape, DType::Bool); },
+        decompose_bernoulli));
 
-constinit const Op<BitsAttrs> random_categorical =
+constinit const Op<BitsAttrs> random_categorical = named(
+    "key, logits",
     composed("random_categorical",
              "Indices along the last axis of the logits, each with its softmax as probability: the "
              "largest of logits plus Gumbel noise. i64 [k.., *shape], to which the rows broadcast.",
-             2, infer_categorical, decompose_categorical);
+             2, infer_categorical, decompose_categorical));
 
-constinit const Op<GammaAttrs> random_gamma = [] {
+constinit const Op<GammaAttrs> random_gamma = named("key, alpha", [] {
   OpDef d = native(
       "random_gamma",
       "Gamma numbers of shape alpha and scale 1 (Marsaglia and Tsang), drawn in f64; with log "
@@ -389,7 +401,7 @@ constinit const Op<GammaAttrs> random_gamma = [] {
   d.vjp = vjp_gamma;
   d.not_differentiable = {};
   return d;
-}();
+}());
 
 constinit const Op<GammaGradAttrs> random_gamma_grad = OpDef{
     .name = "random_gamma_grad",
@@ -399,6 +411,7 @@ constinit const Op<GammaGradAttrs> random_gamma_grad = OpDef{
         "one shape.",
     .kind = Kind::random,
     .arity = 2,
+    .operands = "alpha, x",
     .dtypes = kFloats,
     .infer = [](const InferArgs& a) -> Types {
       require_same_dtype(a);
@@ -412,16 +425,16 @@ constinit const Op<GammaGradAttrs> random_gamma_grad = OpDef{
         "a second derivative of the gamma distribution by its shape is not defined",
 };
 
-constinit const Op<BitsAttrs> random_beta = [] {
+constinit const Op<BitsAttrs> random_beta = named("key, a, b", [] {
   OpDef d = composed("random_beta",
                      "Beta numbers of parameters a and b: x / (x + y) for gamma numbers x of a and "
                      "y of b, of the two keys that random_split gives.",
                      3, infer_like_parameter, decompose_beta);
   d.not_differentiable = {};
   return d;
-}();
+}());
 
-constinit const Op<BitsAttrs> random_dirichlet = [] {
+constinit const Op<BitsAttrs> random_dirichlet = named("key, alpha", [] {
   OpDef d =
       composed("random_dirichlet",
                "Dirichlet numbers: gamma numbers of alpha divided by their sum along the last "
@@ -429,13 +442,15 @@ constinit const Op<BitsAttrs> random_dirichlet = [] {
                2, infer_dirichlet, decompose_dirichlet);
   d.not_differentiable = {};
   return d;
-}();
+}());
 
-constinit const Op<BitsAttrs> random_poisson = native(
-    "random_poisson",
-    "Poisson numbers of a rate, in its dtype: products of uniform numbers below 10, Hoermann's "
-    "transformed rejection above. NaN for a negative, infinite or NaN rate.",
-    2, infer_like_parameter, [](const EvalArgs& e) { return draw_elements(e, draw_poisson); });
+constinit const Op<BitsAttrs> random_poisson = named(
+    "key, rate",
+    native(
+        "random_poisson",
+        "Poisson numbers of a rate, in its dtype: products of uniform numbers below 10, Hoermann's "
+        "transformed rejection above. NaN for a negative, infinite or NaN rate.",
+        2, infer_like_parameter, [](const EvalArgs& e) { return draw_elements(e, draw_poisson); }));
 
 }  // namespace op
 

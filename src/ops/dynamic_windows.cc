@@ -127,6 +127,7 @@ constinit const Op<WindowAttrs> dynamic_slice = OpDef{
         "per axis; a start is moved so that the whole window lies in x (JAX's rule).",
     .kind = Kind::movement,
     .arity = 2,
+    .operands = "x, starts",
     .infer = [](const InferArgs& a) -> Types {
       const Shape& window = a.get<WindowAttrs>().sizes;
       require_window(a, window, 1);
@@ -151,6 +152,7 @@ constinit const Op<> dynamic_update_slice = OpDef{
         "per axis, moved so that the whole window lies in x (JAX's rule).",
     .kind = Kind::movement,
     .arity = 3,
+    .operands = "x, update, starts",
     .infer = [](const InferArgs& a) -> Types {
       if (a.in[1].dtype != a.in[0].dtype)
         bad_operands(a, "dtype-mixed", "the update must have x's dtype");

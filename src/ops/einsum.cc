@@ -356,12 +356,13 @@ constinit const Op<EinsumAttrs> einsum = OpDef{
         "alphabetical order. Pairs are contracted in greedy order, the smallest products first.",
     .arity = kVariadic,
     .min_arity = 1,
+    .operands = "xs..",
     .dtypes = kNumbers,
     .infer = infer_einsum,
     .decompose = decompose_einsum,
 };
 
-constinit const Op<TensordotAttrs> tensordot = [] {
+constinit const Op<TensordotAttrs> tensordot = named("a, b", [] {
   OpDef d = product(
       "tensordot",
       "Sum of products over paired axes of a and b; the result has a's other axes, then b's.",
@@ -371,36 +372,38 @@ constinit const Op<TensordotAttrs> tensordot = [] {
       });
   d.normalise = normalise_tensordot;
   return d;
-}();
+}());
 
 constinit const Op<> outer =
-    product("outer", "a[i..] * b[j..] for all i and j: a's axes, then b's.", infer_product,
-            [](Builder& b, const Node&, Operands in) -> Values {
-              Shape column = b.shape(in[0]);
-              column.insert(column.end(), b.shape(in[1]).size(), Dim(1));
-              return {op::mul(b, reshape_to(b, in[0], column), in[1])};
-            });
+    named("a, b", product("outer", "a[i..] * b[j..] for all i and j: a's axes, then b's.",
+                          infer_product, [](Builder& b, const Node&, Operands in) -> Values {
+                            Shape column = b.shape(in[0]);
+                            column.insert(column.end(), b.shape(in[1]).size(), Dim(1));
+                            return {op::mul(b, reshape_to(b, in[0], column), in[1])};
+                          }));
 
-constinit const Op<> inner = product(
-    "inner", "Sum of products over the last axes of a and b; a * b when one has rank 0 (NumPy's).",
-    infer_product, decompose_inner);
+constinit const Op<> inner = named(
+    "a, b",
+    product("inner",
+            "Sum of products over the last axes of a and b; a * b when one has rank 0 (NumPy's).",
+            infer_product, decompose_inner));
 
-constinit const Op<> kron = product(
-    "kron",
-    "Kronecker product: every element of a times all of b, as blocks; the lower rank gets leading "
-    "axes of size 1.",
-    infer_product, decompose_kron);
+constinit const Op<> kron = named("a, b", product("kron",
+                                                  "Kronecker product: every element of a times all "
+                                                  "of b, as blocks; the lower rank gets leading "
+                                                  "axes of size 1.",
+                                                  infer_product, decompose_kron));
 
 constinit const Op<> vdot =
-    product("vdot", "Sum of conj(a) * b over all elements, in row-major order.", infer_vdot,
-            decompose_vdot);
+    named("a, b", product("vdot", "Sum of conj(a) * b over all elements, in row-major order.",
+                          infer_vdot, decompose_vdot));
 
-constinit const Op<CrossAttrs> cross = [] {
+constinit const Op<CrossAttrs> cross = named("a, b", [] {
   OpDef d = product("cross", "Vector product of a and b along an axis of size 3.", infer_cross,
                     decompose_cross);
   d.normalise = normalise_axis_of<CrossAttrs>;
   return d;
-}();
+}());
 
 }  // namespace op
 

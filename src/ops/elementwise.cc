@@ -211,16 +211,24 @@ constinit const Op<> trunc = step("trunc", "x without its fraction.", kFloats,
                                   pointwise<1, [](FloatNumber auto x) { return std::trunc(x); }>,
                                   [](const Node&, In x) { return rlx::trunc(x[0]); });
 
-constinit const Op<> round =
-    step("round", "Nearest integer, halves to even.", kFloats,
-         pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>,
-         [](const Node&, In x) { return rlx::rint(x[0]); });
+constinit const Op<> round = [] {
+  OpDef d = step("round", "Nearest integer, halves to even.", kFloats,
+                 pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>,
+                 [](const Node&, In x) { return rlx::rint(x[0]); });
+  d.since = 2;
+  return d;
+}();
 
-constinit const Op<> round_straight_through = unary(
-    "round_straight_through", "round(x) with the derivative of x itself, 1.", kFloats,
-    pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>,
-    [](const Node&, In x) { return rlx::rint(x[0]); },
-    [](Builder&, Args, int, Value t) { return t; }, "Activation");
+constinit const Op<> round_straight_through = [] {
+  OpDef d = unary(
+      "round_straight_through", "round(x) with the derivative of x itself, 1.", kFloats,
+      pointwise<1, [](FloatNumber auto x) { return std::nearbyint(x); }>,
+      [](const Node&, In x) { return rlx::rint(x[0]); },
+      [](Builder&, Args, int, Value t) { return t; }, "Activation");
+  d.since = 2;
+  d.formerly = "round";
+  return d;
+}();
 
 constinit const Op<> logical_not = predicate("logical_not", "Whether x is false.", kBools,
                                              pointwise<1, [](IntNumber auto x) { return x == 0; }>,
@@ -248,7 +256,7 @@ constinit const Op<> stop_gradient = [] {
 
 // conj, real and imag are linear over the reals, not over the complex numbers; cotangents follow
 // PyTorch's convention.
-constinit const Op<> conj = [] {
+constinit const Op<> conj = named("z", [] {
   OpDef d = unary(
       "conj", "Complex conjugate; x itself for real x.", kNumbers,
       pointwise<1,
@@ -262,7 +270,7 @@ constinit const Op<> conj = [] {
   d.jvp = [](Builder& b, const JvpArgs& a) { return single(op::conj(b, a.tangents[0])); };
   d.vjp = [](Builder& b, const VjpArgs& a) { return single(op::conj(b, a.cotangents[0])); };
   return d;
-}();
+}());
 
 namespace {
 Types infer_part(const InferArgs& a) { return {{DType::F32, a.in[0].shape}}; }
@@ -273,7 +281,7 @@ Values part_vjp(Builder& b, const VjpArgs& a, Complex factor) {
 }
 }  // namespace
 
-constinit const Op<> real = [] {
+constinit const Op<> real = named("z", [] {
   OpDef d = unary("real", "Real part of a complex tensor.", kComplex,
                   pointwise<1,
                             [](auto x) {
@@ -287,9 +295,9 @@ constinit const Op<> real = [] {
   d.jvp = [](Builder& b, const JvpArgs& a) { return single(op::real(b, a.tangents[0])); };
   d.vjp = [](Builder& b, const VjpArgs& a) { return part_vjp(b, a, 1.0); };
   return d;
-}();
+}());
 
-constinit const Op<> imag = [] {
+constinit const Op<> imag = named("z", [] {
   OpDef d = unary("imag", "Imaginary part of a complex tensor.", kComplex,
                   pointwise<1,
                             [](auto x) {
@@ -303,7 +311,7 @@ constinit const Op<> imag = [] {
   d.jvp = [](Builder& b, const JvpArgs& a) { return single(op::imag(b, a.tangents[0])); };
   d.vjp = [](Builder& b, const VjpArgs& a) { return part_vjp(b, a, Complex(0, 1)); };
   return d;
-}();
+}());
 
 // Real to complex takes the real part of the cotangent back; through integers nothing flows.
 constinit const Op<CastAttrs> cast = OpDef{
@@ -340,6 +348,7 @@ constinit const Op<> select = OpDef{
     .reference = "Where",
     .kind = Kind::elementwise,
     .arity = 3,
+    .operands = "condition, a, b",
     .dtypes = kBools,
     .infer = [](const InferArgs& a) -> Types {
       if (a.in[1].dtype != a.in[2].dtype)
@@ -379,6 +388,7 @@ constinit const Op<> clamp = OpDef{
     .name = "clamp",
     .doc = "min(max(x, lo), hi).",
     .arity = 3,
+    .operands = "x, lo, hi",
     .dtypes = kReals,
     .infer = infer_broadcast,
     .decompose = [](Builder& b, const Node&, Operands in) -> Values {

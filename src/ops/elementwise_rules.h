@@ -57,6 +57,7 @@ constexpr OpDef binary(std::string_view name, std::string_view doc, DTypeSet dty
           .reference = reference,
           .kind = Kind::elementwise,
           .arity = 2,
+          .operands = "a, b",
           .dtypes = dtypes};
   d.commutative = commutative;
   d.infer = infer_broadcast;

@@ -315,6 +315,7 @@ constinit const Op<GroupedMatmulAttrs> grouped_matmul = OpDef{
     .reference = "GroupedMatMul",
     .kind = Kind::contraction,
     .arity = 3,
+    .operands = "x, w, expert_ids",
     .dtypes = kFloats,
     .infer = infer_grouped,
     .eval = evaluate_grouped,
@@ -332,6 +333,7 @@ constinit const Op<GroupedOuterAttrs> grouped_outer = OpDef{
         "in f32; an expert out of range raises \"index-range\".",
     .kind = Kind::contraction,
     .arity = 3,
+    .operands = "x, y, expert_ids",
     .dtypes = kFloats,
     .infer = infer_outer,
     .eval = evaluate_outer,
@@ -347,6 +349,7 @@ constinit const Op<DequantGroupedAttrs> dequant_grouped_matmul = OpDef{
         "Differentiable by x.",
     .reference = "DequantGroupedMatMul",
     .arity = 3,
+    .operands = "x, w, expert_ids",
     .dtypes = kFloats,
     .infer = infer_dequant_grouped,
     .decompose = decompose_dequant_grouped,
@@ -357,6 +360,7 @@ constinit const Op<MoeWeightsAttrs> dequant_moe_weights = OpDef{
     .name = "dequant_moe_weights",
     .doc = "The f32 weights [E, K, N] of slabs of ggml blocks, each stored as rows [N, K].",
     .reference = "DequantMoEWeights",
+    .operands = "blocks",
     .dtypes = {DType::U8},
     .infer = infer_moe_weights,
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
@@ -374,6 +378,7 @@ constinit const Op<LoraAttrs> lora_matmul = OpDef{
         "computed in f32.",
     .reference = "LoraMatMul",
     .arity = 4,
+    .operands = "x, w, a, b",
     .dtypes = kFloats,
     .infer = infer_lora,
     .decompose = decompose_lora,
@@ -387,6 +392,7 @@ constinit const Op<MoeGateAttrs> moe_gate = OpDef{
         "weights: softmax over all experts, softmax_topk over the chosen ones, or sigmoid divided "
         "by the sum over "
         "the chosen ones. The choice counts as a constant in derivatives.",
+    .operands = "logits",
     .dtypes = kFloats,
     .infer = infer_gate,
     .decompose = decompose_gate,
@@ -399,6 +405,7 @@ constinit const Op<MoeGateAttrs> moe = OpDef{
         "of weight * "
         "(silu(x @ gate[e]) * (x @ up[e])) @ down[e]. f16 and bf16 are computed in f32.",
     .arity = 5,
+    .operands = "x, router, gate, up, down",
     .dtypes = kFloats,
     .infer = infer_moe,
     .decompose = decompose_moe,

@@ -12,7 +12,38 @@ namespace rlx {
 
 double fft_scale(FftNorm norm, bool inverse, int64_t n) {
   if (norm == FftNorm::ortho) return 1 / std::sqrt(static_cast<double>(n));
-  return norm == FftNorm::forward && inverse ? 1 / static_cast<double>(n) : 1.0;
+  return norm == (inverse ? FftNorm::backward : FftNorm::forward) ? 1 / static_cast<double>(n)
+                                                                  : 1.0;
+}
+
+namespace {
+
+// The norms of version 1, in their order.
+constexpr std::pair<std::string_view, FftNorm> kFirstNorms[] = {
+    {"backward", FftNorm::none}, {"forward", FftNorm::backward}, {"ortho", FftNorm::ortho}};
+
+}  // namespace
+
+void Codec<FftNorm>::print(Printer& p, FftNorm v) {
+  p.out += enum_names(v)[static_cast<size_t>(v)];
+}
+void Codec<FftNorm>::read(Reader& r, FftNorm& v) {
+  if (r.version < 2) {
+    for (const auto& [name, norm] : kFirstNorms)
+      if (r.lex.accept(name)) return void(v = norm);
+    r.lex.error("expected one of backward|forward|ortho (version 1)");
+  }
+  const auto names = enum_names(v);
+  for (size_t i = 0; i < names.size(); ++i)
+    if (r.lex.accept(names[i])) return void(v = static_cast<FftNorm>(i));
+  r.lex.error("expected one of " + type());
+}
+void Codec<FftNorm>::write(ByteWriter& w, FftNorm v) { w.varint(static_cast<uint64_t>(v)); }
+void Codec<FftNorm>::load(ByteReader& r, FftNorm& v) {
+  const uint64_t i = r.varint();
+  const size_t count = r.version < 2 ? std::size(kFirstNorms) : enum_names(v).size();
+  if (i >= count) r.error("enum", "{} is not the number of any of {}", i, type());
+  v = r.version < 2 ? kFirstNorms[i].second : static_cast<FftNorm>(i);
 }
 
 namespace {
@@ -194,16 +225,18 @@ Tensors evaluate_fft(const EvalArgs& e) {
 // The adjoint is the transform in the other direction with the same factor.
 Values vjp_fft(Builder& b, const VjpArgs& a) {
   FftAttrs attrs = a.node.get<FftAttrs>();
-  Expr g(b, a.cotangents[0]);
-  if (attrs.norm == FftNorm::forward) {
-    if (attrs.inverse) {
-      const Expr size(b, dim_value(b, g.shape()[at(attrs.axis)], g.dtype()));
-      g = g / (is_complex(g.dtype()) ? size : size / 2.0);
-    }
-    attrs.norm = FftNorm::backward;
-  }
+  const auto divides = [](bool inverse) { return inverse ? FftNorm::backward : FftNorm::forward; };
+  if (attrs.norm != FftNorm::ortho)
+    attrs.norm =
+        attrs.norm == divides(attrs.inverse) ? divides(!attrs.inverse) : FftNorm::none;
   attrs.inverse = !attrs.inverse;
-  return {op::fft(b, g, attrs)};
+  return {op::fft(b, a.cotangents[0], attrs)};
+}
+
+// Before version 2 nothing was divided unless a norm said so.
+template <class A>
+void first_norm(void* attrs) {
+  static_cast<A*>(attrs)->norm = FftNorm::none;
 }
 
 template <class A>
@@ -273,8 +306,9 @@ constinit const Op<FftAttrs> fft = OpDef{
     .name = "fft",
     .doc =
         "Fourier transform along an axis: c sum_n x[n] e^(-2 pi i n k / N), + when inverse. x is "
-        "c64, or f32/f64 with the N real parts before the N imaginary ones along the axis. norm: "
-        "backward has c = 1 both ways, forward 1/N for the inverse, ortho 1/sqrt(N).",
+        "c64, or f32/f64 with the N real parts before the N imaginary ones along the axis. norm says "
+        "which direction has the factor c = 1/N, as in NumPy: backward the inverse one, forward the "
+        "other, none neither; ortho has 1/sqrt(N) in both.",
     .reference = "Fft",
     .kind = Kind::contraction,
     .dtypes = kTransformed,
@@ -285,6 +319,8 @@ constinit const Op<FftAttrs> fft = OpDef{
     .jvp = jvp_through_itself,
     .vjp = vjp_fft,
     .vmap = vmap_next_axis<FftAttrs>,
+    .since = 2,
+    .defaults_before = first_norm<FftAttrs>,
 };
 
 constinit const Op<FftnAttrs> fftn = OpDef{
@@ -294,6 +330,8 @@ constinit const Op<FftnAttrs> fftn = OpDef{
     .infer = infer_fftn,
     .normalise = normalise_axes_of<FftnAttrs>,
     .decompose = decompose_fftn,
+    .since = 2,
+    .defaults_before = first_norm<FftnAttrs>,
 };
 
 constinit const Op<RfftAttrs> rfft = OpDef{
@@ -305,6 +343,8 @@ constinit const Op<RfftAttrs> rfft = OpDef{
     .infer = infer_rfft,
     .normalise = normalise_axis_of<RfftAttrs>,
     .decompose = decompose_rfft,
+    .since = 2,
+    .defaults_before = first_norm<RfftAttrs>,
 };
 
 constinit const Op<IrfftAttrs> irfft = OpDef{
@@ -316,6 +356,8 @@ constinit const Op<IrfftAttrs> irfft = OpDef{
     .infer = infer_irfft,
     .normalise = normalise_axis_of<IrfftAttrs>,
     .decompose = decompose_irfft,
+    .since = 2,
+    .defaults_before = first_norm<IrfftAttrs>,
 };
 
 constinit const Op<FftShiftAttrs> fftshift =

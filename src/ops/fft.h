@@ -1,9 +1,9 @@
 // Discrete Fourier transforms: X[k] = c sum_n x[n] e^(-2 pi i n k / N), + for the inverse.
 //
 //   Value spectrum = op::fft(b, z);                                             // c64, last axis
-//   Value back = op::fft(b, spectrum, {.inverse = true, .norm = FftNorm::forward});
+//   Value back = op::fft(b, spectrum, {.inverse = true});                       // z again
 //   Value half = op::rfft(b, x);                                  // f32 [.., n] -> c64 [.., n/2 + 1]
-//   Value x2 = op::irfft(b, half, {.n = n, .norm = FftNorm::forward});
+//   Value x2 = op::irfft(b, half, {.n = n});
 //   Value hann = op::general_cosine_window(b, {.size = 400, .coefficients = {0.5, 0.5}});
 //   Value z = op::stft(b, x, hann, {.hop = 160});                 // [.., n] -> [.., 201, frames]
 //
@@ -17,18 +17,31 @@
 
 namespace rlx {
 
-// The factor c. These are the specification's names, not NumPy's: `forward` here is the usual
-// convention, which NumPy calls "backward".
+// The factor c, by NumPy's names: which direction has the 1/N that makes one the other's inverse.
 enum class FftNorm : uint8_t {
-  backward,  // 1 both ways: the inverse of the transform is N times x
-  forward,   // 1 forward, 1/N inverse
+  none,      // 1 both ways: the inverse of the transform is N times x
+  backward,  // 1 forward, 1/N inverse
+  forward,   // 1/N forward, 1 inverse
   ortho,     // 1/sqrt(N) both ways
 };
 inline std::span<const std::string_view> enum_names(FftNorm) {
-  static constexpr std::string_view names[] = {"backward", "forward", "ortho"};
+  static constexpr std::string_view names[] = {"none", "backward", "forward", "ortho"};
   return names;
 }
 double fft_scale(FftNorm norm, bool inverse, int64_t n);
+
+// Version 1 of the language (ir/text.h) has three norms: backward, which is none; forward, which is
+// backward; and ortho.
+template <>
+struct Codec<FftNorm> {
+  static std::string type() { return "none|backward|forward|ortho"; }
+  static void print(Printer& p, FftNorm v);
+  static void read(Reader& r, FftNorm& v);
+  static void write(ByteWriter& w, FftNorm v);
+  static void load(ByteReader& r, FftNorm& v);
+  static uint64_t hash(FftNorm v) { return static_cast<uint64_t>(v); }
+  static bool equal(FftNorm a, FftNorm b) { return a == b; }
+};
 
 struct FftAttrs {
   bool inverse = false;
@@ -61,7 +74,7 @@ struct IrfftAttrs {
 };
 struct StftAttrs {
   int64_t hop = 1;  // from one frame to the next
-  FftNorm norm = FftNorm::forward;
+  FftNorm norm = FftNorm::backward;
   static constexpr auto fields() { return Fields<&StftAttrs::hop, &StftAttrs::norm>(); }
 };
 struct CosineWindowAttrs {  // hann: 0.5, 0.5; hamming: 0.54, 0.46; blackman: 0.42, 0.5, 0.08

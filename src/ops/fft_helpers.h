@@ -2,8 +2,8 @@
 // are pairs (re, im) of f32 tensors. They pad the last axis with zeros to a power of two; op::rfft
 // and op::irfft (fft.h) take any length and c64.
 //
-//   auto [re, im] = signal::rfft(b, x, FftNorm::forward);        // [.., next_pow2(n) / 2 + 1]
-//   Value back = signal::irfft(b, re, im, n, FftNorm::forward);  // [.., n]
+//   auto [re, im] = signal::rfft(b, x, FftNorm::backward);        // [.., next_pow2(n) / 2 + 1]
+//   Value back = signal::irfft(b, re, im, n, FftNorm::backward);  // [.., n]
 //
 // Norms are FftNorm's. The last axis must be static. Raises "fft-dtype" for signals that are not
 // f32, "fft-length" for lengths that do not fit.
@@ -36,7 +36,7 @@ Value irfft(Builder& b, Value re, Value im, int64_t n, FftNorm norm);
 // [frames, .., 2 half] with the real before the imaginary parts.
 Value stft(Builder& b, Value x, int64_t frame_len, int64_t hop, FftNorm norm);
 // Linear convolution along the last axis, [.., la + lb - 1], by transforms of at least n_fft points.
-// The result is scaled by 1 (forward), 1/sqrt(n) (ortho) or n (backward).
+// The result is scaled by 1 (backward), 1/n (forward), 1/sqrt(n) (ortho) or n (none).
 Value fft_conv1d(Builder& b, Value x, Value y, int64_t n_fft, FftNorm norm);
 
 // Frequencies of the bins in cycles per sample, f64: k / n, and (k - n) / n above n / 2.

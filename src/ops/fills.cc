@@ -249,6 +249,7 @@ constinit const Op<> masked_fill = OpDef{
     .name = "masked_fill",
     .doc = "The rank-0 value where the mask (bool) is true, else x; x and mask broadcast.",
     .arity = 3,
+    .operands = "x, mask, value",
     .infer = [](const InferArgs& a) -> Types {
       if (a.in[1].dtype != DType::Bool) bad_operands(a, "dtype", "the mask must be bool");
       if (a.in[2].dtype != a.in[0].dtype)
@@ -263,55 +264,59 @@ constinit const Op<> masked_fill = OpDef{
     },
 };
 
-constinit const Op<FullAttrs> full = source(
-    "full", "A tensor of one value: zeros, ones.",
-    [](const InferArgs& a) -> Types {
-      const auto& f = a.get<FullAttrs>();
-      require_sizes(a, f.shape);
-      return {{f.dtype, f.shape}};
-    },
-    [](Builder& b, const Node& n, Operands) -> Values {
-      const auto& f = n.get<FullAttrs>();
-      return {rlx::full(b, {f.dtype, f.shape}, f.value)};
-    });
+constinit const Op<FullAttrs> full =
+    named("", source(
+                  "full", "A tensor of one value: zeros, ones.",
+                  [](const InferArgs& a) -> Types {
+                    const auto& f = a.get<FullAttrs>();
+                    require_sizes(a, f.shape);
+                    return {{f.dtype, f.shape}};
+                  },
+                  [](Builder& b, const Node& n, Operands) -> Values {
+                    const auto& f = n.get<FullAttrs>();
+                    return {rlx::full(b, {f.dtype, f.shape}, f.value)};
+                  }));
 
-constinit const Op<EyeAttrs> eye = source(
-    "eye", "A matrix with ones on diagonal k and zeros elsewhere.",
-    [](const InferArgs& a) -> Types {
-      const auto& e = a.get<EyeAttrs>();
-      require_sizes(a, {e.rows, e.columns});
-      return {{e.dtype, {e.rows, e.columns}}};
-    },
-    [](Builder& b, const Node& n, Operands) -> Values {
-      const auto& e = n.get<EyeAttrs>();
-      const Expr number = diagonal_number(b, e.rows, e.columns);
-      return {cast_to(b, op::eq(number, number.like(static_cast<double>(e.k))), e.dtype)};
-    });
+constinit const Op<EyeAttrs> eye = named(
+    "", source(
+            "eye", "A matrix with ones on diagonal k and zeros elsewhere.",
+            [](const InferArgs& a) -> Types {
+              const auto& e = a.get<EyeAttrs>();
+              require_sizes(a, {e.rows, e.columns});
+              return {{e.dtype, {e.rows, e.columns}}};
+            },
+            [](Builder& b, const Node& n, Operands) -> Values {
+              const auto& e = n.get<EyeAttrs>();
+              const Expr number = diagonal_number(b, e.rows, e.columns);
+              return {cast_to(b, op::eq(number, number.like(static_cast<double>(e.k))), e.dtype)};
+            }));
 
-constinit const Op<ArangeAttrs> arange =
+constinit const Op<ArangeAttrs> arange = named(
+    "",
     source("arange", "start, start + step, .. as long as stop is not reached; integers are exact.",
            infer_arange, [](Builder& b, const Node& n, Operands) -> Values {
              const auto& a = n.get<ArangeAttrs>();
              const DType wide = is_float(a.dtype) ? DType::F64 : DType::I64;
              return {cast_to(b, steps(b, arange_size(a), a.start, a.step, wide), a.dtype)};
-           });
+           }));
 
-constinit const Op<LinspaceAttrs> linspace = source(
-    "linspace",
-    "`count` numbers in equal steps from start to stop, which is the last one (exactly), or with "
-    "endpoint = false the one behind it.",
-    infer_linspace, [](Builder& b, const Node& n, Operands) -> Values {
-      const auto& l = n.get<LinspaceAttrs>();
-      const int64_t parts = std::max<int64_t>(1, l.endpoint ? l.count - 1 : l.count);
-      const double step = (l.stop - l.start) / static_cast<double>(parts);
-      Expr y = steps(b, l.count, l.start, step, DType::F64);
-      if (l.endpoint && l.count > 1) {
-        const Expr i(b, op::iota(b, {}, {DType::I64, {l.count}, 0}));
-        const Value last = op::eq(i, i.like(static_cast<double>(l.count - 1)));
-        y = Expr(b, op::select(b, last, y.like(l.stop), y));
-      }
-      return {cast_to(b, y, l.dtype)};
-    });
+constinit const Op<LinspaceAttrs> linspace = named(
+    "", source("linspace",
+               "`count` numbers in equal steps from start to stop, which is the last one "
+               "(exactly), or with "
+               "endpoint = false the one behind it.",
+               infer_linspace, [](Builder& b, const Node& n, Operands) -> Values {
+                 const auto& l = n.get<LinspaceAttrs>();
+                 const int64_t parts = std::max<int64_t>(1, l.endpoint ? l.count - 1 : l.count);
+                 const double step = (l.stop - l.start) / static_cast<double>(parts);
+                 Expr y = steps(b, l.count, l.start, step, DType::F64);
+                 if (l.endpoint && l.count > 1) {
+                   const Expr i(b, op::iota(b, {}, {DType::I64, {l.count}, 0}));
+                   const Value last = op::eq(i, i.like(static_cast<double>(l.count - 1)));
+                   y = Expr(b, op::select(b, last, y.like(l.stop), y));
+                 }
+                 return {cast_to(b, y, l.dtype)};
+               }));
 
 }  // namespace op
 

@@ -288,6 +288,7 @@ constinit const Op<FusedMatmulAttrs> fused_matmul_bias_act = OpDef{
     .doc = "act(x @ w + bias), bias [N]; activation names the op, \"\" none.",
     .reference = "FusedMatMulBiasAct",
     .arity = 3,
+    .operands = "x, w, bias",
     .dtypes = kFloats,
     .infer = infer_fused_matmul,
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
@@ -296,17 +297,21 @@ constinit const Op<FusedMatmulAttrs> fused_matmul_bias_act = OpDef{
     },
 };
 
-constinit const Op<FusedResidualAttrs> fused_residual_ln = residual_norm<op::layer_norm>(
-    "fused_residual_ln",
-    "layer_norm(x + residual [+ bias]) over the last axis; operands x, residual, [bias], gamma, "
-    "beta.",
-    "FusedResidualLN");
+constinit const Op<FusedResidualAttrs> fused_residual_ln =
+    named("x, residual, bias?, gamma, beta",
+          residual_norm<op::layer_norm>("fused_residual_ln",
+                                        "layer_norm(x + residual [+ bias]) over the last axis; "
+                                        "operands x, residual, [bias], gamma, "
+                                        "beta.",
+                                        "FusedResidualLN"));
 
-constinit const Op<FusedResidualAttrs> fused_residual_rms_norm = residual_norm<op::rms_norm>(
-    "fused_residual_rms_norm",
-    "rms_norm(x + residual [+ bias]) over the last axis; operands x, residual, [bias], gamma, "
-    "beta.",
-    "FusedResidualRmsNorm");
+constinit const Op<FusedResidualAttrs> fused_residual_rms_norm = named(
+    "x, residual, bias?, gamma, beta",
+    residual_norm<op::rms_norm>(
+        "fused_residual_rms_norm",
+        "rms_norm(x + residual [+ bias]) over the last axis; operands x, residual, [bias], gamma, "
+        "beta.",
+        "FusedResidualRmsNorm"));
 
 constinit const Op<FusedSwigluAttrs> fused_swiglu = OpDef{
     .name = "fused_swiglu",
@@ -329,6 +334,7 @@ constinit const Op<FusedAttentionBlockAttrs> fused_attention_block = OpDef{
     .reference = "FusedAttentionBlock",
     .arity = 8,
     .min_arity = 4,
+    .operands = "hidden, qkv_w, out_w, mask, qkv_b?, out_b?, cos?, sin?",
     .dtypes = kFloats,
     .infer = infer_attention_block,
     .decompose = decompose_attention_block,
@@ -342,6 +348,9 @@ constinit const Op<FusedTransformerLayerAttrs> fused_transformer_layer = OpDef{
     .reference = "FusedTransformerLayer",
     .arity = 14,
     .min_arity = 10,
+    .operands =
+        "hidden, qkv_w, qkv_b?, out_w, out_b?, ln1_g, ln1_b, fc1_w, fc1_b?, fc2_w, fc2_b?, ln2_g, "
+        "ln2_b, mask",
     .dtypes = kFloats,
     .infer = infer_transformer_layer,
     .decompose = decompose_transformer_layer,

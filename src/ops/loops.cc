@@ -412,7 +412,7 @@ Types infer_scan_checkpointed(const InferArgs& a) {
   for (size_t i = 1 + at(s.num_bcast); i < given.size(); ++i) {
     if (given[i].rank() == 0 || !(given[i].shape[0] == Dim(s.length)))
       bad_operands(a, "scan-length",
-                   fmt::format("operand {} is stacked and must be [{}, ..] but is {}", i, s.length,
+                   fmt::format("{} is stacked and must be [{}, ..] but is {}", a.name(i), s.length,
                                given[i]));
     given[i].shape = without_front(given[i].shape);
   }
@@ -487,7 +487,7 @@ Types infer_scan_backward(const InferArgs& a) {
   for (size_t i = 3; i < a.in.size(); ++i) {
     if (a.in[i].rank() == 0 || !(a.in[i].shape[0] == Dim(s.length)))
       bad_operands(a, "scan-length",
-                   fmt::format("operand {} is stacked and must be [{}, ..] but is {}", i, s.length,
+                   fmt::format("{} is stacked and must be [{}, ..] but is {}", a.name(i), s.length,
                                a.in[i]));
     slices.push_back({a.in[i].dtype, without_front(a.in[i].shape)});
   }
@@ -643,6 +643,7 @@ constinit const Op<WhileAttrs> while_loop = OpDef{
     .kind = Kind::control,
     .arity = kVariadic,
     .min_arity = 1,
+    .operands = "xs..",
     .variadic_results = true,
     .infer = infer_while,
     .eval = eval_while,
@@ -659,6 +660,7 @@ constinit const Op<CustomFnAttrs> custom_fn = OpDef{
         "one, `fwd` is differentiated. vmap keeps the stated derivatives.",
     .reference = "CustomFn",
     .arity = kVariadic,
+    .operands = "xs..",
     .variadic_results = true,
     .infer = infer_custom_fn,
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
@@ -678,6 +680,7 @@ constinit const Op<ScanCheckpointedAttrs> scan_checkpointed = OpDef{
     .reference = "Scan",
     .arity = kVariadic,
     .min_arity = 1,
+    .operands = "init, xs..",
     .infer = infer_scan_checkpointed,
     .decompose = decompose_scan_checkpointed,
 };
@@ -692,6 +695,7 @@ constinit const Op<ScanBackwardAttrs> scan_backward = OpDef{
     .reference = "ScanBackward",
     .arity = kVariadic,
     .min_arity = 3,
+    .operands = "init, trajectory, upstream, xs..",
     .dtypes = kInexact,
     .infer = infer_scan_backward,
     .decompose = decompose_scan_backward,
@@ -705,6 +709,7 @@ constinit const Op<ScanBackwardAttrs> scan_backward_xs = OpDef{
     .reference = "ScanBackwardXs",
     .arity = kVariadic,
     .min_arity = 4,
+    .operands = "init, trajectory, upstream, xs..",
     .dtypes = kInexact,
     .infer = infer_scan_backward_xs,
     .decompose = decompose_scan_backward_xs,

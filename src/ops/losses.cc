@@ -239,46 +239,50 @@ constexpr OpDef checked(OpDef d) {
 
 namespace op {
 
-constinit const Op<LossAttrs> mse_loss =
+constinit const Op<LossAttrs> mse_loss = named(
+    "x, target",
     pointwise_loss<LossAttrs, [](const LossAttrs&, Exprs x) { return op::square(x[0] - x[1]); }>(
-        "mse_loss", "(x - target)^2, reduced.");
+        "mse_loss", "(x - target)^2, reduced."));
 
 constinit const Op<LossAttrs> l1_loss =
-    pointwise_loss<LossAttrs, [](const LossAttrs&, Exprs x) { return op::abs(x[0] - x[1]); }>(
-        "l1_loss", "|x - target|, reduced.");
+    named("x, target",
+          pointwise_loss<LossAttrs, [](const LossAttrs&, Exprs x) { return op::abs(x[0] - x[1]); }>(
+              "l1_loss", "|x - target|, reduced."));
 
-constinit const Op<SmoothL1Attrs> smooth_l1_loss =
+constinit const Op<SmoothL1Attrs> smooth_l1_loss = named(
+    "x, target",
     checked<SmoothL1Attrs,
             [](const InferArgs& a, const SmoothL1Attrs& s) {
               require_attr(a, s.beta >= 0, "beta must be at least 0", s.beta);
-            }>(
-        pointwise_loss<SmoothL1Attrs, [](const SmoothL1Attrs& a,
-                                         Exprs x) { return smooth_l1(x[0] - x[1], a.beta); }>(
-            "smooth_l1_loss",
-            "d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, with d = x - target; reduced."));
+            }>(pointwise_loss<SmoothL1Attrs,
+                              [](const SmoothL1Attrs& a, Exprs x) {
+                                return smooth_l1(x[0] - x[1], a.beta);
+                              }>(
+        "smooth_l1_loss",
+        "d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, with d = x - target; reduced.")));
 
-constinit const Op<HuberAttrs> huber_loss = checked<
-    HuberAttrs,
-    [](const InferArgs& a, const HuberAttrs& h) {
-      require_attr(a, 0 < h.delta, "delta must be above 0", h.delta);
-    }>(pointwise_loss<HuberAttrs,
-                      [](const HuberAttrs& a, Exprs x) {
-                        return smooth_l1(x[0] - x[1], a.delta) * a.delta;
-                      }>(
-    "huber_loss",
-    "d^2 / 2 where |d| < delta, else delta * (|d| - delta / 2), with d = x - target; reduced."));
+constinit const Op<HuberAttrs> huber_loss = named(
+    "x, target", checked<HuberAttrs,
+                         [](const InferArgs& a, const HuberAttrs& h) {
+                           require_attr(a, 0 < h.delta, "delta must be above 0", h.delta);
+                         }>(pointwise_loss<HuberAttrs,
+                                           [](const HuberAttrs& a, Exprs x) {
+                                             return smooth_l1(x[0] - x[1], a.delta) * a.delta;
+                                           }>("huber_loss",
+                                              "d^2 / 2 where |d| < delta, else delta * (|d| - "
+                                              "delta / 2), with d = x - target; reduced.")));
 
-constinit const Op<LossAttrs> bce_loss = pointwise_loss<LossAttrs,
-                                                        [](const LossAttrs&, Exprs x) {
-                                                          return -(x[1] * bounded_log(x[0]) +
-                                                                   (1.0 - x[1]) *
-                                                                       bounded_log(1.0 - x[0]));
-                                                        }>(
-    "bce_loss",
-    "-(t log p + (1 - t) log(1 - p)), reduced; the logarithms are held at -100, with derivative 0 "
-    "there.");
+constinit const Op<LossAttrs> bce_loss =
+    named("x, target", pointwise_loss<LossAttrs,
+                                      [](const LossAttrs&, Exprs x) {
+                                        return -(x[1] * bounded_log(x[0]) +
+                                                 (1.0 - x[1]) * bounded_log(1.0 - x[0]));
+                                      }>("bce_loss",
+                                         "-(t log p + (1 - t) log(1 - p)), reduced; the logarithms "
+                                         "are held at -100, with derivative 0 "
+                                         "there."));
 
-constinit const Op<LossAttrs> bce_with_logits_loss = [] {
+constinit const Op<LossAttrs> bce_with_logits_loss = named("x, target, pos_weight?", [] {
   OpDef d = pointwise_loss<LossAttrs,
                            [](const LossAttrs&, Exprs x) {
                              Expr tail = op::softplus(-x[0]);
@@ -291,83 +295,92 @@ constinit const Op<LossAttrs> bce_with_logits_loss = [] {
                               3);
   d.min_arity = 2;
   return d;
-}();
+}());
 
-constinit const Op<KlDivAttrs> kl_div_loss = pointwise_loss<KlDivAttrs,
-                                                            [](const KlDivAttrs& a, Exprs x) {
-                                                              if (a.log_target)
-                                                                return op::exp(x[1]) *
-                                                                       (x[1] - x[0]);
-                                                              return entropy_term(x[1]) -
-                                                                     x[1] * x[0];
-                                                            }>(
-    "kl_div_loss",
-    "t (log t - x) for log-probabilities x, exp(t) (t - x) when the target is logarithmic, "
-    "reduced; 0 log 0 is 0. The mean is over elements: for the divergence per sample divide the "
-    "sum by the batch's size.");
+constinit const Op<KlDivAttrs> kl_div_loss = named(
+    "x, target",
+    pointwise_loss<KlDivAttrs,
+                   [](const KlDivAttrs& a, Exprs x) {
+                     if (a.log_target) return op::exp(x[1]) * (x[1] - x[0]);
+                     return entropy_term(x[1]) - x[1] * x[0];
+                   }>(
+        "kl_div_loss",
+        "t (log t - x) for log-probabilities x, exp(t) (t - x) when the target is logarithmic, "
+        "reduced; 0 log 0 is 0. The mean is over elements: for the divergence per sample divide "
+        "the "
+        "sum by the batch's size."));
 
 constinit const Op<HingeAttrs> hinge_loss =
-    pointwise_loss<HingeAttrs, [](const HingeAttrs& a, Exprs x) {
-      return op::relu(a.margin - x[0] * x[1]);
-    }>("hinge_loss", "max(0, margin - x * target), reduced.");
+    named("x, target", pointwise_loss<HingeAttrs, [](const HingeAttrs& a, Exprs x) {
+            return op::relu(a.margin - x[0] * x[1]);
+          }>("hinge_loss", "max(0, margin - x * target), reduced."));
 
-constinit const Op<HingeAttrs> hinge_embedding_loss = pointwise_loss<
-    HingeAttrs,
-    [](const HingeAttrs& a, Exprs x) {
-      Expr one = x[1].like(1);
-      return where(op::ne(x[1], one), op::relu(a.margin - x[0]), 0.0) +
-             where(op::ne(x[1], -one), x[0], 0.0);
-    }>("hinge_embedding_loss",
-       "x where the target is 1, max(0, margin - x) where it is -1, reduced. Other targets get the "
-       "sum of both.");
+constinit const Op<HingeAttrs> hinge_embedding_loss = named(
+    "x, target", pointwise_loss<HingeAttrs,
+                                [](const HingeAttrs& a, Exprs x) {
+                                  Expr one = x[1].like(1);
+                                  return where(op::ne(x[1], one), op::relu(a.margin - x[0]), 0.0) +
+                                         where(op::ne(x[1], -one), x[0], 0.0);
+                                }>("hinge_embedding_loss",
+                                   "x where the target is 1, max(0, margin - x) where it is -1, "
+                                   "reduced. Other targets get the "
+                                   "sum of both."));
 
 constinit const Op<MarginAttrs> margin_ranking_loss =
-    pointwise_loss<MarginAttrs, [](const MarginAttrs& a, Exprs x) {
-      return op::relu(a.margin - x[2] * (x[0] - x[1]));
-    }>("margin_ranking_loss", "max(0, margin - target * (x1 - x2)), reduced.", 3);
+    named("x1, x2, target", pointwise_loss<MarginAttrs, [](const MarginAttrs& a, Exprs x) {
+            return op::relu(a.margin - x[2] * (x[0] - x[1]));
+          }>("margin_ranking_loss", "max(0, margin - target * (x1 - x2)), reduced.", 3));
 
-constinit const Op<MarginAttrs> cosine_embedding_loss = loss(
-    "cosine_embedding_loss",
-    "1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1, and 0 "
-    "elsewhere; reduced. 1e-12 is added to the squared norms.",
-    3, [](const InferArgs& a) { return infer_rows<MarginAttrs>(a, 2); },
-    by_formula<[](const Node& n, Exprs x) {
-      const auto& [reduction, margin] = n.get<MarginAttrs>();
-      constexpr double kEps = 1e-12;
-      Expr norms = (sum_last(x[0] * x[0]) + kEps) * (sum_last(x[1] * x[1]) + kEps);
-      Expr cosine = sum_last(x[0] * x[1]) / op::sqrt(norms), one = x[2].like(1);
-      Expr apart = where(op::eq(x[2], -one), op::relu(cosine - margin), 0.0);
-      return reduced(where(op::eq(x[2], one), 1.0 - cosine, apart), reduction);
-    }>);
+constinit const Op<MarginAttrs> cosine_embedding_loss = named(
+    "x1, x2, target",
+    loss(
+        "cosine_embedding_loss",
+        "1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1, and 0 "
+        "elsewhere; reduced. 1e-12 is added to the squared norms.",
+        3, [](const InferArgs& a) { return infer_rows<MarginAttrs>(a, 2); },
+        by_formula<[](const Node& n, Exprs x) {
+          const auto& [reduction, margin] = n.get<MarginAttrs>();
+          constexpr double kEps = 1e-12;
+          Expr norms = (sum_last(x[0] * x[0]) + kEps) * (sum_last(x[1] * x[1]) + kEps);
+          Expr cosine = sum_last(x[0] * x[1]) / op::sqrt(norms), one = x[2].like(1);
+          Expr apart = where(op::eq(x[2], -one), op::relu(cosine - margin), 0.0);
+          return reduced(where(op::eq(x[2], one), 1.0 - cosine, apart), reduction);
+        }>));
 
-constinit const Op<TripletAttrs> triplet_margin_loss = loss(
-    "triplet_margin_loss",
-    "max(0, d(anchor, positive) - d(anchor, negative) + margin), reduced, with d(x, y) the p-norm "
-    "of x - y + eps along the last axis; with swap d(positive, negative) counts where it is "
-    "smaller than d(anchor, negative).",
-    3,
-    [](const InferArgs& a) {
-      const double p = a.get<TripletAttrs>().p;
-      require_attr(a, p > 0 && std::isfinite(p), "p must be positive and finite", p);
-      return infer_rows<TripletAttrs>(a, 3);
-    },
-    by_formula<[](const Node& n, Exprs x) {
-      const auto& a = n.get<TripletAttrs>();
-      Expr far = distance(x[0], x[2], a);
-      if (a.swap) far = op::minimum(far, distance(x[1], x[2], a));
-      return reduced(op::relu(distance(x[0], x[1], a) - far + a.margin), a.reduction);
-    }>);
+constinit const Op<TripletAttrs> triplet_margin_loss = named(
+    "anchor, positive, negative",
+    loss(
+        "triplet_margin_loss",
+        "max(0, d(anchor, positive) - d(anchor, negative) + margin), reduced, with d(x, y) the "
+        "p-norm "
+        "of x - y + eps along the last axis; with swap d(positive, negative) counts where it is "
+        "smaller than d(anchor, negative).",
+        3,
+        [](const InferArgs& a) {
+          const double p = a.get<TripletAttrs>().p;
+          require_attr(a, p > 0 && std::isfinite(p), "p must be positive and finite", p);
+          return infer_rows<TripletAttrs>(a, 3);
+        },
+        by_formula<[](const Node& n, Exprs x) {
+          const auto& a = n.get<TripletAttrs>();
+          Expr far = distance(x[0], x[2], a);
+          if (a.swap) far = op::minimum(far, distance(x[1], x[2], a));
+          return reduced(op::relu(distance(x[0], x[1], a) - far + a.margin), a.reduction);
+        }>));
 
-constinit const Op<PoissonAttrs> poisson_nll_loss = pointwise_loss<
-    PoissonAttrs,
-    [](const PoissonAttrs& a, Exprs x) {
-      Expr each = a.log_input ? op::exp(x[0]) - x[1] * x[0] : x[0] - x[1] * op::log(x[0] + a.eps);
-      return a.full ? each + stirling(x[1]) : each;
-    }>("poisson_nll_loss",
-       "exp(x) - t x, or x - t log(x + eps) without log_input; with full also Stirling's t log t - "
-       "t + log(2 pi t) / 2 where t > 1. Reduced.");
+constinit const Op<PoissonAttrs> poisson_nll_loss = named(
+    "x, target", pointwise_loss<PoissonAttrs,
+                                [](const PoissonAttrs& a, Exprs x) {
+                                  Expr each = a.log_input ? op::exp(x[0]) - x[1] * x[0]
+                                                          : x[0] - x[1] * op::log(x[0] + a.eps);
+                                  return a.full ? each + stirling(x[1]) : each;
+                                }>("poisson_nll_loss",
+                                   "exp(x) - t x, or x - t log(x + eps) without log_input; with "
+                                   "full also Stirling's t log t - "
+                                   "t + log(2 pi t) / 2 where t > 1. Reduced."));
 
-constinit const Op<GaussianAttrs> gaussian_nll_loss =
+constinit const Op<GaussianAttrs> gaussian_nll_loss = named(
+    "x, target, variance",
     checked<GaussianAttrs,
             [](const InferArgs& a, const GaussianAttrs& g) {
               require_attr(a, 0 < g.eps, "eps must be above 0", g.eps);
@@ -381,30 +394,37 @@ constinit const Op<GaussianAttrs> gaussian_nll_loss =
         "gaussian_nll_loss",
         "(log v + (x - t)^2 / v) / 2 with v = max(variance, eps), with full + log(2 pi) / 2; "
         "reduced.",
-        3));
+        3)));
 
-constinit const Op<ClassLossAttrs> nll_loss = over_classes<ClassLossAttrs>(loss(
-    "nll_loss",
-    "-w[y] x[y] for log-probabilities x along the axis and labels y, 0 where y is "
-    "ignore_index; the mean divides by the sum of the w[y] that count. With label_smoothing s "
-    "as cross_entropy.",
-    3, infer_class_loss,
-    [](Builder& b, const Node& n, Operands in) { return class_loss(b, n, in, widen(b, in[0])); }));
+constinit const Op<ClassLossAttrs> nll_loss = named(
+    "x, labels, weight?",
+    over_classes<ClassLossAttrs>(loss(
+        "nll_loss",
+        "-w[y] x[y] for log-probabilities x along the axis and labels y, 0 where y is "
+        "ignore_index; the mean divides by the sum of the w[y] that count. With label_smoothing s "
+        "as cross_entropy.",
+        3, infer_class_loss, [](Builder& b, const Node& n, Operands in) {
+          return class_loss(b, n, in, widen(b, in[0]));
+        })));
 
-constinit const Op<ClassLossAttrs> cross_entropy = over_classes<ClassLossAttrs>(loss(
-    "cross_entropy",
-    "nll_loss of log_softmax(x): -(1 - s) w[y] logp[y] - s / C * sum_c w[c] logp[c], 0 where y "
-    "is ignore_index; the mean divides by the sum of the w[y] that count.",
-    3, infer_class_loss, [](Builder& b, const Node& n, Operands in) {
-      Expr x = widen(b, in[0]);
-      return class_loss(b, n, in, op::log_softmax(x, {n.get<ClassLossAttrs>().axis}));
-    }));
+constinit const Op<ClassLossAttrs> cross_entropy = named(
+    "x, labels, weight?",
+    over_classes<ClassLossAttrs>(loss(
+        "cross_entropy",
+        "nll_loss of log_softmax(x): -(1 - s) w[y] logp[y] - s / C * sum_c w[c] logp[c], 0 where y "
+        "is ignore_index; the mean divides by the sum of the w[y] that count.",
+        3, infer_class_loss, [](Builder& b, const Node& n, Operands in) {
+          Expr x = widen(b, in[0]);
+          return class_loss(b, n, in, op::log_softmax(x, {n.get<ClassLossAttrs>().axis}));
+        })));
 
-constinit const Op<SoftTargetAttrs> soft_cross_entropy = over_classes<SoftTargetAttrs>(loss(
-    "soft_cross_entropy",
-    "-sum_c w[c] t[c] logp[c] with logp = log_softmax(x) along the axis and t = (1 - s) target "
-    "+ s / C; the mean divides by the number of rows.",
-    3, infer_soft_target, by_formula<soft_cross_entropy_of>));
+constinit const Op<SoftTargetAttrs> soft_cross_entropy = named(
+    "x, target, weight?",
+    over_classes<SoftTargetAttrs>(loss(
+        "soft_cross_entropy",
+        "-sum_c w[c] t[c] logp[c] with logp = log_softmax(x) along the axis and t = (1 - s) target "
+        "+ s / C; the mean divides by the number of rows.",
+        3, infer_soft_target, by_formula<soft_cross_entropy_of>)));
 
 }  // namespace op
 

@@ -142,14 +142,16 @@ constinit const Op<> acos =
             return -(T(b, t) / op::sqrt(1.0 - op::square(X(b, a))));
           });
 
-constinit const Op<> atan2 = binary(
-    "atan2", "The angle of the point (b, a) in [-pi, pi]; zeros and infinities as in C.", kFloats,
-    pointwise<2, [](FloatNumber auto y, FloatNumber auto x) { return std::atan2(y, x); }>,
-    in_double<[](Scalar y, Scalar x) { return math::atan2(y, x); }>,
-    [](Builder& b, Args a, int i, Value t) -> Value {
-      Expr y = X(b, a), x = B(b, a), squared = x * x + y * y;
-      return T(b, t) * ((i == 0 ? x : -y) / squared);
-    });
+constinit const Op<> atan2 = named(
+    "y, x",
+    binary("atan2", "The angle of the point (x, y) in [-pi, pi]; zeros and infinities as in C.",
+           kFloats,
+           pointwise<2, [](FloatNumber auto y, FloatNumber auto x) { return std::atan2(y, x); }>,
+           in_double<[](Scalar y, Scalar x) { return math::atan2(y, x); }>,
+           [](Builder& b, Args a, int i, Value t) -> Value {
+             Expr y = X(b, a), x = B(b, a), squared = x * x + y * y;
+             return T(b, t) * ((i == 0 ? x : -y) / squared);
+           }));
 
 // ---- special functions
 
@@ -324,6 +326,7 @@ constinit const Op<> lerp = OpDef{
     .name = "lerp",
     .doc = "a + weight * (b - a), computed from the nearer end so that weight 1 gives b.",
     .arity = 3,
+    .operands = "a, b, weight",
     .dtypes = kFloats,
     .infer = infer_broadcast,
     .decompose = by_formula<[](const Node&, Exprs x) {

@@ -378,6 +378,7 @@ constinit const Op<RankAttrs> lstsq = OpDef{
         "rtol. "
         "Batch dims broadcast.",
     .arity = 2,
+    .operands = "a, b",
     .dtypes = kMatrixTypes,
     .infer = infer_lstsq,
     .decompose =

@@ -54,14 +54,14 @@ Shape with_matrix(Shape batch, const Dim& rows, const Dim& columns) {
 
 void require_matrix(const InferArgs& a, size_t i) {
   if (a.in[i].rank() < 2)
-    bad_operands(a, "matrix-rank", fmt::format("operand {} must have rank 2 or more", i));
+    bad_operands(a, "matrix-rank", fmt::format("{} must have rank 2 or more", a.name(i)));
 }
 
 void require_square(const InferArgs& a, size_t i) {
   require_matrix(a, i);
   const Shape& s = a.in[i].shape;
   if (differ(dim_from_end(s, 1), dim_from_end(s, 2)))
-    bad_operands(a, "matrix-square", fmt::format("the matrices of operand {} must be square", i));
+    bad_operands(a, "matrix-square", fmt::format("the matrices of {} must be square", a.name(i)));
 }
 
 Dim smaller(std::string_view op, const Dim& m, const Dim& n) {

@@ -437,7 +437,7 @@ constinit const Op<SliceAttrs> slice = [] {
   return d;
 }();
 
-constinit const Op<AxisAttrs> concat = [] {
+constinit const Op<AxisAttrs> concat = named("xs..", [] {
   OpDef d = mover("concat", "The operands one after the other along an axis.", "Concat",
                   infer_concat, evaluate_concat, vjp_concat, vmap_concat);
   d.arity = kVariadic;
@@ -445,9 +445,9 @@ constinit const Op<AxisAttrs> concat = [] {
   d.jvp = jvp_concat;
   d.normalise = normalise_axis_of<AxisAttrs>;
   return d;
-}();
+}());
 
-constinit const Op<PadAttrs> pad = [] {
+constinit const Op<PadAttrs> pad = named("x, value", [] {
   OpDef d = mover("pad",
                   "x with `low` and `high` copies of a rank-0 value before and behind it along "
                   "every axis; negative "
@@ -457,7 +457,7 @@ constinit const Op<PadAttrs> pad = [] {
   d.jvp = jvp_pad;
   d.normalise = normalise_pad;
   return d;
-}();
+}());
 
 constinit const Op<ReverseAttrs> reverse = [] {
   OpDef d = mover(

@@ -448,13 +448,14 @@ constinit const Op<SoftmaxAttrs> log_softmax = along_axis(
                      a.node.type().dtype)};
     });
 
-constinit const Op<NormAttrs> layer_norm = norm("layer_norm",
-                                                "(x - mean) / sqrt(variance + eps) * gamma + beta "
-                                                "along one axis; the variance is the biased one.",
-                                                decompose_norm<true>, vjp_norm<true>, "LayerNorm");
-constinit const Op<NormAttrs> rms_norm =
-    norm("rms_norm", "x / sqrt(mean(x^2) + eps) * gamma + beta along one axis.",
-         decompose_norm<false>, vjp_norm<false>, "RmsNorm");
+constinit const Op<NormAttrs> layer_norm =
+    named("x, gamma, beta", norm("layer_norm",
+                                 "(x - mean) / sqrt(variance + eps) * gamma + beta "
+                                 "along one axis; the variance is the biased one.",
+                                 decompose_norm<true>, vjp_norm<true>, "LayerNorm"));
+constinit const Op<NormAttrs> rms_norm = named(
+    "x, gamma, beta", norm("rms_norm", "x / sqrt(mean(x^2) + eps) * gamma + beta along one axis.",
+                           decompose_norm<false>, vjp_norm<false>, "RmsNorm"));
 
 constinit const Op<> softmax_cross_entropy = OpDef{
     .name = "softmax_cross_entropy",
@@ -464,6 +465,7 @@ constinit const Op<> softmax_cross_entropy = OpDef{
     .reference = "SoftmaxCrossEntropyWithLogits",
     .kind = Kind::composite,
     .arity = 2,
+    .operands = "logits, labels",
     .dtypes = kFloats,
     .infer = infer_cross_entropy,
     .decompose = decompose_cross_entropy,
@@ -480,6 +482,7 @@ constinit const Op<RopeAttrs> rope = OpDef{
     .reference = "Rope",
     .kind = Kind::composite,
     .arity = 3,
+    .operands = "x, cos, sin",
     .dtypes = kFloats,
     .infer = infer_rope,
     .normalise = normalise_rope,

@@ -29,7 +29,7 @@ void require_channels(const InferArgs& a) {
       bad_operands(a, "norm-shape",
                    fmt::format("operands but x must be [{}], the channels of x", x.shape[1]));
     if (t.dtype != x.dtype && (i < 3 || t.dtype != wide_of(x.dtype)))
-      bad_operands(a, "dtype-mixed", fmt::format("operand {} must be {}", i, x.dtype));
+      bad_operands(a, "dtype-mixed", fmt::format("{} must be {}", a.name(i), x.dtype));
   }
 }
 
@@ -261,43 +261,54 @@ constexpr OpDef with_vjp(OpDef d, VjpRule vjp) {
 
 namespace op {
 
-constinit const Op<GroupNormAttrs> group_norm = with_vjp(
-    norm("group_norm",
-         "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..], with the mean and the "
-         "biased variance of each image over each of num_groups groups of C / num_groups "
-         "neighbouring channels and all pixels.",
-         3, infer_group_norm, decompose_group_norm, "GroupNorm"),
-    vjp_group_norm);
+constinit const Op<GroupNormAttrs> group_norm = named(
+    "x, gamma, beta",
+    with_vjp(norm("group_norm",
+                  "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..], with the "
+                  "mean and the "
+                  "biased variance of each image over each of num_groups groups of C / num_groups "
+                  "neighbouring channels and all pixels.",
+                  3, infer_group_norm, decompose_group_norm, "GroupNorm"),
+             vjp_group_norm));
 
-constinit const Op<ChannelNormAttrs> instance_norm = with_vjp(
-    norm("instance_norm",
-         "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..], with the mean and the "
-         "biased variance of each channel of each image over its pixels.",
-         3, infer_channel_norm, decompose_instance_norm),
-    vjp_instance_norm);
+constinit const Op<ChannelNormAttrs> instance_norm =
+    named("x, gamma, beta",
+          with_vjp(norm("instance_norm",
+                        "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..], with "
+                        "the mean and the "
+                        "biased variance of each channel of each image over its pixels.",
+                        3, infer_channel_norm, decompose_instance_norm),
+                   vjp_instance_norm));
 
-constinit const Op<ChannelNormAttrs> layer_norm2d = norm(
-    "layer_norm2d",
-    "layer_norm across the channels of x [N, C, ..] at every pixel (not over the pixels).", 3,
-    infer_channel_norm,
-    [](Builder& b, const Node& n, Operands in) -> Values {
-      return {op::layer_norm(b, in[0], in[1], in[2],
-                             {.axis = 1, .eps = n.get<ChannelNormAttrs>().eps})};
-    },
-    "LayerNorm2d");
+constinit const Op<ChannelNormAttrs> layer_norm2d = named(
+    "x, gamma, beta",
+    norm(
+        "layer_norm2d",
+        "layer_norm across the channels of x [N, C, ..] at every pixel (not over the pixels).", 3,
+        infer_channel_norm,
+        [](Builder& b, const Node& n, Operands in) -> Values {
+          return {op::layer_norm(b, in[0], in[1], in[2],
+                                 {.axis = 1, .eps = n.get<ChannelNormAttrs>().eps})};
+        },
+        "LayerNorm2d"));
 
-constinit const Op<ChannelNormAttrs> batch_norm =
+constinit const Op<ChannelNormAttrs> batch_norm = named(
+    "x, gamma, beta, mean, variance",
     norm("batch_norm",
          "(x - mean) / sqrt(variance + eps) * gamma + beta for x [N, C, ..] with given statistics "
          "[C], which may be f32 for f16 and bf16.",
-         5, infer_channel_norm, decompose_batch_norm);
+         5, infer_channel_norm, decompose_batch_norm));
 
-constinit const Op<ChannelNormAttrs> batch_norm_training = with_vjp(
-    norm("batch_norm_training",
-         "batch_norm with the mean and the biased variance of each channel of x [N, C, ..] over "
-         "all images and pixels; these are the second and the third result (f32 for f16 and bf16).",
-         3, infer_batch_norm_training, decompose_batch_norm_training),
-    vjp_batch_norm_training);
+constinit const Op<ChannelNormAttrs> batch_norm_training = named(
+    "x, gamma, beta",
+    with_vjp(
+        norm(
+            "batch_norm_training",
+            "batch_norm with the mean and the biased variance of each channel of x [N, C, ..] over "
+            "all images and pixels; these are the second and the third result (f32 for f16 and "
+            "bf16).",
+            3, infer_batch_norm_training, decompose_batch_norm_training),
+        vjp_batch_norm_training));
 
 constinit const Op<LrnAttrs> local_response_norm =
     norm("local_response_norm",
@@ -314,14 +325,14 @@ constinit const Op<NormaliseAttrs> normalize = [] {
   return d;
 }();
 
-constinit const Op<WeightNormAttrs> weight_norm = [] {
+constinit const Op<WeightNormAttrs> weight_norm = named("v, g", [] {
   OpDef d = norm("weight_norm",
                  "v * g / |v|: each slice of v along the axis is given the length g [size of the "
                  "axis]; a zero slice gives NaN.",
                  2, infer_weight_norm, decompose_weight_norm);
   d.normalise = normalise_axis_of<WeightNormAttrs>;
   return d;
-}();
+}());
 
 }  // namespace op
 

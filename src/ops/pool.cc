@@ -510,6 +510,7 @@ constinit const Op<PoolAttrs> max_pool_backward = OpDef{
         "first maximum; a window of padding alone adds nothing. Constant in x.",
     .reference = "MaxPool2dBackward",
     .arity = 2,
+    .operands = "x, dy",
     .dtypes = kFloats,
     .infer = infer_max_pool_backward,
     .normalise = normalise_pool<PoolAttrs>,
@@ -526,7 +527,7 @@ constinit const Op<PoolAttrs> max_pool_backward = OpDef{
     .vmap = vmap_pool,
 };
 
-constinit const Op<UnpoolAttrs> max_unpool = [] {
+constinit const Op<UnpoolAttrs> max_unpool = named("x, indices", [] {
   OpDef d = pooling("max_unpool",
                     "Zeros of the given size with each value at its position (as "
                     "max_pool_with_indices gives them; -1 drops it). Values with one position are "
@@ -534,7 +535,7 @@ constinit const Op<UnpoolAttrs> max_unpool = [] {
                     kFloats, infer_unpool, decompose_unpool);
   d.arity = 2;
   return d;
-}();
+}());
 
 constinit const Op<LpPoolAttrs> lp_pool = [] {
   OpDef d = pooling("lp_pool",

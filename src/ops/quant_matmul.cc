@@ -78,7 +78,7 @@ void require_operand(const InferArgs& a, size_t i, const Type& want) {
   bool fits = a.in[i].dtype == want.dtype && a.in[i].rank() == want.rank();
   for (size_t d = 0; fits && d < want.shape.size(); ++d)
     fits = !differ(a.in[i].shape[d], want.shape[d]);
-  if (!fits) bad_operands(a, "quant-operands", fmt::format("operand {} must be {}", i, want));
+  if (!fits) bad_operands(a, "quant-operands", fmt::format("{} must be {}", a.name(i), want));
 }
 
 // Columns of a ggml weight whose rows have K elements.
@@ -354,6 +354,7 @@ constinit const Op<> matmul_integer = OpDef{
         "one per row of a and column of b; those that are not given are 0.",
     .arity = 4,
     .min_arity = 2,
+    .operands = "a, b, a_zero_point?, b_zero_point?",
     .dtypes = kBytes,
     .infer = infer_matmul_integer,
     .decompose = decompose_matmul_integer,
@@ -368,6 +369,7 @@ constinit const Op<QMatmulAttrs> q_matmul = OpDef{
         "out_zp, -128, 127).",
     .reference = "QMatMul",
     .arity = 3,
+    .operands = "x, w, bias",
     .dtypes = {DType::I8},
     .infer = infer_q_matmul,
     .decompose = decompose_q_matmul,
@@ -382,6 +384,7 @@ constinit const Op<QConvAttrs> q_conv2d = OpDef{
         "nothing, then clamp(rhaz(f32(acc) * mult) + out_zp, -128, 127).",
     .reference = "QConv2d",
     .arity = 3,
+    .operands = "x, w, bias",
     .dtypes = {DType::I8},
     .infer = infer_q_conv,
     .decompose = decompose_q_conv,
@@ -410,6 +413,7 @@ constinit const Op<BlocksAttrs> dequantise_blocks = OpDef{
         "whole blocks. The "
         "bytes may have any shape.",
     .kind = Kind::movement,
+    .operands = "blocks",
     .dtypes = {DType::U8},
     .infer = infer_dequantise_blocks,
     .eval = evaluate_dequantise_blocks,
@@ -431,6 +435,7 @@ constinit const Op<SchemeAttrs> dequant_matmul = OpDef{
     .reference = "DequantMatMul",
     .arity = 4,
     .min_arity = 2,
+    .operands = "x, w, scale?, zero_point?",
     .dtypes = kFloats,
     .infer = infer_dequant_matmul,
     .decompose = decompose_dequant_matmul,

@@ -102,15 +102,15 @@ void require_bits(const InferArgs& a, int64_t bits) {
 void require_channel_operand(const InferArgs& a, size_t i, std::optional<int64_t> axis) {
   const Type want{wide_of(a.in[0].dtype), {channels_of(a.in[0], axis)}};
   if (a.in[i].dtype != want.dtype || a.in[i].rank() != 1 || differ(a.in[i].shape[0], want.shape[0]))
-    bad_operands(a, "quant-state", fmt::format("operand {} must be {}", i, want));
+    bad_operands(a, "quant-state", fmt::format("{} must be {}", a.name(i), want));
 }
 
 void require_like_x(const InferArgs& a, size_t i) {
   if (a.in[i].dtype != a.in[0].dtype || a.in[i].rank() != a.in[0].rank())
-    bad_operands(a, "quant-operands", fmt::format("operand {} must be {}", i, a.in[0]));
+    bad_operands(a, "quant-operands", fmt::format("{} must be {}", a.name(i), a.in[0]));
   for (size_t d = 0; d < a.in[0].shape.size(); ++d)
     if (differ(a.in[i].shape[d], a.in[0].shape[d]))
-      bad_operands(a, "quant-operands", fmt::format("operand {} must be {}", i, a.in[0]));
+      bad_operands(a, "quant-operands", fmt::format("{} must be {}", a.name(i), a.in[0]));
 }
 
 Ints other_axes(int64_t rank, std::optional<int64_t> axis) {
@@ -362,7 +362,7 @@ void require_linear_operand(const InferArgs& a, size_t i, int64_t axis) {
                                   !differ(s[0], a.in[0].shape[static_cast<size_t>(axis)]));
   if (!fits)
     bad_operands(a, "quant-operands",
-                 fmt::format("operand {} must be a scalar or have the size of axis {}", i, axis));
+                 fmt::format("{} must be a scalar or have the size of axis {}", a.name(i), axis));
 }
 
 template <class A>
@@ -466,6 +466,7 @@ constinit const Op<FakeQuantizeAttrs> fake_quantize = OpDef{
     .reference = "FakeQuantize",
     .arity = 2,
     .min_arity = 1,
+    .operands = "x, state?",
     .dtypes = kFloats,
     .infer = infer_fake_quantize,
     .normalise = normalise_channel<FakeQuantizeAttrs>,
@@ -486,6 +487,7 @@ constinit const Op<FakeQuantizeBackwardAttrs> fake_quantize_backward = OpDef{
     .reference = "FakeQuantizeBackward",
     .arity = 3,
     .min_arity = 2,
+    .operands = "x, dy, scale?",
     .dtypes = kFloats,
     .infer = infer_fake_quantize_backward,
     .normalise = normalise_channel<FakeQuantizeBackwardAttrs>,
@@ -502,6 +504,7 @@ constinit const Op<LsqAttrs> fake_quantize_lsq = OpDef{
         "+-q_max elsewhere.",
     .reference = "FakeQuantizeLSQ",
     .arity = 2,
+    .operands = "x, scale",
     .dtypes = kFloats,
     .infer = infer_lsq,
     .normalise = normalise_channel<LsqAttrs>,
@@ -516,6 +519,7 @@ constinit const Op<LsqAttrs> fake_quantize_lsq_backward_x = OpDef{
     .doc = "fake_quantize_lsq's gradient by x: dy where |x / s| <= q_max, else 0.",
     .reference = "FakeQuantizeLSQBackwardX",
     .arity = 3,
+    .operands = "x, scale, dy",
     .dtypes = kFloats,
     .infer = infer_lsq,
     .normalise = normalise_channel<LsqAttrs>,
@@ -531,6 +535,7 @@ constinit const Op<LsqAttrs> fake_quantize_lsq_backward_scale = OpDef{
         "sqrt(elements of the channel * q_max).",
     .reference = "FakeQuantizeLSQBackwardScale",
     .arity = 3,
+    .operands = "x, scale, dy",
     .dtypes = kFloats,
     .infer = infer_lsq_scale,
     .normalise = normalise_channel<LsqAttrs>,
@@ -559,6 +564,7 @@ constinit const Op<QuantizeLinearAttrs> quantize_linear = OpDef{
         "The scale is a scalar or has one element per index along the axis. NaN counts as 0.",
     .arity = 3,
     .min_arity = 2,
+    .operands = "x, scale, zero_point?",
     .dtypes = kFloats,
     .infer = infer_quantize_linear,
     .normalise = normalise_linear<QuantizeLinearAttrs>,
@@ -574,6 +580,7 @@ constinit const Op<DequantizeLinearAttrs> dequantize_linear = OpDef{
         "has one element per index along the axis.",
     .arity = 3,
     .min_arity = 2,
+    .operands = "x, scale, zero_point?",
     .dtypes = {DType::U8, DType::I8, DType::I16, DType::I32},
     .infer = infer_dequantize_linear,
     .normalise = normalise_linear<DequantizeLinearAttrs>,

@@ -106,6 +106,7 @@ constinit const Op<BitsAttrs> random_bits = OpDef{
         "[k.., *shape], each key its own stream.",
     .kind = Kind::random,
     .arity = 1,
+    .operands = "key",
     .dtypes = kKeyTypes,
     .infer = [](const InferArgs& a) -> Types {
       return {random_type(a, DType::U32, a.get<BitsAttrs>().shape)};
@@ -115,19 +116,21 @@ constinit const Op<BitsAttrs> random_bits = OpDef{
     .not_differentiable = kNoKeyDerivative,
 };
 
-constinit const Op<RandomAttrs> random_uniform =
+constinit const Op<RandomAttrs> random_uniform = named(
+    "key",
     distribution("random_uniform",
                  "Uniform numbers in [0, 1): the top 24 bits of random_bits times 2^-24. f16 takes "
                  "11 bits and bf16 8, as many as "
                  "they hold, so that nothing rounds up to 1.",
-                 decompose_uniform);
+                 decompose_uniform));
 
-constinit const Op<RandomAttrs> random_normal =
+constinit const Op<RandomAttrs> random_normal = named(
+    "key",
     distribution("random_normal",
                  "Standard normal numbers by Box and Muller: sqrt(-2 ln u1) cos(2 pi u2) with u1 = "
                  "((bits[2i] >> 8) + 1) * 2^-24 and "
                  "u2 = (bits[2i+1] >> 8) * 2^-24, computed in f32 (f64 for f64).",
-                 decompose_normal);
+                 decompose_normal));
 
 }  // namespace op
 

@@ -174,6 +174,7 @@ constinit const Op<RnnAttrs> rnn = OpDef{
         "results: all h [S, D, B, H] and the last. From step lengths[b] on h stays and y is 0.",
     .arity = 6,
     .min_arity = 5,
+    .operands = "x, w, r, bias, h0, lengths?",
     .dtypes = kFloats,
     .infer = [](const InferArgs& a) -> Types {
       return infer_recurrent(a, kRnn, a.get<RnnAttrs>().direction);
@@ -188,6 +189,7 @@ constinit const Op<GruAttrs> gru = OpDef{
         "linear_before_reset tanh(x_h + r (h r_h^T + bias)); operands and results as rnn.",
     .arity = 6,
     .min_arity = 5,
+    .operands = "x, w, r, bias, h0, lengths?",
     .dtypes = kFloats,
     .infer = [](const InferArgs& a) -> Types {
       return infer_recurrent(a, kGru, a.get<GruAttrs>().direction);
@@ -202,6 +204,7 @@ constinit const Op<LstmAttrs> lstm = OpDef{
         "operands x, w, r, bias, h0, c0, [lengths]; results: all h [S, D, B, H], the last h and c.",
     .arity = 7,
     .min_arity = 6,
+    .operands = "x, w, r, bias, h0, c0, lengths?",
     .dtypes = kFloats,
     .infer = [](const InferArgs& a) -> Types {
       return infer_recurrent(a, kLstm, a.get<LstmAttrs>().direction);

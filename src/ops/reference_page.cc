@@ -11,13 +11,6 @@ std::string cell(std::string_view text) {
   return out;
 }
 
-std::string arity_text(const OpDef& op) {
-  if (op.arity == kVariadic) return fmt::format("{} or more", op.min_arity);
-  if (op.min_arity > 0 && op.min_arity < op.arity)
-    return fmt::format("{} to {}", op.min_arity, op.arity);
-  return std::to_string(op.arity);
-}
-
 }  // namespace
 
 std::vector<AttributeInfo> attributes_of(const OpDef& op) {
@@ -31,12 +24,12 @@ std::vector<AttributeInfo> attributes_of(const OpDef& op) {
   return out;
 }
 
-std::string reference_page(const OpDef& op, const std::vector<Support>& support) {
-  std::string out = fmt::format("### {}\n\n{}\n\n", op.name, op.doc);
-  out += fmt::format("Operands: {}; dtypes of the first: {}; kind: {}.", arity_text(op),
-                     op.dtypes.to_string(), enum_names(op.kind)[static_cast<size_t>(op.kind)]);
-  if (!op.reference.empty()) out += fmt::format(" In the specification: `{}`.", op.reference);
-  out += "\n\n";
+std::string signature(const OpDef& op) { return fmt::format("{}({})", op.name, op.operands); }
+
+std::string reference_page(const OpDef& op, const std::vector<Support>& support,
+                           const std::string& example) {
+  std::string out =
+      fmt::format("### {}\n\n{}`{}`: {}\n\n", op.name, example, signature(op), op.doc);
   if (const auto attrs = attributes_of(op); !attrs.empty()) {
     out += "| attribute | type | default |\n|---|---|---|\n";
     for (const AttributeInfo& a : attrs)
@@ -47,7 +40,11 @@ std::string reference_page(const OpDef& op, const std::vector<Support>& support)
   for (const Support& s : support)
     answers.push_back(
         fmt::format("{}: {}{}", s.column, name(s.answer), s.how.empty() ? "" : " (" + s.how + ")"));
-  return out + fmt::format("{}.\n\n", fmt::join(answers, "; "));
+  if (const auto names = operand_names(op); !names.empty())
+    out += fmt::format("Dtypes of {}: {}. ", names[0].name, op.dtypes.to_string());
+  out += fmt::format("Kind: {}.", enum_names(op.kind)[static_cast<size_t>(op.kind)]);
+  if (!op.reference.empty()) out += fmt::format(" In the specification: `{}`.", op.reference);
+  return out + fmt::format(" {}.\n\n", fmt::join(answers, "; "));
 }
 
 }  // namespace rlx

@@ -10,7 +10,13 @@ struct AttributeInfo {
 };
 std::vector<AttributeInfo> attributes_of(const OpDef& op);
 
-// Heading, what it computes, operands, attributes and support, as Markdown.
-std::string reference_page(const OpDef& op, const std::vector<Support>& support);
+// "layer_norm(x, gamma, beta)": the op with its operands, ? behind those that may be left out, .. behind one
+// that stands for any number.
+std::string signature(const OpDef& op);
+
+// As Markdown: heading, the example (a block of Markdown, or nothing), the signature and what it computes,
+// attributes; then what only those who work on the op need.
+std::string reference_page(const OpDef& op, const std::vector<Support>& support,
+                           const std::string& example = {});
 
 }  // namespace rlx

@@ -10,6 +10,7 @@ constinit const Op<RegionAttrs> region = OpDef{
     .doc = "Runs its body as one kernel. Made by fusion.",
     .reference = "ElementwiseRegion",
     .arity = kVariadic,
+    .operands = "xs..",
     .variadic_results = true,
     .infer = [](const InferArgs& a) -> Types {
       const Graph& body = *a.get<RegionAttrs>().body;

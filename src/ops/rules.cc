@@ -124,7 +124,10 @@ Dim agreed(const Dim& a, const Dim& b) { return b.is_static() ? b : a; }
 // ---- inference
 
 void bad_operands(const InferArgs& a, std::string_view code, const std::string& why) {
-  fail(ErrorKind::user, code, "{}: {} (operands: {})", a.op.name, why, fmt::join(a.in, ", "));
+  std::vector<std::string> operands;
+  for (size_t i = 0; i < a.in.size(); ++i)
+    operands.push_back(fmt::format("{} {}", a.name(i), a.in[i]));
+  fail(ErrorKind::user, code, "{}: {} (operands: {})", a.op.name, why, fmt::join(operands, ", "));
 }
 
 void require_same_dtype(const InferArgs& a) {

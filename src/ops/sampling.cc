@@ -340,6 +340,7 @@ constinit const Op<GridSampleAttrs> grid_sample = OpDef{
         "align_corners, else their outer edges. Outside are zeros, the border, or a reflection; a "
         "coordinate that is NaN gives NaN.",
     .arity = 2,
+    .operands = "x, grid",
     .dtypes = kFloats,
     .infer = infer_grid_sample,
     .decompose = decompose_grid_sample,
@@ -350,6 +351,7 @@ constinit const Op<AffineGridAttrs> affine_grid = OpDef{
     .doc =
         "Places for grid_sample: theta [N, d, d + 1] applied to the coordinates of every pixel of "
         "an image of the given size, and 1.",
+    .operands = "theta",
     .dtypes = kFloats,
     .infer = infer_affine_grid,
     .decompose = decompose_affine_grid,

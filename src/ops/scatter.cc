@@ -318,6 +318,7 @@ constinit const Op<ScatterIntoAttrs> scatter = OpDef{
         "\"index-range\". The derivative of mul takes space quadratic in the number of indices.",
     .kind = Kind::movement,
     .arity = 3,
+    .operands = "x, indices, updates",
     .infer = infer_scatter,
     .normalise = normalise_axis_of<ScatterIntoAttrs>,
     .eval = evaluate_scatter,
@@ -333,6 +334,7 @@ constinit const Op<ScatterIntoAttrs> scatter_elements = OpDef{
         "ScatterElements); modes as in scatter. The indices and updates have x's sizes along the "
         "other axes.",
     .arity = 3,
+    .operands = "x, indices, updates",
     .infer = infer_elements,
     .normalise = normalise_axis_of<ScatterIntoAttrs>,
     .decompose = decompose_elements,
@@ -344,6 +346,7 @@ constinit const Op<ScatterNdAttrs> scatter_nd = OpDef{
         "x [s.., t..] with updates[i.., t..] put at [indices[i.., 0], indices[i.., 1], .., t..] "
         "(ONNX ScatterND); modes as in scatter.",
     .arity = 3,
+    .operands = "x, indices, updates",
     .infer = infer_scatter_nd,
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
       const Rows rows = rows_of(b, in[0], in[1], 0);
@@ -359,6 +362,7 @@ constinit const Op<GatherNdAttrs> gather_nd = OpDef{
         "where "
         "B are batch_dims axes (ONNX GatherND).",
     .arity = 2,
+    .operands = "x, indices",
     .infer = infer_gather_nd,
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
       const Rows rows = rows_of(b, in[0], in[1], n.get<GatherNdAttrs>().batch_dims);
@@ -372,6 +376,7 @@ constinit const Op<TakeAttrs> take_along_axis = OpDef{
         "Each element of x whose place is that of the index, but along the axis where the index "
         "says (ONNX GatherElements). The indices have x's sizes along the other axes.",
     .arity = 2,
+    .operands = "x, indices",
     .infer = infer_take,
     .normalise = normalise_axis_of<TakeAttrs>,
     .decompose = decompose_take,
@@ -383,6 +388,7 @@ constinit const Op<OneHotAttrs> one_hot = OpDef{
         "Vectors of `depth` along a new axis that are 1 where the index says and 0 elsewhere; all "
         "0 "
         "for an index outside [0, depth).",
+    .operands = "indices",
     .dtypes = kIndexTypes,
     .infer = [](const InferArgs& a) -> Types {
       const auto& [depth, axis, dtype] = a.get<OneHotAttrs>();

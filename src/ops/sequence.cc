@@ -48,14 +48,14 @@ Expr with_axis(Expr x, int64_t at) {
 
 void require_rank(const InferArgs& a, size_t operand, int64_t rank, std::string_view what) {
   if (a.in[operand].rank() != rank)
-    bad_operands(a, "sequence-shape", fmt::format("operand {} must be {}", operand, what));
+    bad_operands(a, "sequence-shape", fmt::format("{} must be {}", a.name(operand), what));
 }
 
 void require_shape(const InferArgs& a, size_t operand, const Shape& shape, std::string_view what) {
   require_rank(a, operand, static_cast<int64_t>(shape.size()), what);
   for (size_t i = 0; i < shape.size(); ++i)
     if (differ(a.in[operand].shape[i], shape[i]))
-      bad_operands(a, "sequence-shape", fmt::format("operand {} must be {}", operand, what));
+      bad_operands(a, "sequence-shape", fmt::format("{} must be {}", a.name(operand), what));
 }
 
 namespace {
@@ -63,7 +63,7 @@ namespace {
 void require_dtype(const InferArgs& a, size_t operand) {
   if (a.in[operand].dtype != a.in[0].dtype && a.in[operand].dtype != DType::F32)
     bad_operands(a, "dtype-mixed",
-                 fmt::format("operand {} must have the dtype of operand 0 or be f32", operand));
+                 fmt::format("{} must have the dtype of {} or be f32", a.name(operand), a.name(0)));
 }
 
 // ---- rotary
@@ -392,6 +392,7 @@ constinit const Op<RopeAttrs> rope_at = OpDef{
         "rope with the rows positions[..] of the cos and sin tables: positions [S], or [B, S] with "
         "x [B, .., S, heads * head_dim].",
     .arity = 4,
+    .operands = "x, cos, sin, positions",
     .dtypes = kFloats,
     .infer = infer_rope_at,
     .normalise = normalise_rope_at,
@@ -418,6 +419,7 @@ constinit const Op<PagedAttentionAttrs> paged_attention = OpDef{
         "block_table[b, j / page], j < lengths[b]; the S_q queries stand at its last positions. "
         "Entries behind the last page are not read; a sequence of length 0 averages page 0.",
     .arity = 5,
+    .operands = "q, k_pages, v_pages, block_table, lengths",
     .dtypes = kFloats,
     .infer = infer_paged_attention,
     .decompose = decompose_paged_attention,
@@ -429,6 +431,7 @@ constinit const Op<CacheAttrs> kv_cache_append = OpDef{
         "The cache with `rows` in place of its own from `position` on along the axis; all of them "
         "must fall inside.",
     .arity = 3,
+    .operands = "cache, rows, position",
     .infer = infer_cache_append,
     .normalise = normalise_axis_of<CacheAttrs>,
     .decompose = decompose_cache_append,
@@ -441,6 +444,7 @@ constinit const Op<> selective_scan = OpDef{
         "per batch and channel, from h = 0; x, delta [B, S, C], a [C, N], b, c [B, S, N].",
     .reference = "SelectiveScan",
     .arity = 5,
+    .operands = "x, delta, a, b, c",
     .dtypes = kFloats,
     .infer = infer_selective_scan,
     .decompose = decompose_selective_scan,
@@ -453,6 +457,7 @@ constinit const Op<> selective_scan_backward = OpDef{
         "dx, d delta, da per batch [B, C, N] (f32, or f64 for f64), db, dc of selective_scan from "
         "its operands and the cotangent of its result.",
     .arity = 6,
+    .operands = "x, delta, a, b, c, dy",
     .dtypes = kFloats,
     .infer = infer_selective_scan_backward,
     .decompose = decompose_selective_scan_backward,
@@ -466,6 +471,7 @@ constinit const Op<> gated_delta_net = OpDef{
     .reference = "GatedDeltaNet",
     .arity = 6,
     .min_arity = 5,
+    .operands = "q, k, v, g, beta, state?",
     .dtypes = kFloats,
     .infer = infer_delta_net,
     .decompose = decompose_delta_net,
@@ -477,6 +483,7 @@ constinit const Op<> depthwise_conv1d_causal = OpDef{
         "y[b, t, c] = sum over k of z[b, t + k, c] w[c, 0, 0, k], z the K - 1 rows of `left` "
         "followed by x.",
     .arity = 3,
+    .operands = "x, w, left",
     .dtypes = kFloats,
     .infer = infer_causal_conv,
     .decompose = decompose_causal_conv,

@@ -365,9 +365,10 @@ constexpr OpDef in_parts(OpDef d) {
 
 namespace op {
 
-constinit const Op<AxisAttrs> stack = variadic(
-    arranger("stack", "The operands, all of one shape, one after the other along a new axis.",
-             infer_stack, normalise_new_axis, decompose_stack));
+constinit const Op<AxisAttrs> stack = named(
+    "xs..", variadic(arranger(
+                "stack", "The operands, all of one shape, one after the other along a new axis.",
+                infer_stack, normalise_new_axis, decompose_stack)));
 constinit const Op<SplitAttrs> split = in_parts(
     arranger("split", "x cut along an axis into parts of the given sizes, one result each.",
              infer_split, normalise_axis_of<SplitAttrs>, decompose_split));
@@ -401,11 +402,13 @@ constinit const Op<RepeatAttrs> repeat =
 constinit const Op<RollAttrs> roll = arranger(
     "roll", "x moved by shifts[i] along axes[i]; what leaves at one end enters at the other.",
     infer_roll, normalise_roll, decompose_roll);
-constinit const Op<MeshgridAttrs> meshgrid = in_parts(variadic(arranger(
-    "meshgrid",
-    "For operands of sizes n_i, tensors of the shape of all sizes that repeat operand i along axis "
-    "i; with `xy` the first two axes are swapped.",
-    infer_meshgrid, nullptr, decompose_meshgrid)));
+constinit const Op<MeshgridAttrs> meshgrid =
+    named("xs..",
+          in_parts(variadic(arranger(
+              "meshgrid",
+              "For operands of sizes n_i, tensors of the shape of all sizes that repeat operand i "
+              "along axis i; with `xy` the first two axes are swapped.",
+              infer_meshgrid, nullptr, decompose_meshgrid))));
 constinit const Op<BlockAttrs> space_to_depth =
     arranger("space_to_depth",
              "Blocks of space of x [N, C, H, W] as channels, [N, C b^2, H/b, W/b]: the inverse of "

@@ -224,6 +224,7 @@ constinit const Op<SortAttrs> sort_by_key = OpDef{
         "the order of the keys.",
     .arity = kVariadic,
     .min_arity = 1,
+    .operands = "keys, values..",
     .dtypes = kOrdered,
     .variadic_results = true,
     .infer = [](const InferArgs& a) -> Types {
@@ -268,6 +269,7 @@ constinit const Op<SearchAttrs> searchsorted = OpDef{
         "[.., n] serve the values [.., m] with the same leading indices. NaN is the largest.",
     .kind = Kind::reduction,
     .arity = 2,
+    .operands = "sorted, values",
     .dtypes = kReals,
     .infer = infer_search,
     .eval = [](const EvalArgs& e) -> Tensors {

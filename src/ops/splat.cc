@@ -42,7 +42,7 @@ void require_sizes(const InferArgs& a, size_t operand, const Ints& sizes, std::s
   if (!(a.in[operand].shape == Shape::of(sizes)))
     bad_operands(
         a, "splat-shape",
-        fmt::format("operand {} must be {} = [{}]", operand, what, fmt::join(sizes, ", ")));
+        fmt::format("{} must be {} = [{}]", a.name(operand), what, fmt::join(sizes, ", ")));
 }
 
 // The one dtype of the first `count` operands.
@@ -54,7 +54,7 @@ int64_t static_size(const InferArgs& a, size_t operand, int64_t rank, std::strin
   const Shape& s = a.in[operand].shape;
   if (s.rank() != rank || !s[0].is_static())
     bad_operands(a, "splat-shape",
-                 fmt::format("operand {} must be {}, of a static size", operand, what));
+                 fmt::format("{} must be {}, of a static size", a.name(operand), what));
   return s[0].value();
 }
 
@@ -372,6 +372,7 @@ constinit const Op<GaussianSplatRenderParams> gaussian_splat_render = OpDef{
         "Differentiable with the tiles' lists held fixed.",
     .reference = "GaussianSplatRender",
     .arity = 7,
+    .operands = "positions, scales, rotations, opacities, colors, sh_coeffs, meta",
     .dtypes = kSplatFloats,
     .infer = infer_render,
     .decompose = decompose_render,
@@ -384,6 +385,7 @@ constinit const Op<GaussianSplatRenderParams> gaussian_splat_prepare = OpDef{
         "rotations, the tiles' lists and the rays.",
     .reference = "GaussianSplatPrepare",
     .arity = 7,
+    .operands = "positions, scales, rotations, opacities, colors, sh_coeffs, meta",
     .dtypes = kSplatFloats,
     .infer = infer_prepare,
     .decompose = decompose_prepare,
@@ -396,6 +398,7 @@ constinit const Op<GaussianSplatRasterParams> gaussian_splat_rasterize = OpDef{
         "background comes from meta.",
     .reference = "GaussianSplatRasterize",
     .arity = 2,
+    .operands = "prepared, meta",
     .dtypes = kSplatFloats,
     .infer = infer_rasterize,
     .decompose = decompose_rasterize,
@@ -410,6 +413,7 @@ constinit const Op<GaussianSplatBackwardParams> gaussian_splat_render_backward =
         "+-loss_grad_clip.",
     .reference = "GaussianSplatRenderBackward",
     .arity = 8,
+    .operands = "positions, scales, rotations, opacities, colors, sh_coeffs, meta, d_loss",
     .dtypes = kSplatFloats,
     .infer = infer_render_backward,
     .decompose = decompose_render_backward,
@@ -422,6 +426,7 @@ constinit const Op<GaussianSplatRenderParams> gaussian_splat_bin = OpDef{
         "(the first of equally distant ones before the others); decided in f64.",
     .kind = Kind::reduction,
     .arity = 5,
+    .operands = "positions, scales, rotations, opacities, meta",
     .dtypes = kSplatFloats,
     .infer = infer_bin,
     .eval = eval_bin,
@@ -436,6 +441,7 @@ constinit const Op<GaussianSplatRasterParams> gaussian_splat_raster = OpDef{
         "the ray nearest to the splat, left out below alpha_cutoff, behind the camera and once "
         "less than transmittance_threshold passes.",
     .arity = 8,
+    .operands = "color_alpha, pos_local, inv_scale, quat, rays, background, ids, ranges",
     .dtypes = kSplatFloats,
     .infer = infer_raster,
     .decompose = decompose_raster,
@@ -449,6 +455,7 @@ constinit const Op<GaussianSplatRasterBackwardParams> gaussian_splat_raster_back
         "The gradients of gaussian_splat_raster per list entry, per ray, and by the background per "
         "tile; with alpha_grad_clip the gradient of each alpha is clipped.",
     .arity = 9,
+    .operands = "color_alpha, pos_local, inv_scale, quat, rays, background, ids, ranges, d_out",
     .dtypes = kSplatFloats,
     .infer = infer_raster_backward,
     .decompose = decompose_raster_backward,

@@ -120,9 +120,11 @@ constinit const Op<StftAttrs> stft = OpDef{
         "every frame x[t hop .. t hop + w) times the window, [.., w / 2 + 1, frames], for the "
         "1 + (n - w) / hop frames that lie in x whole. Pad x first to centre them.",
     .arity = 2,
+    .operands = "x, window",
     .dtypes = {DType::F32},
     .infer = infer_stft,
     .decompose = decompose_stft,
+    .since = 2,
 };
 
 constinit const Op<StftAttrs> istft = OpDef{
@@ -131,9 +133,11 @@ constinit const Op<StftAttrs> istft = OpDef{
         "The signal [.., w + (frames - 1) hop] whose stft with the same window [w] and hop is "
         "nearest to z [.., w / 2 + 1, frames]; 0 where the windows leave nothing of it.",
     .arity = 2,
+    .operands = "z, window",
     .dtypes = kComplex,
     .infer = infer_istft,
     .decompose = decompose_istft,
+    .since = 2,
 };
 
 constinit const Op<CosineWindowAttrs> general_cosine_window = OpDef{
@@ -143,6 +147,7 @@ constinit const Op<CosineWindowAttrs> general_cosine_window = OpDef{
         "when periodic; a window of one element is 1. Hann's has 0.5, 0.5 (the default), Hamming's "
         "0.54, 0.46, Blackman's 0.42, 0.5, 0.08.",
     .arity = 0,
+    .operands = "",
     .infer = infer_window,
     .decompose = [](Builder& b, const Node& n, Operands) -> Values {
       const auto& w = n.get<CosineWindowAttrs>();

@@ -153,17 +153,19 @@ Values decompose_sample(Builder& b, const Node& n, Operands in) {
 
 namespace op {
 
-constinit const Op<TopKMaskAttrs> top_k_mask =
+constinit const Op<TopKMaskAttrs> top_k_mask = named(
+    "logits",
     mask("top_k_mask",
          "Which elements of every row (last axis) are not below its k-th largest; all for k = 0. "
          "NaN counts as the largest.",
-         evaluate_top_k);
+         evaluate_top_k));
 
-constinit const Op<TopPMaskAttrs> top_p_mask =
+constinit const Op<TopPMaskAttrs> top_p_mask = named(
+    "logits",
     mask("top_p_mask",
          "Which elements of every row (last axis) belong to its likeliest ones: those of largest "
          "softmax, equal ones in order, until their sum reaches p; at least one, all for p = 1.",
-         evaluate_top_p);
+         evaluate_top_p));
 
 constinit const Op<TopKFilterAttrs> top_k_filter = filter(
     "top_k_filter", "x where top_k_mask of x is true, else `fill`.",
@@ -190,6 +192,7 @@ constinit const Op<SampleAttrs> sample = OpDef{
     .reference = "Sample",
     .arity = 2,
     .min_arity = 1,
+    .operands = "logits, key?",
     .dtypes = kFloats,
     .infer = infer_sample,
     .normalise = normalise_sample,

@@ -407,6 +407,13 @@ void bind_call(nb::module_& m) {
       .def_prop_ro("arity", [](const OpDef& op) { return op.arity; })
       .def_prop_ro("min_arity", [](const OpDef& op) { return op.min_arity; })
       .def_prop_ro("variadic_results", [](const OpDef& op) { return op.variadic_results; })
+      .def_prop_ro("operands",
+                   [](const OpDef& op) {
+                     nb::list out;
+                     for (const OperandName& o : operand_names(op))
+                       out.append(nb::make_tuple(std::string(o.name), o.optional));
+                     return out;
+                   })
       .def_prop_ro("dtypes", [](const OpDef& op) { return op.dtypes.to_string(); })
       .def_prop_ro("not_differentiable",
                    [](const OpDef& op) { return std::string(op.not_differentiable); })

@@ -38,6 +38,11 @@ using Declared = std::optional<Type>;  // a shape the caller expects, or none
 using MaybeNode = std::optional<NodeId>;
 using NodePair = std::pair<NodeId, NodeId>;
 
+// The specification's names for the factors of Fourier transforms: backward divides in neither direction,
+// forward is NumPy's backward.
+enum class SpecFftNorm : uint8_t { backward, forward, ortho };
+FftNorm norm_of(SpecFftNorm norm);
+
 // The results of custom_fn_multi, packed one after the other in `source` [elements].
 struct MultiOutputHandle {
   NodeId source;
@@ -96,8 +101,8 @@ class GraphBuilder {
   // The result has the declared type, whatever the op infers.
   NodeId custom_op_packed(const std::string& name, const std::string& attrs, const Values& inputs,
                           const Type& out_shape);
-  NodeId fft(NodeId x, bool inverse) { return fft_norm(x, inverse, FftNorm::backward); }
-  NodeId fft_norm(NodeId x, bool inverse, FftNorm norm);
+  NodeId fft(NodeId x, bool inverse) { return fft_norm(x, inverse, SpecFftNorm::backward); }
+  NodeId fft_norm(NodeId x, bool inverse, SpecFftNorm norm);
   NodeId fft_axis(NodeId x, int64_t axis, bool inverse);
   NodeId fftn(NodeId x, Ints axes, bool inverse);
   NodeId ifftn(NodeId x, Ints axes) { return fftn(x, std::move(axes), true); }
@@ -189,16 +194,16 @@ class GraphBuilder {
   // ---- spectral helpers for real signals (3.7); see ops/fft_helpers.h
   NodeId pad_last_axis_to_pow2(NodeId x);
   NodePair split_spectrum(NodeId spectrum);
-  NodePair fft_real(NodeId x, FftNorm norm);
-  NodePair fft_batch_real(NodeId x, FftNorm norm);
-  NodePair rfft(NodeId x, FftNorm norm);
-  NodeId irfft(NodeId re_half, NodeId im_half, int64_t n, FftNorm norm);
-  NodeId stft(NodeId x, int64_t frame_len, int64_t hop, FftNorm norm);
-  NodeId fft_conv1d(NodeId a, NodeId b, int64_t n_fft, FftNorm norm);
+  NodePair fft_real(NodeId x, SpecFftNorm norm);
+  NodePair fft_batch_real(NodeId x, SpecFftNorm norm);
+  NodePair rfft(NodeId x, SpecFftNorm norm);
+  NodeId irfft(NodeId re_half, NodeId im_half, int64_t n, SpecFftNorm norm);
+  NodeId stft(NodeId x, int64_t frame_len, int64_t hop, SpecFftNorm norm);
+  NodeId fft_conv1d(NodeId a, NodeId b, int64_t n_fft, SpecFftNorm norm);
   NodeId fftfreq_tensor(int64_t n);
   NodeId rfftfreq_tensor(int64_t n);
-  NodeId psd_real(NodeId x, FftNorm norm);
-  NodeId ifft_spectrum(NodeId re, NodeId im, FftNorm norm);
+  NodeId psd_real(NodeId x, SpecFftNorm norm);
+  NodeId ifft_spectrum(NodeId re, NodeId im, SpecFftNorm norm);
   NodeId psd(NodeId re, NodeId im);
 
   // ---- linear algebra, quantised (3.8)

@@ -8,8 +8,13 @@
 
 namespace rlx {
 
-NodeId GraphBuilder::fft_norm(NodeId x, bool inverse, FftNorm norm) {
-  return emit(op::fft.def, FftAttrs{.inverse = inverse, .norm = norm}, {x});
+FftNorm norm_of(SpecFftNorm norm) {
+  static constexpr FftNorm kNorms[] = {FftNorm::none, FftNorm::backward, FftNorm::ortho};
+  return kNorms[static_cast<size_t>(norm)];
+}
+
+NodeId GraphBuilder::fft_norm(NodeId x, bool inverse, SpecFftNorm norm) {
+  return emit(op::fft.def, FftAttrs{.inverse = inverse, .norm = norm_of(norm)}, {x});
 }
 
 NodeId GraphBuilder::fft_axis(NodeId x, int64_t axis, bool inverse) {
@@ -40,25 +45,25 @@ NodeId GraphBuilder::pad_last_axis_to_pow2(NodeId x) {
 NodePair GraphBuilder::split_spectrum(NodeId spectrum) {
   return signal::split_spectrum(b_, spectrum);
 }
-NodePair GraphBuilder::fft_real(NodeId x, FftNorm norm) { return signal::fft_real(b_, x, norm); }
-NodePair GraphBuilder::fft_batch_real(NodeId x, FftNorm norm) {
-  return signal::fft_batch_real(b_, x, norm);
+NodePair GraphBuilder::fft_real(NodeId x, SpecFftNorm norm) { return signal::fft_real(b_, x, norm_of(norm)); }
+NodePair GraphBuilder::fft_batch_real(NodeId x, SpecFftNorm norm) {
+  return signal::fft_batch_real(b_, x, norm_of(norm));
 }
-NodePair GraphBuilder::rfft(NodeId x, FftNorm norm) { return signal::rfft(b_, x, norm); }
-NodeId GraphBuilder::irfft(NodeId re_half, NodeId im_half, int64_t n, FftNorm norm) {
-  return signal::irfft(b_, re_half, im_half, n, norm);
+NodePair GraphBuilder::rfft(NodeId x, SpecFftNorm norm) { return signal::rfft(b_, x, norm_of(norm)); }
+NodeId GraphBuilder::irfft(NodeId re_half, NodeId im_half, int64_t n, SpecFftNorm norm) {
+  return signal::irfft(b_, re_half, im_half, n, norm_of(norm));
 }
-NodeId GraphBuilder::stft(NodeId x, int64_t frame_len, int64_t hop, FftNorm norm) {
-  return signal::stft(b_, x, frame_len, hop, norm);
+NodeId GraphBuilder::stft(NodeId x, int64_t frame_len, int64_t hop, SpecFftNorm norm) {
+  return signal::stft(b_, x, frame_len, hop, norm_of(norm));
 }
-NodeId GraphBuilder::fft_conv1d(NodeId a, NodeId b, int64_t n_fft, FftNorm norm) {
-  return signal::fft_conv1d(b_, a, b, n_fft, norm);
+NodeId GraphBuilder::fft_conv1d(NodeId a, NodeId b, int64_t n_fft, SpecFftNorm norm) {
+  return signal::fft_conv1d(b_, a, b, n_fft, norm_of(norm));
 }
 NodeId GraphBuilder::fftfreq_tensor(int64_t n) { return signal::fftfreq_tensor(b_, n); }
 NodeId GraphBuilder::rfftfreq_tensor(int64_t n) { return signal::rfftfreq_tensor(b_, n); }
-NodeId GraphBuilder::psd_real(NodeId x, FftNorm norm) { return signal::psd_real(b_, x, norm); }
-NodeId GraphBuilder::ifft_spectrum(NodeId re, NodeId im, FftNorm norm) {
-  return signal::ifft_spectrum(b_, re, im, norm);
+NodeId GraphBuilder::psd_real(NodeId x, SpecFftNorm norm) { return signal::psd_real(b_, x, norm_of(norm)); }
+NodeId GraphBuilder::ifft_spectrum(NodeId re, NodeId im, SpecFftNorm norm) {
+  return signal::ifft_spectrum(b_, re, im, norm_of(norm));
 }
 NodeId GraphBuilder::psd(NodeId re, NodeId im) { return signal::psd(b_, re, im); }
 

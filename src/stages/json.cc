@@ -9,7 +9,6 @@ namespace rlx {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int64_t kVersion = 1;
 
 // ---- base64 (RFC 4648)
 
@@ -91,8 +90,17 @@ int64_t read_integer(const Json& j) {
   return j.get<int64_t>();
 }
 
+// Where values are read from: the constants, and the version of the language (ir/text.h).
+struct Source {
+  TextStore store;
+  int version;
+  Reader reader(const Json& text) const {
+    return {Lexer(text.get_ref<const std::string&>()), &store, &op_table(), version};
+  }
+};
+
 template <class T>
-void read_value(const Json& j, T& v, const TextStore& store) {
+void read_value(const Json& j, T& v, const Source& from) {
   if constexpr (std::is_same_v<T, int64_t>) {
     v = read_integer(j);
   } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
@@ -103,9 +111,9 @@ void read_value(const Json& j, T& v, const TextStore& store) {
     v = AttentionMask::parse(j.get_ref<const std::string&>());
   } else if constexpr (requires { v.has_value(); }) {
     v.reset();
-    if (!j.is_null()) read_value(j, v.emplace(), store);
+    if (!j.is_null()) read_value(j, v.emplace(), from);
   } else {
-    Reader r{Lexer(j.get_ref<const std::string&>()), &store, &op_table()};
+    Reader r = from.reader(j);
     Codec<T>::read(r, v);
     data_check(r.lex.done(), "json", "text follows a value: {}", j.dump());
   }
@@ -121,11 +129,11 @@ Json fields_json(const Block& block, TextStore& store) {
 }
 
 template <class Block>
-void read_fields(const Json& j, Block& block, const TextStore& store) {
+void read_fields(const Json& j, Block& block, const Source& from) {
   constexpr size_t count = Block::fields().count;
   data_check(j.size() == count, "json", "a block with {} fields is given {}", count, j.dump());
   for_each_field(block, [&](std::string_view name, auto& value) {
-    read_value(j.at(std::string(name)), value, store);
+    read_value(j.at(std::string(name)), value, from);
   });
 }
 
@@ -143,18 +151,18 @@ Json mir_json(const AnyOp& op, TextStore& store) {
   return {{"op", op.def->name}, {"attrs", attrs}};
 }
 
-AnyOp read_mir(const Json& j, const TextStore& store) {
+AnyOp read_mir(const Json& j, const Source& from) {
   const auto& name = j.at("op").get_ref<const std::string&>();
-  const OpDef* def = op_table().find(name);
+  const OpDef* def = op_table().find(name, from.version);
   data_check(def != nullptr, "json", "there is no op {}", quote(name));
-  std::shared_ptr<void> attrs = def->attr_type->make();
+  std::shared_ptr<void> attrs = def->make_attrs(from.version);
   for (const auto& [key, value] : j.at("attrs").items()) {
     const std::string& field = key;
     const auto fields = def->attr_type->fields;
     const auto match = std::find_if(fields.begin(), fields.end(),
                                     [&](const FieldInfo& f) { return f.name == field; });
     data_check(match != fields.end(), "json", "{} has no attribute {}", name, quote(field));
-    Reader r{Lexer(value.get_ref<const std::string&>()), &store, &op_table()};
+    Reader r = from.reader(value);
     match->read(r, attrs.get());
     data_check(r.lex.done(), "json", "text follows the value of {}", field);
   }
@@ -177,29 +185,29 @@ Json block_json(const HirOp& op, TextStore& store) {
 
 // Tries the alternative I, then the ones behind it.
 template <size_t I = 0>
-HirOp read_block(const std::string& kind, const Json& body, const TextStore& store) {
+HirOp read_block(const std::string& kind, const Json& body, const Source& from) {
   if constexpr (I == std::variant_size_v<HirOp>) {
     fail(ErrorKind::data, "json", "there is no block {}", quote(kind));
   } else {
     using Block = std::variant_alternative_t<I, HirOp>;
     if constexpr (std::is_same_v<Block, hir::Mir>) {
-      if (kind == "Mir") return hir::Mir{read_mir(body, store)};
+      if (kind == "Mir") return hir::Mir{read_mir(body, from)};
     } else {
       Block block;
       if (kind == kind_of(block)) {
-        read_fields(body, block, store);
+        read_fields(body, block, from);
         return block;
       }
     }
-    return read_block<I + 1>(kind, body, store);
+    return read_block<I + 1>(kind, body, from);
   }
 }
 
-HirOp read_block(const Json& j, const TextStore& store) {
-  if (j.is_string()) return read_block<0>(j.get<std::string>(), Json::object(), store);
+HirOp read_block(const Json& j, const Source& from) {
+  if (j.is_string()) return read_block<0>(j.get<std::string>(), Json::object(), from);
   data_check(j.is_object() && j.size() == 1, "json", "an op is a kind and its fields, not {}",
              j.dump());
-  return read_block<0>(j.begin().key(), j.begin().value(), store);
+  return read_block<0>(j.begin().key(), j.begin().value(), from);
 }
 
 Type read_type(const Json& j) {
@@ -213,13 +221,15 @@ Type read_type(const Json& j) {
 // ---- modules
 
 Json header(std::string_view format, const std::string& name) {
-  return {{"format", format}, {"version", kVersion}, {"name", name}};
+  return {{"format", format}, {"version", kLanguageVersion}, {"name", name}};
 }
 
 void check_header(const Json& j, std::string_view format) {
-  data_check(j.at("format") == format && j.at("version") == kVersion, "json-format",
-             "this is {} version {}, not {} version {}", j.at("format").dump(),
-             j.at("version").dump(), format, kVersion);
+  const Json& version = j.at("version");
+  data_check(j.at("format") == format && version.is_number_integer() && version >= 1 &&
+                 version <= kLanguageVersion,
+             "json-format", "this is {} version {}, not {} version 1 to {}", j.at("format").dump(),
+             version.dump(), format, kLanguageVersion);
 }
 
 // Whatever the JSON library objects to is an error in the data.
@@ -234,7 +244,7 @@ auto reading(F&& f) {
 
 HirModule read_hir(const Json& j) {
   check_header(j, "rlx.hir");
-  const TextStore store = read_constants(j.at("constants"));
+  const Source from{read_constants(j.at("constants")), j.at("version").get<int>()};
   HirModule m(j.at("name").get<std::string>());
   const auto policy = j.at("fusion_policy").get<std::string>();
   data_check(policy == name(FusionPolicy::direct) || policy == name(FusionPolicy::fusable), "json",
@@ -252,7 +262,7 @@ HirModule read_hir(const Json& j) {
   };
   for (const Json& n : j.at("nodes")) {
     const HirNodeId id =
-        m.push(read_block(n.at("op"), store), ids(n.at("inputs")), read_type(n.at("shape")));
+        m.push(read_block(n.at("op"), from), ids(n.at("inputs")), read_type(n.at("shape")));
     data_check(n.at("id") == id.index, "json", "node {} stands in the place of {}",
                n.at("id").dump(), to_string(id));
     m.node_mut(id).name = n.at("name").get<std::string>();

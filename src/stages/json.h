@@ -1,6 +1,6 @@
 // HIR and LIR modules as JSON.
 //
-//   {"format": "rlx.hir", "version": 1, "name": "ffn", "fusion_policy": "Direct", "outputs": [4],
+//   {"format": "rlx.hir", "version": 2, "name": "ffn", "fusion_policy": "Direct", "outputs": [4],
 //    "nodes": [{"id": 0, "op": {"Input": {"name": "x"}}, "inputs": [], "shape": "[4, 8] f32", "name": ""},
 //              {"id": 4, "op": "SwiGLU", "inputs": [0, 1, 2, 3], ...}],
 //    "constants": {}}
@@ -9,7 +9,7 @@
 // exactly. Floats keep every bit. Constants above 1 KiB stand once under their hash, in base64.
 //
 // What is read is built anew through the builders, so it is checked like any module: raises Error(data,
-// "json") for text that is no JSON or lacks fields, "json-format" for another format or version, and what
+// "json") for text that is no JSON or lacks fields, "json-format" for another format or a later version of the language (ir/text.h), and what
 // the builders raise.
 #pragma once
 

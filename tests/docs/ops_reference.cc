@@ -37,7 +37,8 @@ std::string show(const Tensor& t) {
 std::string example(const Case& c) {
   std::string out = "```\n";
   for (size_t i = 0; i < c.operands.size(); ++i)
-    out += fmt::format("%{} = {}\n", i, show(c.operands[i]));
+    out += fmt::format("%{} = {}  # {}\n", i, show(c.operands[i]),
+                       operand_name(*c.node().op, i, c.operands.size()));
   const std::string text = print(c.graph);
   const std::string name = fmt::format("%{} = ", c.graph.size() - 1);
   const size_t start = text.find("\n  " + name), end = text.find("\n  return");
@@ -65,7 +66,7 @@ void write() {
   std::string_view family;
   for (const OpTable::Entry& e : op_table().entries()) {
     if (e.family != family) fmt::print("## {}\n\n", family = e.family);
-    fmt::print("{}{}", reference_page(*e.op, support(*e.op, kernels)), example_of(*e.op));
+    fmt::print("{}", reference_page(*e.op, support(*e.op, kernels), example_of(*e.op)));
   }
 }
 

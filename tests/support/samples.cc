@@ -260,6 +260,7 @@ void sort_lines(Tensor& t) {
 
 // Unit quaternions, four numbers each.
 void normalise_rotations(Tensor& t) {
+  if (!is_float(t.dtype())) return;  // no op takes such
   for (int64_t first = 0; first + 4 <= t.elements(); first += 4) {
     double square = 0;
     for (int64_t i = first; i < first + 4; ++i) square += t.get_float(i) * t.get_float(i);

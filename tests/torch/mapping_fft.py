@@ -1,12 +1,9 @@
 """torch.fft.*, stft and windows: part of mapping_linalg.py's table. A transform is given its size by cutting or zeros,
-and runs in complex64, as there is no complex128. PyTorch's norm "backward" (the default) is our "forward"."""
-
-import math
+and runs in complex64, as there is no complex128."""
 
 import rlx
 from helpers import axes_of, dtype_of, floats
 
-_OURS = {None: "forward", "backward": "forward", "ortho": "ortho"}
 _SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
@@ -19,13 +16,6 @@ def _sized(x, n, axis):
 
 def _complex(x):
     return x if x.dtype == "c64" else floats(lambda v: v)(x).astype("c64")
-
-
-def _scaled(f, norm, n, inverse):
-    """f by our norm; PyTorch's "forward" divides the transform, not its inverse, by the number of points."""
-    if norm != "forward":
-        return f(_OURS[norm])
-    return f("backward") if inverse else f("backward") * (1.0 / n)
 
 
 def _axes(x, s, dim):
@@ -41,7 +31,7 @@ def _fft(inverse):
         z = _complex(x)
         for n, d in zip(s, dims):
             z = _sized(z, n, d)
-        return _scaled(lambda own: rlx.op.fftn(z, axes=dims, inverse=inverse, norm=own), norm, math.prod(s), inverse)
+        return rlx.op.fftn(z, axes=dims, inverse=inverse, norm=norm or "backward")
 
     return call
 
@@ -53,7 +43,7 @@ def _rfft(x, s=None, dim=None, norm=None):
         raise NotImplementedError("complex128")
     for n, d in zip(s, dims):
         x = _sized(x, n, d)
-    z = _scaled(lambda own: rlx.op.rfft(x, axis=dims[-1], norm=own), norm, s[-1], False)
+    z = rlx.op.rfft(x, axis=dims[-1], norm=norm or "backward")
     return _fft(False)(z, s[:-1], dims[:-1], norm) if dims[:-1] else z
 
 
@@ -67,7 +57,7 @@ def _irfft(x, s=None, dim=None, norm=None):
     if dims[:-1]:
         z = _fft(True)(z, sizes[:-1], dims[:-1], norm)
     z = _sized(z, sizes[-1] // 2 + 1, dims[-1])
-    return _scaled(lambda own: rlx.op.irfft(z, n=sizes[-1], axis=dims[-1], norm=own), norm, sizes[-1], True)
+    return rlx.op.irfft(z, n=sizes[-1], axis=dims[-1], norm=norm or "backward")
 
 
 def _hfft(x, s=None, dim=None, norm=None):
@@ -108,7 +98,7 @@ def _stft(
     if center:
         amount = [0] * (x.ndim - 1) + [n_fft // 2]
         x = rlx.pad_mode(x, low=amount, high=amount, mode=pad_mode)
-    norm = "ortho" if normalized else "forward"
+    norm = "ortho" if normalized else "backward"
     z = rlx.stft(x, _window(window, n_fft, win_length), hop=hop_length or n_fft // 4, norm=norm)
     return z if return_complex else rlx.stack([rlx.op.real(z), rlx.op.imag(z)], z.ndim)
 
@@ -119,7 +109,7 @@ def _istft(
 ):  # fmt: skip
     if return_complex:
         raise NotImplementedError("a complex signal")
-    norm, hop = "ortho" if normalized else "forward", hop_length or n_fft // 4
+    norm, hop = "ortho" if normalized else "backward", hop_length or n_fft // 4
     y = rlx.istft(z[..., : n_fft // 2 + 1, :], _window(window, n_fft, win_length), hop=hop, norm=norm)
     start = n_fft // 2 if center else 0
     end = start + length if length else y.shape[-1] - start

@@ -65,6 +65,16 @@ TEST_F(Tool, Usage) {
   EXPECT_EQ(version.out.substr(0, 4), "rlx ");
 }
 
+TEST_F(Tool, OpsShowsThePageOfOne) {
+  const Result page = rlx_tool({"ops", "softmax_cross_entropy"});
+  EXPECT_EQ(page.status, 0);
+  EXPECT_NE(page.out.find("`softmax_cross_entropy(logits, labels)`"), std::string::npos)
+      << page.out;
+  const Result unknown = rlx_tool({"ops", "softmax_cross_enthalpy"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_NE(unknown.err.find("op-unknown"), std::string::npos) << unknown.err;
+}
+
 TEST_F(Tool, EveryCommandHasAnExample) {
   for (const char* command : {"ops", "print", "verify", "opt", "run", "train", "bench"}) {
     const Result r = rlx_tool({command, "--help"});
@@ -148,7 +158,7 @@ TEST_F(Tool, OpsAsJson) {
                                       "missing"};
   EXPECT_EQ(table.at("ops").size(), op_table().entries().size());
   for (const auto& op : table.at("ops")) {
-    EXPECT_EQ(op.size(), 14u) << op;
+    EXPECT_EQ(op.size(), 15u) << op;
     for (const char* column : {"infer", "eval", "decompose", "jvp", "vjp", "vmap", "text", "cpu"}) {
       const std::string answer = op.at(column);
       EXPECT_TRUE(answers.contains(answer)) << answer;

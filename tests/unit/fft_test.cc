@@ -186,7 +186,7 @@ constexpr int64_t kLengths[] = {1, 2, 7, 12, 64, 97, 360, 1024, 1031};
 
 TEST(Fft, RoundTrips) {
   for (int64_t n : kLengths)
-    for (FftNorm norm : {FftNorm::backward, FftNorm::forward, FftNorm::ortho}) {
+    for (FftNorm norm : {FftNorm::none, FftNorm::backward, FftNorm::forward, FftNorm::ortho}) {
       const Tensor x = complex_tensor({3, n});
       const Tensor back = run(
           [&](Builder& b, Value v) {
@@ -194,7 +194,7 @@ TEST(Fft, RoundTrips) {
           },
           x);
       Numbers want = numbers(x);
-      const double factor = norm == FftNorm::backward ? static_cast<double>(n) : 1.0;
+      const double factor = norm == FftNorm::none ? static_cast<double>(n) : 1.0;
       for (Complex& z : want) z *= factor;
       EXPECT_LE(distance(numbers(back), want), 4e-6 * factor) << n;
     }
@@ -202,7 +202,7 @@ TEST(Fft, RoundTrips) {
     const Tensor x = real_tensor({2, n});
     const Tensor back = run(
         [&](Builder& b, Value v) {
-          return op::irfft(b, op::rfft(b, v), {.n = n, .norm = FftNorm::forward});
+          return op::irfft(b, op::rfft(b, v), {.n = n});
         },
         x);
     EXPECT_LE(distance(numbers(back), numbers(x)), 1e-6) << n;
@@ -296,9 +296,9 @@ TEST(Fft, ErrorsSayWhatIsWrong) {
   EXPECT_EQ(code([&] { op::fftn(b, block, {.axes = {0, 1}}); }), "fft-axes");
   EXPECT_EQ(code([&] { op::fft(b, half, {.axis = 1}); }), "axis-range");
   EXPECT_NE(code([&] { op::fft(b, whole); }).find("dtype"), std::string::npos);
-  EXPECT_EQ(code([&] { signal::fft_real(b, block, FftNorm::backward); }), "fft-dtype");
-  EXPECT_EQ(code([&] { signal::irfft(b, odd, odd, 7, FftNorm::forward); }), "fft-length");
-  EXPECT_EQ(code([&] { signal::stft(b, odd, 4, 1, FftNorm::forward); }), "fft-length");
+  EXPECT_EQ(code([&] { signal::fft_real(b, block, FftNorm::none); }), "fft-dtype");
+  EXPECT_EQ(code([&] { signal::irfft(b, odd, odd, 7, FftNorm::backward); }), "fft-length");
+  EXPECT_EQ(code([&] { signal::stft(b, odd, 4, 1, FftNorm::backward); }), "fft-length");
 }
 
 // ---- gradients
@@ -322,7 +322,7 @@ TEST(Fft, GradientOfIrfftIsPyTorchs) {
   Builder b("f");
   const Value z = b.input("z", {DType::C64, {3}});
   const Value w = b.constant(Tensor::from<float>({4}, {1, 2, -1, 3}));
-  const Value y = op::irfft(b, z, {.n = 4, .norm = FftNorm::forward});
+  const Value y = op::irfft(b, z, {.n = 4});
   b.output(sum_axes(b, op::mul(b, y, w), {0}));
   const Tensor at_z = Tensor::from<std::complex<float>>({3}, {{1, 2}, {3, -1}, {-2, 0.5}});
   const Tensor g = evaluate(grad(b.finish(), {"z"}), Tensors{at_z})[0];
@@ -355,10 +355,10 @@ TEST(SpectralHelpers, SpecifiedValues) {
       reals(run([](Builder& b, Value x) { return op::fft(b, x); }, row({1, 2, 3, 0, 0, 0}))),
       {6, -1.5, -1.5, 0, 0.866025, -0.866025});
   // padded to 4
-  expect_near(reals(run([](Builder& b, Value x) { return both(b, rfft(b, x, FftNorm::backward)); },
+  expect_near(reals(run([](Builder& b, Value x) { return both(b, rfft(b, x, FftNorm::none)); },
                         row({1, 2, 3}))),
               {6, -2, 2, 0, -2, 0});
-  expect_near(reals(run([](Builder& b, Value x) { return psd_real(b, x, FftNorm::backward); },
+  expect_near(reals(run([](Builder& b, Value x) { return psd_real(b, x, FftNorm::none); },
                         row({1, 2, 3}))),
               {12, 2.666667, 1.333333});
   auto constant = [](const std::function<Value(Builder&)>& make) {
@@ -376,7 +376,7 @@ TEST(SpectralHelpers, SpecifiedValues) {
 
 TEST(SpectralHelpers, RoundTripsAtAnyRank) {
   for (int64_t n : {1, 2, 3, 5, 8, 13, 32})
-    for (FftNorm norm : {FftNorm::forward, FftNorm::ortho, FftNorm::backward}) {
+    for (FftNorm norm : {FftNorm::forward, FftNorm::ortho, FftNorm::backward, FftNorm::none}) {
       const Tensor x = real_tensor({2, 3, n});
       const Tensor back = run(
           [&](Builder& b, Value v) {
@@ -385,7 +385,7 @@ TEST(SpectralHelpers, RoundTripsAtAnyRank) {
           },
           x);
       const double factor =
-          norm == FftNorm::backward ? static_cast<double>(signal::next_pow2(n)) : 1;
+          norm == FftNorm::none ? static_cast<double>(signal::next_pow2(n)) : 1;
       std::vector<double> want = reals(x);
       for (double& v : want) v *= factor;
       expect_near(reals(back), want, 1e-6 * factor);
@@ -395,7 +395,7 @@ TEST(SpectralHelpers, RoundTripsAtAnyRank) {
 TEST(SpectralHelpers, Stft) {
   const Tensor x = real_tensor({2, 11});
   const Tensor y =
-      run([](Builder& b, Value v) { return signal::stft(b, v, 5, 3, FftNorm::backward); }, x);
+      run([](Builder& b, Value v) { return signal::stft(b, v, 5, 3, FftNorm::none); }, x);
   ASSERT_EQ(y.sizes(), (Ints{3, 2, 10}));  // frames, channels, 5 bins of 8 points
   for (int64_t frame = 0; frame < 3; ++frame)
     for (int64_t c = 0; c < 2; ++c)
@@ -415,7 +415,7 @@ TEST(SpectralHelpers, Convolution) {
     const Tensor y = run(
         [&](Builder& b, Value x) {
           const Value kernel = b.constant(Tensor::from<float>({3}, {1, 0.5, -2}));
-          return signal::fft_conv1d(b, x, kernel, n_fft, FftNorm::forward);
+          return signal::fft_conv1d(b, x, kernel, n_fft, FftNorm::backward);
         },
         row({1, 2, 3, 4}));
     expect_near(reals(y), {1, 2.5, 2, 1.5, -4, -8}, 4e-6);

@@ -152,8 +152,8 @@ TEST(SpecValues, Fourier) {
                 {6, -1.5, -1.5, 0, 0.866025, -0.866025});
   Builder b;
   const Value x = b.input("x", {DType::F32, {3}});
-  const auto [re, im] = signal::rfft(b, x, FftNorm::backward);
-  for (Value v : {re, im, signal::psd_real(b, x, FftNorm::backward), signal::fftfreq_tensor(b, 4),
+  const auto [re, im] = signal::rfft(b, x, FftNorm::none);
+  for (Value v : {re, im, signal::psd_real(b, x, FftNorm::none), signal::fftfreq_tensor(b, 4),
                   signal::fftfreq_tensor(b, 5)})
     b.output(v);
   const Tensors r =

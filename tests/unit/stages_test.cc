@@ -661,7 +661,7 @@ TEST(Json, HirComesBack) {
   const std::string text = hir_to_json(m);
   EXPECT_EQ(hir_from_json(text), m);
   EXPECT_EQ(hir_to_json(hir_from_json(text)), text);
-  for (std::string_view part : {"\"version\": 1", "\"SwiGLU\"", "\"mask\": \"sw=2\"",
+  for (std::string_view part : {"\"version\": 2", "\"SwiGLU\"", "\"mask\": \"sw=2\"",
                                 "\"eps\": 0.30000000000000004", "\"Mir\""})
     EXPECT_TRUE(contains(text, part)) << part;
 }
@@ -691,7 +691,7 @@ TEST(Json, WrongTextIsAnErrorInTheData) {
   };
   EXPECT_EQ(refused("{"), "json");
   EXPECT_EQ(refused("[]"), "json");
-  EXPECT_EQ(refused(with("\"version\": 1", "\"version\": 2")), "json-format");
+  EXPECT_EQ(refused(with("\"version\": 2", "\"version\": 3")), "json-format");
   EXPECT_EQ(refused(with("SwiGLU", "Swish")), "json");
   EXPECT_EQ(refused(with("\"name\": \"x\"", "\"name\": \"x\", \"more\": 1")), "json");
   EXPECT_EQ(refused(with("\"outputs\": [\n  4", "\"outputs\": [\n  4294967300")), "json");
