@@ -227,8 +227,7 @@ Values vjp_fft(Builder& b, const VjpArgs& a) {
   FftAttrs attrs = a.node.get<FftAttrs>();
   const auto divides = [](bool inverse) { return inverse ? FftNorm::backward : FftNorm::forward; };
   if (attrs.norm != FftNorm::ortho)
-    attrs.norm =
-        attrs.norm == divides(attrs.inverse) ? divides(!attrs.inverse) : FftNorm::none;
+    attrs.norm = attrs.norm == divides(attrs.inverse) ? divides(!attrs.inverse) : FftNorm::none;
   attrs.inverse = !attrs.inverse;
   return {op::fft(b, a.cotangents[0], attrs)};
 }
@@ -306,8 +305,10 @@ constinit const Op<FftAttrs> fft = OpDef{
     .name = "fft",
     .doc =
         "Fourier transform along an axis: c sum_n x[n] e^(-2 pi i n k / N), + when inverse. x is "
-        "c64, or f32/f64 with the N real parts before the N imaginary ones along the axis. norm says "
-        "which direction has the factor c = 1/N, as in NumPy: backward the inverse one, forward the "
+        "c64, or f32/f64 with the N real parts before the N imaginary ones along the axis. norm "
+        "says "
+        "which direction has the factor c = 1/N, as in NumPy: backward the inverse one, forward "
+        "the "
         "other, none neither; ortho has 1/sqrt(N) in both.",
     .reference = "Fft",
     .kind = Kind::contraction,

@@ -45,11 +45,15 @@ NodeId GraphBuilder::pad_last_axis_to_pow2(NodeId x) {
 NodePair GraphBuilder::split_spectrum(NodeId spectrum) {
   return signal::split_spectrum(b_, spectrum);
 }
-NodePair GraphBuilder::fft_real(NodeId x, SpecFftNorm norm) { return signal::fft_real(b_, x, norm_of(norm)); }
+NodePair GraphBuilder::fft_real(NodeId x, SpecFftNorm norm) {
+  return signal::fft_real(b_, x, norm_of(norm));
+}
 NodePair GraphBuilder::fft_batch_real(NodeId x, SpecFftNorm norm) {
   return signal::fft_batch_real(b_, x, norm_of(norm));
 }
-NodePair GraphBuilder::rfft(NodeId x, SpecFftNorm norm) { return signal::rfft(b_, x, norm_of(norm)); }
+NodePair GraphBuilder::rfft(NodeId x, SpecFftNorm norm) {
+  return signal::rfft(b_, x, norm_of(norm));
+}
 NodeId GraphBuilder::irfft(NodeId re_half, NodeId im_half, int64_t n, SpecFftNorm norm) {
   return signal::irfft(b_, re_half, im_half, n, norm_of(norm));
 }
@@ -61,7 +65,9 @@ NodeId GraphBuilder::fft_conv1d(NodeId a, NodeId b, int64_t n_fft, SpecFftNorm n
 }
 NodeId GraphBuilder::fftfreq_tensor(int64_t n) { return signal::fftfreq_tensor(b_, n); }
 NodeId GraphBuilder::rfftfreq_tensor(int64_t n) { return signal::rfftfreq_tensor(b_, n); }
-NodeId GraphBuilder::psd_real(NodeId x, SpecFftNorm norm) { return signal::psd_real(b_, x, norm_of(norm)); }
+NodeId GraphBuilder::psd_real(NodeId x, SpecFftNorm norm) {
+  return signal::psd_real(b_, x, norm_of(norm));
+}
 NodeId GraphBuilder::ifft_spectrum(NodeId re, NodeId im, SpecFftNorm norm) {
   return signal::ifft_spectrum(b_, re, im, norm_of(norm));
 }

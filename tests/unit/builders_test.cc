@@ -195,7 +195,9 @@ Rows leaf_and_fft_rows() {
       {"psd_real", [](G& g) { return did(g, g.psd_real(in(g, {2, 6}), SpecFftNorm::backward)); },
        rfft8 + " mul mul add constant mul : [2, 5] f32"},
       {"ifft_spectrum",
-       [](G& g) { return did(g, g.ifft_spectrum(in(g, {2, 4}), in(g, {2, 4}), SpecFftNorm::forward)); },
+       [](G& g) {
+         return did(g, g.ifft_spectrum(in(g, {2, 4}), in(g, {2, 4}), SpecFftNorm::forward));
+       },
        "concat fft slice : [2, 4] f32"},
       {"psd", [](G& g) { return did(g, g.psd(in(g, {2, 5}), in(g, {2, 5}))); },
        "mul mul add constant mul : [2, 5] f32"},

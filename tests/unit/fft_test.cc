@@ -200,11 +200,8 @@ TEST(Fft, RoundTrips) {
     }
   for (int64_t n : {1, 2, 3, 8, 37, 100}) {
     const Tensor x = real_tensor({2, n});
-    const Tensor back = run(
-        [&](Builder& b, Value v) {
-          return op::irfft(b, op::rfft(b, v), {.n = n});
-        },
-        x);
+    const Tensor back =
+        run([&](Builder& b, Value v) { return op::irfft(b, op::rfft(b, v), {.n = n}); }, x);
     EXPECT_LE(distance(numbers(back), numbers(x)), 1e-6) << n;
   }
 }
@@ -358,9 +355,9 @@ TEST(SpectralHelpers, SpecifiedValues) {
   expect_near(reals(run([](Builder& b, Value x) { return both(b, rfft(b, x, FftNorm::none)); },
                         row({1, 2, 3}))),
               {6, -2, 2, 0, -2, 0});
-  expect_near(reals(run([](Builder& b, Value x) { return psd_real(b, x, FftNorm::none); },
-                        row({1, 2, 3}))),
-              {12, 2.666667, 1.333333});
+  expect_near(
+      reals(run([](Builder& b, Value x) { return psd_real(b, x, FftNorm::none); }, row({1, 2, 3}))),
+      {12, 2.666667, 1.333333});
   auto constant = [](const std::function<Value(Builder&)>& make) {
     Builder b("f");
     b.output(make(b));
@@ -384,8 +381,7 @@ TEST(SpectralHelpers, RoundTripsAtAnyRank) {
             return signal::irfft(b, re, im, n, norm);
           },
           x);
-      const double factor =
-          norm == FftNorm::none ? static_cast<double>(signal::next_pow2(n)) : 1;
+      const double factor = norm == FftNorm::none ? static_cast<double>(signal::next_pow2(n)) : 1;
       std::vector<double> want = reals(x);
       for (double& v : want) v *= factor;
       expect_near(reals(back), want, 1e-6 * factor);

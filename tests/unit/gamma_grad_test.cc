@@ -74,7 +74,9 @@ TEST(GammaGrad, OfLogarithms) {
     const double got = log.cpu.get_float(static_cast<int64_t>(i));
     EXPECT_TRUE(std::isfinite(got)) << list[i].alpha << ' ' << list[i].x;
     const double want = list[i].value / list[i].x;
-    if (list[i].alpha < 1e4) EXPECT_NEAR(got / want, 1, 1e-9) << list[i].alpha << ' ' << list[i].x;
+    if (list[i].alpha < 1e4) {
+      EXPECT_NEAR(got / want, 1, 1e-9) << list[i].alpha << ' ' << list[i].x;
+    }
   }
 }
 
@@ -107,7 +109,9 @@ TEST(GammaGrad, DrawsOfExtremeDistributionsEnd) {
       for (int64_t i = 0; i < t.elements(); ++i) {
         const double x = t.get_float(i);
         ASSERT_TRUE(std::isfinite(x) && x >= 0) << p;
-        if (p >= 1e12) ASSERT_NEAR(x / p, 1, 10 / std::sqrt(p) + 1e-12) << p;
+        if (p >= 1e12) {
+          ASSERT_NEAR(x / p, 1, 10 / std::sqrt(p) + 1e-12) << p;
+        }
       }
   }
 }

@@ -60,8 +60,9 @@ TEST(OpsTable, OpsWhoseResultsAreAListSaySo) {
                 [&](const Case& c) { counts[c.sample->op].insert(c.graph.outputs.size()); });
   counts.erase("fake_quantize");  // no list: one mode has a state besides
   for (const auto& [name, seen] : counts)
-    if (const OpDef* op = op_table().find(name))
+    if (const OpDef* op = op_table().find(name)) {
       EXPECT_TRUE(seen.size() == 1 || !seen.contains(1) || op->variadic_results) << name;
+    }
   for (const std::string_view name : {"split", "unstack", "meshgrid", "sort_by_key"})
     EXPECT_TRUE(op_table().find(name)->variadic_results) << name;
 }
