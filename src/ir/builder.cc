@@ -101,6 +101,9 @@ Values Builder::emit(const OpDef& op, Attrs attrs, Operands in) {
   return within_memory([&] {
     user_check(attrs.type() == op.attr_type, "attributes", "{}: attributes of another op", op.name);
     check_operands(graph_, op, in);
+    if (expanding_ && graph_.size() >= limit_)
+      fail(ErrorKind::unsupported, "definition-size",
+           "{}: its definition would have more than {} nodes", expanding_->name, kMaxDefinition);
     Types types;
     for (Value v : in) types.push_back(graph_.type(v));
     if (op.normalise) {
@@ -129,6 +132,19 @@ Values Builder::clone(const Node& n, Operands in) {
   Values out = emit(*n.op, n.attrs, in);
   label_ = label, pass_ = pass;
   return out;
+}
+
+Values Builder::expand(const Node& n, Operands in) {
+  check(n.op->decompose, "{} has no decomposition", n.op->name);
+  // A rule that expands another op on its way shares the outer limit.
+  if (expanding_) return n.op->decompose(*this, n, in);
+  struct Guard {
+    Builder& b;
+    ~Guard() { b.expanding_ = nullptr; }
+  } guard{*this};
+  expanding_ = n.op;
+  limit_ = graph_.size() + kMaxDefinition;
+  return n.op->decompose(*this, n, in);
 }
 
 Values Builder::inline_graph(const Graph& body, Operands inputs) {
@@ -162,20 +178,38 @@ Value Builder::param(std::string name, Type type) {
 Value Builder::constant(Tensor value) { return op::constant(*this, {}, {std::move(value)}); }
 
 void Builder::update(std::string param, Value v) {
-  const Value leaf = graph_.find_leaf(param);
+  const Value leaf = find_leaf(param);
   user_check(leaf.valid() && graph_.node(leaf).op == &op::param, "update-target",
              "update: there is no parameter \"{}\"", param);
   user_check(type(v) == graph_.type(leaf), "update-type",
              "update: parameter \"{}\" is {}, the new value is {}", param, graph_.type(leaf),
              type(v));
-  for (const Update& u : graph_.updates)
-    user_check(u.param != param, "update-twice", "update: parameter \"{}\" is updated twice",
-               param);
+  user_check(!names().updated.contains(param), "update-twice",
+             "update: parameter \"{}\" is updated twice", param);
   graph_.updates.push_back({std::move(param), v});
+}
+
+const Builder::Names& Builder::names() const {
+  for (; names_.nodes < graph_.nodes.size(); ++names_.nodes) {
+    const Node& n = graph_.nodes[names_.nodes];
+    if (n.op == &op::input || n.op == &op::param)
+      names_.leaves.try_emplace(n.get<LeafAttrs>().name,
+                                Value{static_cast<int32_t>(names_.nodes), 0});
+  }
+  for (; names_.updates < graph_.updates.size(); ++names_.updates)
+    names_.updated.insert(graph_.updates[names_.updates].param);
+  return names_;
+}
+
+Value Builder::find_leaf(std::string_view name) const {
+  const auto& leaves = names().leaves;
+  const auto found = leaves.find(std::string(name));
+  return found == leaves.end() ? kNone : found->second;
 }
 
 Graph Builder::finish() {
   verify(graph_);
+  names_ = {};
   return std::move(graph_);
 }
 
@@ -233,7 +267,7 @@ Graph bind(const Graph& g, const DimBinding& binding) {
   return bind_known(g, binding);
 }
 
-Graph drop_dead(const Graph& g, bool keep_params) {
+Graph drop_dead(Graph g, bool keep_params) {
   std::vector<bool> live(g.nodes.size(), false);
   std::set<std::string_view> written;
   for (Value v : g.outputs) live[static_cast<size_t>(v.node)] = true;
@@ -249,18 +283,21 @@ Graph drop_dead(const Graph& g, bool keep_params) {
     if (!live[i]) continue;
     for (Value v : n.in) live[static_cast<size_t>(v.node)] = true;
   }
-  Graph out{g.name, {}, g.outputs, g.updates};
+  // What stays moves up within the list.
   std::vector<int32_t> map(g.nodes.size());
   auto move = [&](Value& v) { v.node = map[static_cast<size_t>(v.node)]; };
+  size_t kept = 0;
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     if (!live[i]) continue;
-    map[i] = out.size();
-    out.nodes.push_back(g.nodes[i]);
-    for (Value& v : out.nodes.back().in) move(v);
+    map[i] = static_cast<int32_t>(kept);
+    if (kept != i) g.nodes[kept] = std::move(g.nodes[i]);
+    for (Value& v : g.nodes[kept].in) move(v);
+    ++kept;
   }
-  for (Value& v : out.outputs) move(v);
-  for (Update& u : out.updates) move(u.value);
-  return out;
+  g.nodes.resize(kept);
+  for (Value& v : g.outputs) move(v);
+  for (Update& u : g.updates) move(u.value);
+  return g;
 }
 
 std::vector<OperandName> operand_names(const OpDef& op) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "rlx/ir/op.h"
 
@@ -32,8 +33,16 @@ class Builder {
   Values emit(const OpDef& op, Attrs attrs, Operands in);
   // Appends a copy of `n` (of any graph) on other operands, with types inferred anew.
   Values clone(const Node& n, Operands in);
+  // Appends the definition of a composite `n` on other operands; returns its results. Every
+  // decomposition is written by this call. A definition has at most kMaxDefinition nodes: an op whose
+  // attributes ask for more raises Error(unsupported, "definition-size").
+  Values expand(const Node& n, Operands in);
+  static constexpr int32_t kMaxDefinition = 4096;
   // Appends the nodes of `body` with its inputs bound in order; returns the values of its outputs.
   Values inline_graph(const Graph& body, Operands inputs);
+
+  // Graph::find_leaf without a walk over all nodes each time.
+  Value find_leaf(std::string_view name) const;
 
   void output(Value v) { graph_.outputs.push_back(v); }
   void update(std::string param, Value v);
@@ -46,12 +55,26 @@ class Builder {
   const Shape& shape(Value v) const { return type(v).shape; }
   const Node& node(Value v) const { return graph_.node(v); }
   const Graph& graph() const { return graph_; }
-  Graph& mutable_graph() { return graph_; }
+  Graph& mutable_graph() {
+    if (names_.nodes > 0 || names_.updates > 0) names_ = {};  // the caller may change any name
+    return graph_;
+  }
   Graph finish();  // verifies and hands the graph over
 
  private:
+  // The names in graph_, as far as they were read.
+  struct Names {
+    size_t nodes = 0, updates = 0;
+    std::unordered_map<std::string, Value> leaves;  // inputs and parameters
+    std::unordered_set<std::string> updated;
+  };
+  const Names& names() const;  // of all of graph_
+
   Graph graph_;
+  mutable Names names_;
   std::string label_, pass_;
+  const OpDef* expanding_ = nullptr;  // while expand() runs: of which op, and where it must end
+  int32_t limit_ = 0;
 };
 
 // Labels nodes while it lives:  Label scope(b, "layer0");
@@ -80,6 +103,6 @@ Types infer_types(const OpDef& op, const Attrs& attrs, std::span<const Type> in)
 Graph bind(const Graph& g, const DimBinding& binding);
 // Removes what no output or update needs; `input` leaves stay in the signature, and `param` leaves
 // too when asked.
-Graph drop_dead(const Graph& g, bool keep_params = false);
+Graph drop_dead(Graph g, bool keep_params = false);
 
 }  // namespace rlx

@@ -105,6 +105,8 @@ using JvpRule = Values (*)(Builder&, const JvpArgs&);
 using VjpRule = Values (*)(Builder&, const VjpArgs&);
 using VmapRule = Values (*)(Builder&, const VmapArgs&);
 using ScalarRule = Scalar (*)(const Node&, std::span<const Scalar> in);
+// How many scalar operations the op's value takes, about, on operands of these types (static sizes).
+using CostRule = double (*)(const Node&, std::span<const Type> in);
 // Elementwise ops: t times the partial derivative by operand i, as a value of the result's shape.
 // It is applied to tangents and to cotangents alike (complex ones conjugated).
 using DerivativeRule = Value (*)(Builder&, const JvpArgs&, int i, Value t);
@@ -155,6 +157,9 @@ struct OpDef {
   DerivativeRule derivative = nullptr;
   VmapRule vmap = nullptr;  // may return {} likewise
   ScalarRule scalar = nullptr;
+  // Stated where `eval` does more than a few operations per element of operands and results; see
+  // evaluation_cost (ops/evaluate.h).
+  CostRule cost = nullptr;
   std::string_view not_differentiable = {};  // the reason, when the answer to jvp and vjp is 'no'
   // What graphs written in an older version of the language (ir/text.h) mean by it.
   int since = 1;  // the version in which its name and its attributes got their meaning

@@ -7,6 +7,7 @@
 
 #include "rlx/ops/body_rules.h"
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/rules.h"
 
@@ -433,6 +434,11 @@ constinit const Op<ScanAttrs> scan = OpDef{
     .vjp = vjp_scan,
     .with_residuals = scan_with_residuals,
     .vmap = vmap_scan,
+    .cost =
+        [](const Node& n, std::span<const Type>) {
+          const auto& a = n.get<ScanAttrs>();
+          return 1 + element_count({DType::F32, {a.length}}) * (1 + evaluation_cost(*a.body));
+        },
 };
 
 constinit const Op<CondAttrs> cond = OpDef{
@@ -454,6 +460,11 @@ constinit const Op<CondAttrs> cond = OpDef{
     .jvp = jvp_cond,
     .vjp = vjp_cond,
     .vmap = vmap_cond,
+    .cost =
+        [](const Node& n, std::span<const Type>) {
+          const auto& a = n.get<CondAttrs>();
+          return 1 + std::max(evaluation_cost(*a.then_body), evaluation_cost(*a.else_body));
+        },
 };
 
 }  // namespace op

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/windows.h"
 
@@ -267,6 +268,17 @@ Values vmap_conv(Builder& b, const VmapArgs& a) {
   return {swap_blocks(b, reshape_to(b, y, split), 0, 1, 1)};
 }
 
+// Every element of y meets the part of w that makes its channel.
+template <By by>
+double cost_of_conv(const Node& n, std::span<const Type> in) {
+  const Type &y = by == By::y   ? n.type()
+                  : by == By::x ? in[0]
+                                : in[1],
+             &w = by == By::w ? n.type() : in[1];
+  const double channels = element_count({DType::F32, {w.shape[0]}});
+  return 1 + element_count(y) * (channels > 0 ? element_count(w) / channels : 0);
+}
+
 // The transpose is the sum by x of the convolution that leads back: what output_padding adds at the
 // end is cropped there.
 Values decompose_conv_transpose(Builder& b, const Node& n, Operands in) {
@@ -291,6 +303,7 @@ constexpr OpDef convolution(std::string_view name, std::string_view doc, std::st
   d.jvp = jvp_bilinear;
   d.vjp = vjp;
   d.vmap = vmap_conv<A, by>;
+  d.cost = cost_of_conv<by>;
   return d;
 }
 

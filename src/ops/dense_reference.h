@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "rlx/ir/tensor.h"
+#include "rlx/ops/evaluate.h"
 
 namespace rlx::dense {
 
@@ -82,5 +82,18 @@ struct Svd {
 Svd svd(const Matrix& a, bool full_matrices);
 
 Matrix expm(Matrix a);
+
+// What these methods take on [.., m, n]: `sweeps` times m n max(m, n) for each matrix.
+template <int sweeps>
+double cost(const Node& n, std::span<const Type> in) {
+  double elements = 0, longest = 1;
+  for (const auto& list : {in, std::span<const Type>(n.out)})
+    for (const Type& t : list) {
+      elements = std::max(elements, element_count(t));
+      for (size_t d = t.shape.size() - std::min<size_t>(t.shape.size(), 2); d < t.shape.size(); ++d)
+        longest = std::max(longest, element_count({DType::F32, {t.shape[d]}}));
+    }
+  return sweeps * elements * longest;
+}
 
 }  // namespace rlx::dense

@@ -1,6 +1,7 @@
 #include "rlx/ops/evaluate.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace rlx {
 
@@ -119,11 +120,37 @@ Graph isolate(const Node& n, std::span<const Type> in) {
 }
 
 Graph decomposed(const Node& n, std::span<const Type> in) {
-  check(n.op->decompose, "{} has no decomposition", n.op->name);
   Builder b(std::string(n.op->name));
   b.set_origin(n.origin);
-  for (Value v : n.op->decompose(b, n, scratch_inputs(b, in))) b.output(v);
+  for (Value v : b.expand(n, scratch_inputs(b, in))) b.output(v);
   return std::move(b.mutable_graph());
+}
+
+double evaluation_cost(const Node& n, std::span<const Type> in) {
+  double sum = 1;
+  if (n.op->cost)
+    sum += n.op->cost(n, in);
+  else if (!n.op->eval && n.op->decompose)
+    sum += evaluation_cost(decomposed(n, in));
+  for (const Type& t : in) sum += element_count(t);
+  for (const Type& t : n.out) sum += element_count(t);
+  return sum;
+}
+
+double evaluation_cost(const Graph& g) {
+  double sum = 0;
+  for (const Node& n : g.nodes) {
+    if (n.op->kind == Kind::leaf) continue;
+    Types in;
+    for (Value v : n.in) in.push_back(g.type(v));
+    sum += evaluation_cost(n, in);
+  }
+  return sum;
+}
+
+double element_count(const Type& t) {
+  const auto count = t.shape.elements().static_value();
+  return count ? static_cast<double>(*count) : std::numeric_limits<double>::infinity();
 }
 
 namespace {

@@ -37,6 +37,13 @@ using Poll = FunctionRef<void()>;
 inline constexpr auto no_poll = [] {};
 Tensors evaluate_node(const Node& n, std::span<const Tensor> in, Poll poll = no_poll);
 
+// How many scalar operations evaluate_node takes, about, on operands of these types: one for each element
+// of operands and results, and what the op states (OpDef::cost), else the cost of its decomposition.
+// Infinite where a size or the number of iterations is not known.
+double evaluation_cost(const Node& n, std::span<const Type> in);
+double evaluation_cost(const Graph& g);
+double element_count(const Type& t);
+
 // The sizes of the symbols in the declared types of the leaves, given actual sizes. Raises
 // "leaf-type" when they do not fit.
 DimBinding match_symbols(const Graph& g, std::span<const Tensor> leaves);

@@ -5,12 +5,15 @@
 #include <limits>
 
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/linalg.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/nn.h"
 #include "rlx/ops/quant_rules.h"
 #include "rlx/ops/quantise.h"
 #include "rlx/ops/reduce.h"
+#include "rlx/ops/scatter.h"
+#include "rlx/ops/sorting.h"
 
 namespace rlx {
 namespace {
@@ -238,34 +241,20 @@ Types infer_gate(const InferArgs& a) {
   return {{a.in[0].dtype, shape}, {DType::I64, shape}};
 }
 
-// The k largest, one after the other: each round takes the first largest that is left.
+// The k largest logits; their scores follow from the places.
 Values decompose_gate(Builder& b, const Node& n, Operands in) {
   const auto& [k, kind] = n.get<MoeGateAttrs>();
   const DType dtype = b.type(in[0]).dtype;
-  const Dim tokens = b.shape(in[0])[0], experts = b.shape(in[0])[1];
   const Expr logits(b, cast_to(b, in[0], wide_of(dtype)));
   const Expr score = kind == GateKind::softmax   ? Expr(op::softmax(logits))
                      : kind == GateKind::sigmoid ? Expr(op::sigmoid(logits))
                                                  : logits;
-  const Value columns = op::iota(b, {}, {DType::I64, {1, experts}, 1});
-  const Value gone = logits.like(-std::numeric_limits<double>::infinity());
-  Value left = logits;
-  Values ids, weights;
-  for (int64_t round = 0; round < k; ++round) {
-    ids.push_back(op::argmax(b, left, {.axis = 1, .keepdims = true}));
-    const Value hit = op::eq(b, ids.back(), columns);  // [T, E]
-    const Value picked = op::select(b, hit, score, logits.like(0));
-    weights.push_back(op::reduce_sum(b, picked, {.axes = {1}, .keepdims = true}));
-    left = op::select(b, hit, gone, left);
-  }
-  auto joined = [&](const Values& parts) {
-    return reshape_to(b, b.emit(*&op::concat, AxisAttrs{1}, parts)[0], {tokens, k});
-  };
-  Expr w(b, joined(weights));
+  const Value ids = b.emit(*&op::topk, TopkAttrs{.k = k, .axis = 1}, Values{logits})[1];
+  Expr w(b, op::take_along_axis(b, score, ids, {.axis = 1}));
   if (kind == GateKind::softmax_topk) w = op::softmax(w);
   if (kind == GateKind::sigmoid)
     w = w / Expr(b, op::reduce_sum(b, w, {.axes = {1}, .keepdims = true}));
-  return {cast_to(b, w, dtype), joined(ids)};
+  return {cast_to(b, w, dtype), ids};
 }
 
 Types infer_moe(const InferArgs& a) {
@@ -323,6 +312,10 @@ constinit const Op<GroupedMatmulAttrs> grouped_matmul = OpDef{
     .jvp = jvp_bilinear,
     .vjp = vjp_grouped,
     .vmap = vmap_rows,
+    .cost =
+        [](const Node& n, std::span<const Type> in) {
+          return element_count(in[0]) * element_count({DType::F32, {n.type().shape[1]}});
+        },
 };
 
 constinit const Op<GroupedOuterAttrs> grouped_outer = OpDef{
@@ -340,6 +333,10 @@ constinit const Op<GroupedOuterAttrs> grouped_outer = OpDef{
     .decompose = decompose_outer,
     .jvp = jvp_bilinear,
     .vjp = vjp_outer,
+    .cost =
+        [](const Node&, std::span<const Type> in) {
+          return element_count(in[0]) * element_count({DType::F32, {in[1].shape[1]}});
+        },
 };
 
 constinit const Op<DequantGroupedAttrs> dequant_grouped_matmul = OpDef{

@@ -3,6 +3,7 @@
 
 #include "rlx/ops/dense_reference.h"
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/matrix_rules.h"
 #include "rlx/ops/movement.h"
 
@@ -325,6 +326,7 @@ constinit const Op<> dense_solve = OpDef{
     .jvp = jvp_solve,
     .vjp = vjp_solve,
     .vmap = vmap_solve,
+    .cost = dense::cost<2>,
 };
 
 constinit const Op<CholeskyAttrs> cholesky = OpDef{
@@ -339,6 +341,7 @@ constinit const Op<CholeskyAttrs> cholesky = OpDef{
     .eval = evaluate_cholesky,
     .jvp = jvp_cholesky,
     .vmap = vmap_leading,
+    .cost = dense::cost<1>,
 };
 
 constinit const Op<TriangularAttrs> triangular_solve = OpDef{
@@ -358,6 +361,7 @@ constinit const Op<TriangularAttrs> triangular_solve = OpDef{
     .jvp = jvp_triangular,
     .vjp = vjp_triangular,
     .vmap = vmap_elementwise,  // batch dims broadcast
+    .cost = dense::cost<1>,
 };
 
 constinit const Op<CholeskyAttrs> cholesky_solve = OpDef{
@@ -384,6 +388,7 @@ constinit const Op<> lu = OpDef{
     .eval = evaluate_lu,
     .jvp = jvp_lu,
     .vmap = vmap_leading,
+    .cost = dense::cost<1>,
 };
 
 }  // namespace op

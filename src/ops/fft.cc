@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/rules.h"
 
@@ -320,6 +321,12 @@ constinit const Op<FftAttrs> fft = OpDef{
     .jvp = jvp_through_itself,
     .vjp = vjp_fft,
     .vmap = vmap_next_axis<FftAttrs>,
+    .cost =
+        [](const Node& n, std::span<const Type> in) {  // at most 128 products, then halving
+          const double length =
+              element_count({DType::F32, {in[0].shape[at(n.get<FftAttrs>().axis)]}});
+          return element_count(in[0]) * (std::min(length, 512.0) + 8 * std::log2(length + 1));
+        },
     .since = 2,
     .defaults_before = first_norm<FftAttrs>,
 };

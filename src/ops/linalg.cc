@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/rules.h"
 
@@ -259,6 +260,12 @@ constinit const Op<MatmulAttrs> matmul = OpDef{
     .jvp = jvp_bilinear,
     .vjp = vjp_matmul,
     .vmap = vmap_elementwise,  // batch dims broadcast, so a shared operand stays as it is
+    .cost =
+        [](const Node& n, std::span<const Type> in) {
+          const bool rows = n.get<MatmulAttrs>().transpose_a;
+          const Dim& k = in[0].shape[in[0].shape.size() - (rows ? 2 : 1)];
+          return element_count(n.type()) * element_count({DType::F32, {k}});
+        },
 };
 
 constinit const Op<DotAttrs> dot_general = OpDef{

@@ -5,6 +5,7 @@
 #include "rlx/ops/body_rules.h"
 #include "rlx/ops/control.h"
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/reduce.h"
 
@@ -650,6 +651,13 @@ constinit const Op<WhileAttrs> while_loop = OpDef{
     .jvp = jvp_while,
     .vjp = vjp_while,
     .vmap = vmap_while,
+    .cost =
+        [](const Node& n, std::span<const Type>) {
+          const auto& a = n.get<WhileAttrs>();
+          if (!a.max_iterations) return std::numeric_limits<double>::infinity();
+          return 1 + static_cast<double>(*a.max_iterations) *
+                         (evaluation_cost(*a.cond) + evaluation_cost(*a.body));
+        },
 };
 
 constinit const Op<CustomFnAttrs> custom_fn = OpDef{

@@ -6,6 +6,7 @@
 
 #include "rlx/ops/dense_reference.h"
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/factor.h"
 #include "rlx/ops/matrix_rules.h"
 #include "rlx/ops/movement.h"
@@ -317,6 +318,7 @@ constinit const Op<> expm = OpDef{
           return single(expm_tangent(b, adjoint(b, a.in[0]), a.cotangents[0]));
         },
     .vmap = vmap_leading,
+    .cost = dense::cost<20>,
 };
 
 constinit const Op<MatrixPowerAttrs> matrix_power = OpDef{

@@ -7,6 +7,7 @@
 
 #include "rlx/ops/conv.h"
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/nn_rules.h"
 #include "rlx/ops/reduce.h"
@@ -447,6 +448,13 @@ Values decompose_global(Builder& b, const Node& n, Operands in) {
   return {reduce(b, in[0], {axes, true})};
 }
 
+// Every element of the result meets all of its window.
+double cost_of_windows(const Node& n, std::span<const Type> in) {
+  double taps = 1;
+  for (int64_t k : n.get<PoolAttrs>().kernel) taps *= static_cast<double>(k);
+  return element_count(in[0]) + element_count(n.type()) * (taps + 1);
+}
+
 constexpr OpDef pooling(std::string_view name, std::string_view doc, DTypeSet dtypes,
                         InferRule infer, DecomposeRule decompose) {
   OpDef d{.name = name, .doc = doc, .dtypes = dtypes};
@@ -475,6 +483,7 @@ constinit const Op<PoolAttrs> pool = OpDef{
     .jvp = jvp_pool,
     .vjp = vjp_pool,
     .vmap = vmap_pool,
+    .cost = cost_of_windows,
 };
 
 constinit const Op<PoolAttrs> max_pool_with_indices = OpDef{
@@ -501,6 +510,7 @@ constinit const Op<PoolAttrs> max_pool_with_indices = OpDef{
           op::max_pool_backward(b, a.in[0], a.cotangents[0], PoolAttrs(a.node.get<PoolAttrs>()))};
     },
     .vmap = vmap_pool,
+    .cost = cost_of_windows,
 };
 
 constinit const Op<PoolAttrs> max_pool_backward = OpDef{

@@ -1,5 +1,6 @@
 #include "rlx/ops/region.h"
 
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/rules.h"
 
 namespace rlx {
@@ -30,6 +31,8 @@ constinit const Op<RegionAttrs> region = OpDef{
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
       return b.inline_graph(*n.get<RegionAttrs>().body, in);
     },
+    .cost = [](const Node& n,
+               std::span<const Type>) { return evaluation_cost(*n.get<RegionAttrs>().body); },
 };
 
 }  // namespace op

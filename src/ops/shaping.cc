@@ -17,7 +17,7 @@ Types infer_decomposed(const InferArgs& a) {
   for (const Type& t : a.in) n.in.push_back(b.input(std::to_string(n.in.size()), t));
   Types out;
   try {
-    for (Value v : a.op.decompose(b, n, n.in)) out.push_back(b.type(v));
+    for (Value v : b.expand(n, n.in)) out.push_back(b.type(v));
   } catch (const Error& e) {
     throw Error(e.kind(), e.code(), fmt::format("{}: {}", a.op.name, e.message()));
   }

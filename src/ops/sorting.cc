@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/index_rules.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/reduce_rules.h"
@@ -199,6 +200,11 @@ constinit const Op<SortAttrs> argsort = OpDef{
                                         : sorted_positions<int64_t>(e)};
     },
     .vmap = vmap_axis<SortAttrs>,
+    .cost =
+        [](const Node&, std::span<const Type> in) {
+          const double n = element_count(in[0]);
+          return n * (2 + std::log2(n + 1));
+        },
     .not_differentiable = "the result is positions",
 };
 
@@ -276,6 +282,11 @@ constinit const Op<SearchAttrs> searchsorted = OpDef{
       return {is_float(e.in[0].dtype()) ? found_positions<double>(e) : found_positions<int64_t>(e)};
     },
     .vmap = vmap_search,
+    .cost =
+        [](const Node&, std::span<const Type> in) {
+          return element_count(in[0]) +
+                 element_count(in[1]) * (2 + std::log2(element_count(in[0]) + 1));
+        },
     .not_differentiable = "the result is positions",
 };
 

@@ -3,6 +3,7 @@
 
 #include "rlx/ops/dense_reference.h"
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/factor.h"
 #include "rlx/ops/matrix_rules.h"
 #include "rlx/ops/movement.h"
@@ -249,6 +250,7 @@ constinit const Op<QrAttrs> qr = OpDef{
     .eval = evaluate_qr,
     .jvp = jvp_qr,
     .vmap = vmap_leading,
+    .cost = dense::cost<4>,
 };
 
 constinit const Op<> eigh = OpDef{
@@ -267,6 +269,7 @@ constinit const Op<> eigh = OpDef{
     .eval = evaluate_eigen<eigh_of>,
     .jvp = jvp_eigh,
     .vmap = vmap_leading,
+    .cost = dense::cost<40>,
 };
 
 constinit const Op<> eig = OpDef{
@@ -285,6 +288,7 @@ constinit const Op<> eig = OpDef{
     .eval = evaluate_eigen<dense::eig>,
     .jvp = jvp_eig,
     .vmap = vmap_leading,
+    .cost = dense::cost<40>,
 };
 
 constinit const Op<SvdAttrs> svd = OpDef{
@@ -301,6 +305,7 @@ constinit const Op<SvdAttrs> svd = OpDef{
     .eval = evaluate_svd,
     .jvp = jvp_svd,
     .vmap = vmap_leading,
+    .cost = dense::cost<40>,
 };
 
 }  // namespace op

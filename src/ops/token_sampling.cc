@@ -7,6 +7,7 @@
 #include "rlx/base/philox.h"
 #include "rlx/ops/distributions.h"
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/nn.h"
 #include "rlx/ops/reduce.h"
 #include "rlx/ops/rules.h"
@@ -89,6 +90,10 @@ constexpr OpDef mask(std::string_view name, std::string_view doc, EvalRule eval)
   d.infer = infer_mask;
   d.eval = eval;
   d.vmap = vmap_rows;
+  d.cost = [](const Node&, std::span<const Type> in) {  // rows are sorted
+    const double n = element_count(in[0]);
+    return n * (2 + std::log2(n + 1));
+  };
   d.not_differentiable = "the result is bool";
   return d;
 }

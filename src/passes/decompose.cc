@@ -11,23 +11,29 @@ constexpr int kMaxDepth = 32;
 
 Graph decompose_composites(const Graph& g, std::string_view pass,
                            FunctionRef<bool(const Node&, const Graph&)> keeps) {
-  Graph now = g;
+  Graph made;
+  const Graph* now = &g;
   for (int depth = 0;; ++depth) {
-    Rebuild r(now, std::string(pass));
+    std::vector<bool> expands;
     std::set<std::string_view> expanded;
-    for (int32_t i = 0; i < now.size(); ++i) {
+    for (const Node& n : now->nodes) {
+      expands.push_back(n.op->decompose && !keeps(n, *now));
+      if (expands.back()) expanded.insert(n.op->name);
+    }
+    if (expanded.empty()) return *now;
+    check(depth < kMaxDepth, "{}: definitions do not end: {}", pass, fmt::join(expanded, ", "));
+    Rebuild r(*now, std::string(pass));
+    for (int32_t i = 0; i < now->size(); ++i) {
       Node n = r.remapped(i);
-      if (!n.op->decompose || keeps(n, r.builder().graph())) {
+      if (!expands[static_cast<size_t>(i)]) {
         r.push(i, std::move(n));
         continue;
       }
-      expanded.insert(n.op->name);
       r.stamp(n);
-      r.replace(i, n.op->decompose(r.builder(), n, n.in));
+      r.replace(i, r.builder().expand(n, n.in));
     }
-    if (expanded.empty()) return now;
-    check(depth < kMaxDepth, "{}: definitions do not end: {}", pass, fmt::join(expanded, ", "));
-    now = r.finish();
+    made = r.finish();
+    now = &made;
   }
 }
 

@@ -87,6 +87,12 @@ void dump(const Graph& g, const std::string& dir, size_t number, std::string_vie
 }  // namespace
 
 Graph run_pass(const Graph& g, const Pass& pass, const PassOptions& options) {
+  if (!options.work) {
+    double work = kPassWork;
+    PassOptions all = options;
+    all.work = &work;
+    return run_pass(g, pass, all);
+  }
   bool bodies = false;
   if (pass.in_bodies)
     for (const Node& n : g.nodes) bodies = bodies || has_bodies(n);
@@ -100,9 +106,10 @@ Graph run_pass(const Graph& g, const Pass& pass, const PassOptions& options) {
 Graph run_passes(Graph g, const Pipeline& pipeline, const PassContext& context) {
   if (!context.dump_dir.empty()) dump(g, context.dump_dir, 0, "input");
   size_t number = 0;
+  double work = kPassWork;
   for (const PassUse& use : pipeline) {
     PassRecord record{std::string(use.pass->name), 0, g.size(), 0, {}};
-    PassOptions options{context.fast_math, context.keeps, use.arguments, &record.rules};
+    PassOptions options{context.fast_math, context.keeps, use.arguments, &record.rules, &work};
     const auto start = Clock::now();
     Graph next = run_pass(g, *use.pass, options);
     record.seconds = seconds_since(start);

@@ -21,6 +21,10 @@ namespace rlx {
 // What one use of a pass says in brackets: `grad(wrt=w|b)`.
 using PassArguments = std::map<std::string, std::string, std::less<>>;
 
+// The most scalar operations that the passes of a pipeline spend together on evaluating parts of the program: a
+// second or less.
+inline constexpr double kPassWork = 1e7;
+
 struct PassOptions {
   bool fast_math =
       false;  // value-changing algebra: x + 0, x * 0, reassociation, x / c as x * (1 / c)
@@ -28,6 +32,8 @@ struct PassOptions {
   std::function<bool(const Node&, const Graph&)> keeps;
   PassArguments arguments;
   RewriteStats* stats = nullptr;  // filled by passes made of rules
+  double* work =
+      nullptr;  // scalar operations that passes may still spend on evaluating; unset: kPassWork each
 
   std::string argument(std::string_view name, std::string_view otherwise = {}) const;
   std::vector<std::string> list(std::string_view name) const;  // split at '|'

@@ -49,7 +49,7 @@ Graph Rebuild::finish() {
   Graph out = std::move(b_.mutable_graph());
   for (Value v : g_.outputs) out.outputs.push_back(at(v));
   for (const Update& u : g_.updates) out.updates.push_back({u.param, at(u.value)});
-  return drop_dead(out);
+  return drop_dead(std::move(out));
 }
 
 namespace {

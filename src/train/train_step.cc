@@ -14,7 +14,7 @@ std::string param_name(const Builder& b, Value v) { return b.node(v).get<LeafAtt
 Values trained_params(const Builder& b, const TrainOptions& options) {
   Values out;
   for (const std::string& name : options.params) {
-    const Value v = b.graph().find_leaf(name);
+    const Value v = b.find_leaf(name);
     user_check(v.valid() && b.node(v).op == &op::param, "no-leaf",
                "train_step: there is no parameter \"{}\"", name);
     out.push_back(v);
@@ -44,7 +44,7 @@ Tensor zeros_like(const std::string& name, const Type& type) {
 
 // A parameter for the optimiser's state.
 Value state_param(Builder& b, const std::string& name, const Type& type) {
-  user_check(!b.graph().find_leaf(name).valid(), "reserved-name",
+  user_check(!b.find_leaf(name).valid(), "reserved-name",
              "train_step: \"{}\" is the name of a parameter that train_step makes itself; give the "
              "one in \"{}\" another name",
              name, b.graph().name);
@@ -136,7 +136,7 @@ TrainStep train_step(Builder b, Value loss, const NamedTensors& params,
   TrainStep result;
   result.state = append_train_step(b, loss, options);
   for (const auto& [name, value] : params) {
-    const Value v = b.graph().find_leaf(name);
+    const Value v = b.find_leaf(name);
     user_check(v.valid(), "no-leaf", "train_step: there is no parameter \"{}\"", name);
     check_value(b, v, value);
     result.state.insert_or_assign(name, value);

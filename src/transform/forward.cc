@@ -22,7 +22,7 @@ Values through_itself(Builder& b, const JvpArgs& a) {
 
 Values through_decomposition(Builder& b, const JvpArgs& a) {
   const int32_t begin = b.graph().size();
-  const Values outputs = a.node.op->decompose(b, a.node, a.in);
+  const Values outputs = b.expand(a.node, a.in);
   return forward_range(b, {begin, b.graph().size()}, outputs, a.in, a.tangents);
 }
 
@@ -105,7 +105,7 @@ Graph jvp_graph(const Graph& g, const std::vector<std::string>& names) {
   Builder b = builder_of(g, "_jvp");
   Values tangents;
   for (size_t i = 0; i < wrt.size(); ++i)
-    tangents.push_back(b.input(free_name(b.graph(), "tangent_" + names[i]), g.type(wrt[i])));
+    tangents.push_back(b.input(free_name(b, "tangent_" + names[i]), g.type(wrt[i])));
   const Values found = forward(b, g.outputs, wrt, tangents);
   OriginScope origin(b, "jvp");
   for (Value v : g.outputs) b.output(v);

@@ -50,7 +50,7 @@ Graph directional_nth_grad(const Graph& g, const std::string& wrt,
   for (size_t level = 0; level < directions.size(); ++level) {
     const std::string name =
         directions[level].empty() ? fmt::format("dir_{}", level) : directions[level];
-    user_check(!b.graph().find_leaf(name).valid(), "leaf-name",
+    user_check(!b.find_leaf(name).valid(), "leaf-name",
                "directional_nth_grad: the name \"{}\" is taken", name);
     const Value direction = b.input(name, g.type(x));
     const Value slope = gradients(b, f, {&x, 1}, kVanishing)[0];

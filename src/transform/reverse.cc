@@ -70,7 +70,7 @@ Values transpose_of_jvp(Builder& b, const VjpArgs& a) {
 // Differentiates the decomposition of a node instead.
 Values through_decomposition(Builder& b, const VjpArgs& a) {
   const int32_t begin = b.graph().size();
-  const Values outputs = a.node.op->decompose(b, a.node, a.in);
+  const Values outputs = b.expand(a.node, a.in);
   Values wrt;
   for (size_t i = 0; i < a.in.size();
        ++i) {  // an operand that appears twice collects its gradient once
@@ -265,8 +265,7 @@ Graph vjp_graph(const Graph& g, const std::vector<std::string>& names, GradOptio
   for (size_t i = 0; i < g.outputs.size(); ++i) {
     const Type& type = g.type(g.outputs[i]);
     const std::string name = g.outputs.size() == 1 ? "d_output" : fmt::format("d_{}", i);
-    cotangents.push_back(is_differentiable(type.dtype) ? b.input(free_name(b.graph(), name), type)
-                                                       : kNone);
+    cotangents.push_back(is_differentiable(type.dtype) ? b.input(free_name(b, name), type) : kNone);
   }
   Values found = reverse(b, g.outputs, cotangents, wrt);
   fill_missing(b, found, g.outputs, wrt, options);

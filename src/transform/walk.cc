@@ -17,17 +17,21 @@ Builder builder_of(const Graph& g, std::string_view ending) {
 Values find_leaves(const Graph& g, const std::vector<std::string>& names,
                    std::string_view transform) {
   Values out;
+  std::unordered_map<std::string_view, Value> leaves;
+  for (const Values& list : {g.params(), g.inputs()})
+    for (Value v : list) leaves[g.node(v).get<LeafAttrs>().name] = v;
   for (const std::string& name : names) {
-    out.push_back(g.find_leaf(name));
+    const auto found = leaves.find(name);
+    out.push_back(found == leaves.end() ? kNone : found->second);
     user_check(out.back().valid(), "no-leaf", "{}: graph \"{}\" has no input or parameter \"{}\"",
                transform, g.name, name);
   }
   return out;
 }
 
-std::string free_name(const Graph& g, const std::string& name) {
+std::string free_name(const Builder& b, const std::string& name) {
   std::string out = name;
-  for (int i = 1; g.find_leaf(out).valid(); ++i) out = fmt::format("{}_{}", name, i);
+  for (int i = 1; b.find_leaf(out).valid(); ++i) out = fmt::format("{}_{}", name, i);
   return out;
 }
 

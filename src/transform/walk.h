@@ -48,7 +48,7 @@ Builder builder_of(const Graph& g, std::string_view ending);
 Values find_leaves(const Graph& g, const std::vector<std::string>& names,
                    std::string_view transform);
 // `name`, or with the first of "_1", "_2".. that makes it new.
-std::string free_name(const Graph& g, const std::string& name);
+std::string free_name(const Builder& b, const std::string& name);
 // Raises "wrt-dtype" for values without derivatives.
 void check_differentiable(const Graph& g, Operands wrt, std::string_view transform);
 // "%7 gather", for messages.
