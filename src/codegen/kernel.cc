@@ -17,6 +17,7 @@ using enum OpForm;
 constexpr OpInfo kOps[] = {
     {Op::Const, "const", Structure, 0, kValues},
     {Op::SizeValue, "size", Structure, 0, {}},
+    {Op::Argument, "argument", Structure, 0, kValues},
     {Op::Loop, "loop", Structure, 0, {}},
     {Op::Carry, "carry", Structure, 1, kValues},
     {Op::Update, "update", Structure, 2, kValues},
@@ -148,7 +149,7 @@ class Hoister {
  private:
   bool movable(const Instr& in) const {
     if (in.op == Op::Load) return !written_[in.buffer.id];
-    if (in.op == Op::Const || in.op == Op::SizeValue) return true;
+    if (in.op == Op::Const || in.op == Op::SizeValue || in.op == Op::Argument) return true;
     OpForm form = info(in.op).form;
     return form != Structure && form != Memory;
   }

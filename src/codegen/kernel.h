@@ -9,7 +9,8 @@
 //
 // ABI: void kernel(void* const* buffers, const int64_t* sizes, int64_t begin, int64_t end) runs the
 // Block loop's iterations [begin, end). Results never depend on how [0, blocks) is split into such
-// calls.
+// calls. `sizes` holds what differs between steps that run the same code: sizes of loops, then scalar
+// arguments, each in a word of its own (the value's bits, zero-extended).
 //
 // SEMANTICS
 //
@@ -126,6 +127,7 @@ enum class Op : uint8_t {
   // structure
   Const,       // bits
   SizeValue,   // extent.total as an I64
+  Argument,    // the scalar in word extent.total.argument of the ABI's `sizes`
   Loop,        // kind, extent; its value is the index (I64); everything to the matching End is its body
   Carry,       // directly after Loop: args[0] = init, combine
   Update,      // args[0] = carry of the innermost loop, args[1] = contribution; args[2] if given: fma(1, 2, carry)
@@ -167,6 +169,7 @@ struct Instr {
   std::array<Value, 3> args{};
   Buffer buffer;
   uint64_t bits = 0;  // Const: the value's bits, zero-extended; CheckIndex: the error code
+  bool free = false;  // Const, while building: its value is not part of the kernel's form
   Extent extent;
   Address address;
   bool operator==(const Instr&) const = default;
@@ -186,7 +189,7 @@ struct Kernel {
   std::string name;
   std::vector<BufferDecl> buffers;
   int32_t parameters = 0;  // buffer parameters of the ABI
-  int32_t sizes = 0;       // size arguments of the ABI
+  int32_t sizes = 0;       // words of the ABI's `sizes`
   std::vector<Instr> body;
 
   const Instr& operator[](Value v) const { return body[static_cast<size_t>(v.id)]; }

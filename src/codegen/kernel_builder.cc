@@ -60,6 +60,13 @@ Value KernelBuilder::integer(DType dtype, int64_t value) {
   return push(in);
 }
 
+Value KernelBuilder::free(Value constant) {
+  Instr& in = kernel_.body[static_cast<size_t>(constant.id)];
+  check(in.op == Op::Const, "{}: only a constant can be free", kernel_.name);
+  in.free = true;
+  return constant;
+}
+
 Value KernelBuilder::size_value(Size size) {
   if (size.is_constant()) return integer(DType::I64, size.scale);
   Instr in{.op = Op::SizeValue};
@@ -182,8 +189,36 @@ std::vector<Value> KernelBuilder::unflatten(Value index, std::span<const Size> d
   return coordinates;
 }
 
-Kernel KernelBuilder::finish() {
+// Zero stays: it costs no register and no load, and few programs differ in where their zeros are. So do
+// divisors and shifts of integers: a division by a known number is a product, by an unknown one twenty times
+// slower.
+void KernelBuilder::make_arguments(std::vector<int64_t>& words) {
+  for (const Instr& in : kernel_.body) {
+    const bool keeps =
+        (in.op == Op::Div || in.op == Op::Rem || in.op == Op::Shl || in.op == Op::Shr) &&
+        !is_float(in.dtype);
+    Value by = in.args[1];
+    while (keeps && kernel_[by].op == Op::Cast) by = kernel_[by].args[0];
+    if (keeps) kernel_.body[static_cast<size_t>(by.id)].free = false;
+  }
+  for (Instr& in : kernel_.body) {
+    if (in.free && in.bits != 0 && !is_bool(in.dtype)) {
+      words.push_back(static_cast<int64_t>(in.bits));
+      in = Instr{.op = Op::Argument, .dtype = in.dtype, .extent = Extent(size())};
+    }
+    in.free = false;
+  }
+}
+
+Kernel KernelBuilder::finish(std::vector<int64_t>* words) {
   check(open_loops_.empty(), "{}: {} loops are still open", kernel_.name, open_loops_.size());
+  if (words) {
+    check(static_cast<int32_t>(words->size()) == kernel_.sizes, "{}: {} words for {} sizes",
+          kernel_.name, words->size(), kernel_.sizes);
+    make_arguments(*words);
+  } else {
+    for (Instr& in : kernel_.body) in.free = false;
+  }
   Kernel kernel = hoist_invariants(kernel_);
   verify(kernel);
   return kernel;

@@ -55,6 +55,9 @@ class KernelBuilder {
   Value constant(DType dtype, double value);
   Value integer(DType dtype, int64_t value);
   Value boolean(bool value) { return integer(DType::Bool, value); }
+  // Says of a constant that its value is not part of the kernel's form: finish() makes it an argument, so
+  // that kernels that differ in it are one.
+  Value free(Value constant);
   // The value of a size as an I64.
   Value size_value(Size size);
 
@@ -153,11 +156,13 @@ class KernelBuilder {
   DType dtype(Value v) const { return kernel_[v].dtype; }
   const Kernel& peek() const { return kernel_; }
 
-  // Closes, hoists invariants out of loops, verifies.
-  Kernel finish();
+  // Closes, hoists invariants out of loops, verifies. Free constants become arguments, whose words are
+  // appended to `words` (those of size() come before them); without `words` they stay constants.
+  Kernel finish(std::vector<int64_t>* words = nullptr);
 
  private:
   Value push(Instr instr);
+  void make_arguments(std::vector<int64_t>& words);
 
   Kernel kernel_;
   std::vector<Value> open_loops_;

@@ -320,6 +320,9 @@ class Interpreter {
       case Op::SizeValue:
         out = pack(size(in.extent.total));
         break;
+      case Op::Argument:
+        out = static_cast<uint64_t>(sizes_[in.extent.total.argument]);
+        break;
       case Op::Update:
         update(in);
         break;

@@ -52,6 +52,7 @@ std::string operands(const Instr& in) {
     case Op::Const:
       return constant(in);
     case Op::SizeValue:
+    case Op::Argument:
       return text(in.extent);
     case Op::Loop:
       return fmt::format("{} {}", kKinds[static_cast<int>(in.kind)], text(in.extent));

@@ -126,6 +126,12 @@ class Verifier {
         return require(info(in.op).operands.has(in.dtype), "no values of {}", in.dtype);
       case Op::SizeValue:
         return require(in.dtype == DType::I64, "a size is i64"), size(in.extent.total);
+      case Op::Argument:
+        require(info(in.op).operands.has(in.dtype), "no values of {}", in.dtype);
+        require(in.extent == Extent(Size::arg(in.extent.total.argument)) &&
+                    in.extent.total.argument >= 0,
+                "an argument is one word");
+        return size(in.extent.total);
       case Op::Loop:
         require(in.dtype == DType::I64, "an index is i64");
         return extent(in.extent);

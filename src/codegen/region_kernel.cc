@@ -72,7 +72,7 @@ class Lowering {
         split();
         break;
     }
-    result_.kernel = b_.finish();
+    result_.kernel = b_.finish(&result_.sizes);
     read_accesses();
     return std::move(result_);
   }

@@ -17,7 +17,7 @@ namespace rlx::codegen {
 
 struct RegionKernel {
   Kernel kernel;  // buffers: operands in order, then results
-  Ints sizes;     // the ABI's size arguments
+  Ints sizes;     // the ABI's words: sizes, then scalar arguments
   int64_t blocks = 0;
   int64_t elements = 0;  // of the domain
   double flops = 0;

@@ -48,6 +48,13 @@ Op kernel_op(ScalarOp scalar) {
 
 bool is_comparison(ScalarOp op) { return op >= ScalarOp::eq && op <= ScalarOp::ge; }
 
+// Whether the rule of an op with these attributes may make constants of them.
+bool has_numbers(const Attrs& attrs) {
+  for (const FieldInfo& f : attrs.fields())
+    if (f.is<double>() || f.is<std::optional<double>>()) return true;
+  return false;
+}
+
 // Counts operations without emitting anything.
 class CostCounter final : public ScalarEmitter {
  public:
@@ -96,19 +103,22 @@ Value NodeEmitter::node(const Node& n, const Graph& g, std::span<const Value> in
   std::vector<Scalar> operands;
   for (size_t i = 0; i < in.size(); ++i)
     operands.push_back({this, in[i].id, g.type(n.in[i]).dtype});
+  depends_on_attributes_ = has_numbers(n.attrs);
   const Scalar result = n.op->scalar(n, operands);
   return finish(Value{result.id}, n.type().dtype);
 }
 
 Value NodeEmitter::constant_of(const Tensor& scalar) {
   const DType d = value_dtype(scalar.dtype());
-  if (is_float(d)) return b_.constant(d, scalar.get_float(0));
-  return b_.integer(d, scalar.get_int(0));
+  if (is_float(d)) return b_.free(b_.constant(d, scalar.get_float(0)));
+  return b_.free(b_.integer(d, scalar.get_int(0)));
 }
 
 int NodeEmitter::constant(DType dtype, double value) {
   const DType d = value_dtype(dtype);
-  return (is_float(d) ? b_.constant(d, value) : b_.integer(d, static_cast<int64_t>(value))).id;
+  if (!is_float(d)) return b_.integer(d, static_cast<int64_t>(value)).id;
+  const Value c = b_.constant(d, value);
+  return (depends_on_attributes_ ? b_.free(c) : c).id;
 }
 
 int NodeEmitter::constant_int(DType dtype, int64_t value) {

@@ -11,7 +11,9 @@ class NodeEmitter final : public ScalarEmitter {
  public:
   explicit NodeEmitter(KernelBuilder& b) : b_(b) {}
 
-  // The value of one elementwise node; f16 and bf16 results are rounded.
+  // The value of one elementwise node; f16 and bf16 results are rounded. Constants of the program, and
+  // those that a rule makes of its node's attributes, are free (KernelBuilder::free); the coefficients of a
+  // rule without such attributes are part of its form.
   Value node(const Node& n, const Graph& g, std::span<const Value> in);
   Value constant_of(const Tensor& scalar);
   // Rounds an accumulated value to the precision of its dtype.
@@ -28,6 +30,7 @@ class NodeEmitter final : public ScalarEmitter {
  private:
   Value power(Value base, Value exponent, DType dtype);
   KernelBuilder& b_;
+  bool depends_on_attributes_ = false;  // of the node that is being emitted
 };
 
 // Lowest or highest value of an integer dtype.

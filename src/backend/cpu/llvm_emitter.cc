@@ -155,6 +155,15 @@ class KernelEmitter {
     return scaled;
   }
 
+  // The low bits of its word.
+  llvm::Value* argument(const Instr& in) {
+    llvm::Value* word = sizes_[in.extent.total.argument];
+    llvm::Type* type = ops_.constant(in.dtype, 0)->getType();
+    const unsigned bits = type->getScalarSizeInBits();
+    llvm::Value* low = bits < 64 ? b_.CreateTrunc(word, b_.getIntNTy(bits)) : word;
+    return b_.CreateBitCast(low, type);
+  }
+
   llvm::Value* extent(const Extent& e) {
     llvm::Value* n = size(e.total);
     if (e.tile == 0) return n;
@@ -657,6 +666,9 @@ class KernelEmitter {
           break;
         case Op::SizeValue:
           values_[i] = {size(in.extent.total)};
+          break;
+        case Op::Argument:
+          values_[i] = {argument(in)};
           break;
         case Op::Update:
           update(in);
