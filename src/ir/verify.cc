@@ -1,7 +1,7 @@
 #include "rlx/ir/verify.h"
 
-#include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "rlx/ir/builder.h"
 
@@ -19,12 +19,14 @@ constexpr VerifyRule kRules[] = {
     {"leaf-name", "inputs and parameters have unique, non-empty names"},
     {"update-target", "an update writes an existing parameter of the same type, once"},
     {"body",
-     "nested graphs are valid, closed (no parameters, no updates) and nested at most 64 deep"},
+     "nested graphs are valid, closed (no parameters, no updates) and nested at most 64 deep; "
+     "passes "
+     "may nest deeper"},
 };
 
 class Verifier {
  public:
-  explicit Verifier(const Graph& g, int depth) : g_(g), depth_(depth) {}
+  Verifier(const Graph& g, int depth_left) : g_(g), depth_left_(depth_left) {}
 
   std::vector<Violation> run() {
     for (int32_t i = 0; i < g_.size(); ++i) check_node(i);
@@ -92,12 +94,12 @@ class Verifier {
     for (const FieldInfo& f : n.attrs.fields()) {
       if (!f.is<Body>()) continue;
       const Graph& body = **static_cast<const Body*>(f.member_of(n.attrs.data()));
-      if (depth_ >= Lexer::kMaxDepth) return add("body", where, "nested too deeply");
+      if (depth_left_ == 0) return add("body", where, "nested too deeply");
       if (!body.updates.empty()) add("body", where, "a body cannot have updates");
       for (const Node& inner : body.nodes)
         if (inner.op == &op::param)
           add("body", where, "a body cannot have parameters; pass them as operands");
-      for (Violation& v : Verifier(body, depth_ + 1).run())
+      for (Violation& v : Verifier(body, depth_left_ - 1).run())
         add(v.rule, fmt::format("{} {}: {}", where, f.name, v.where), v.message);
     }
   }
@@ -111,7 +113,7 @@ class Verifier {
   }
 
   void check_updates() {
-    std::set<std::string> written;
+    std::unordered_set<std::string_view> written;
     for (const Update& u : g_.updates) {
       const auto found = leaves_.find(u.param);
       const Value leaf = found == leaves_.end() ? kNone : found->second;
@@ -129,7 +131,7 @@ class Verifier {
   }
 
   const Graph& g_;
-  int depth_;
+  int depth_left_;  // levels of bodies that may follow
   std::vector<Violation> found_;
   std::unordered_map<std::string_view, Value> leaves_;  // inputs and parameters by name
 };
@@ -146,10 +148,12 @@ std::string wrong_arity(const OpDef& op, int count) {
                      optional ? fmt::format(" to {}", op.arity) : "", count);
 }
 
-std::vector<Violation> violations(const Graph& g) { return Verifier(g, 0).run(); }
+std::vector<Violation> violations(const Graph& g, int added) {
+  return Verifier(g, Lexer::kMaxDepth + added).run();
+}
 
 void verify(const Graph& g, std::string_view stage) {
-  const auto found = violations(g);
+  const auto found = violations(g, stage.empty() ? 0 : kPassDepth);
   if (found.empty()) return;
   const Violation& v = found[0];
   if (stage.empty()) throw Error(ErrorKind::user, v.rule, v.message).at(v.where);

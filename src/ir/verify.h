@@ -19,7 +19,10 @@ struct VerifyRule {
 };
 std::span<const VerifyRule> verify_rules();
 
-std::vector<Violation> violations(const Graph& g);
+// Passes nest deeper than the programs they are given: fusion puts a body (a region) into the innermost one,
+// and a composite may be defined by control flow. `added` is how many levels more are allowed.
+inline constexpr int kPassDepth = 64;
+std::vector<Violation> violations(const Graph& g, int added = 0);
 // "takes 2 operands, got 3", or empty when the op takes this many.
 std::string wrong_arity(const OpDef& op, int count);
 void verify(

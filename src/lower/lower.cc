@@ -1,6 +1,7 @@
 #include "rlx/lower/lower.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "rlx/ops/core.h"
 #include "rlx/ops/loops.h"
@@ -14,6 +15,10 @@ class Lowering {
   Lowering(const Graph& g, Target& target, bool is_body)
       : g_(g), target_(target), is_body_(is_body), views_(g.nodes.size()) {
     p_.graph = g;
+    for (Value v : g.params())
+      param_index_.emplace(g.node(v).get<LeafAttrs>().name, param_index_.size());
+    written_.assign(param_index_.size(), false);
+    for (const Update& u : g.updates) written_[param_index(u.param)] = true;
   }
 
   Program run() {
@@ -226,11 +231,13 @@ class Lowering {
     }
   }
 
-  bool is_written(int32_t param) const {
-    const std::string& name =
-        g_.node(g_.params()[static_cast<size_t>(param)]).get<LeafAttrs>().name;
-    return std::any_of(g_.updates.begin(), g_.updates.end(),
-                       [&](const Update& u) { return u.param == name; });
+  bool is_written(int32_t param) const { return written_[static_cast<size_t>(param)]; }
+
+  // Where the graph's parameter of this name stands in the order of leaves.
+  size_t param_index(const std::string& name) const {
+    const auto found = param_index_.find(name);
+    check(found != param_index_.end(), "update of an unknown parameter");
+    return found->second;
   }
 
   void control(const Node& n, int32_t i) {
@@ -291,10 +298,12 @@ class Lowering {
   // An output is written where the caller wants it when its producer can write there; else it is
   // copied at the end.
   void place_outputs() {
+    std::vector<bool> updating(p_.buffers.size(), false);  // what updates write
+    for (const Update& u : g_.updates) updating[static_cast<size_t>(view(u.value).buffer)] = true;
     for (size_t k = 0; k < g_.outputs.size(); ++k) {
       const View v = view(g_.outputs[k]);
       Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
-      if (b.place == Place::arena && is_whole(v) && !is_update(g_.outputs[k])) {
+      if (b.place == Place::arena && is_whole(v) && !updating[static_cast<size_t>(v.buffer)]) {
         b.place = Place::output;
         b.index = static_cast<int32_t>(k);
         p_.outputs.push_back(v);
@@ -320,35 +329,34 @@ class Lowering {
             p_.buffers[b].bytes);
   }
 
-  bool is_update(Value v) const {
-    return std::any_of(g_.updates.begin(), g_.updates.end(),
-                       [&](const Update& u) { return view(u.value).buffer == view(v).buffer; });
-  }
-
-  // The step that writes buffer b, when exactly one does.
-  int32_t writer(int32_t b) const {
-    int32_t found = -1;
-    for (size_t s = 0; s < p_.steps.size(); ++s)
-      for (const View& v : p_.steps[s].out)
-        if (v.buffer == b) {
-          if (found >= 0) return -1;
-          found = static_cast<int32_t>(s);
-        }
-    return found;
+  // Per buffer, what deciding about an update needs to know of the steps.
+  struct Access {
+    int32_t writer = -1, writes = 0, last_read = -1;
+  };
+  std::vector<Access> accesses() const {
+    std::vector<Access> out(p_.buffers.size());
+    for (size_t s = 0; s < p_.steps.size(); ++s) {
+      for (const View& v : p_.steps[s].in)
+        out[static_cast<size_t>(v.buffer)].last_read = static_cast<int32_t>(s);
+      for (const View& v : p_.steps[s].out) {
+        Access& a = out[static_cast<size_t>(v.buffer)];
+        a.writer = static_cast<int32_t>(s), ++a.writes;
+      }
+    }
+    return out;
   }
 
   // An update is written in place when its producer runs after, or together with, the last reader
   // of the old value.
-  Decision in_place(const View& value, int32_t param) const {
+  Decision in_place(const View& value, int32_t param, const std::vector<Access>& access) const {
     const Buffer& b = p_.buffers[static_cast<size_t>(value.buffer)];
     if (b.place != Place::arena || !is_whole(value))
       return Decision::no("the new value is a view or is returned too");
-    const int32_t s = writer(value.buffer);
-    if (s < 0) return Decision::no("the new value is written by several steps");
-    const Step& step = p_.steps[static_cast<size_t>(s)];
-    for (size_t t = static_cast<size_t>(s) + 1; t < p_.steps.size(); ++t)
-      for (const View& v : p_.steps[t].in)
-        if (v.buffer == param) return Decision::no("the old value is read later");
+    const Access& written = access[static_cast<size_t>(value.buffer)];
+    if (written.writes != 1) return Decision::no("the new value is written by several steps");
+    if (access[static_cast<size_t>(param)].last_read > written.writer)
+      return Decision::no("the old value is read later");
+    const Step& step = p_.steps[static_cast<size_t>(written.writer)];
     if (!step.kernel) return Decision::no("control flow does not write in place");
     for (size_t i = 0; i < step.in.size(); ++i)
       for (size_t o = 0; o < step.out.size(); ++o)
@@ -363,60 +371,60 @@ class Lowering {
       View from, to;
     };
     std::vector<Pending> pending;
-    std::vector<int32_t> written;
-    const auto params = g_.params();
-    auto param_index = [&](const std::string& name) {
-      for (size_t k = 0; k < params.size(); ++k)
-        if (g_.node(params[k]).get<LeafAttrs>().name == name) return k;
-      check(false, "update of an unknown parameter");
-      return size_t{0};
-    };
-    for (const Update& u : g_.updates) written.push_back(p_.param_buffers[param_index(u.param)]);
+    std::vector<int32_t> target;  // per update
+    std::vector<bool> is_target(p_.buffers.size(), false);
+    for (const Update& u : g_.updates) {
+      target.push_back(p_.param_buffers[param_index(u.param)]);
+      is_target[static_cast<size_t>(target.back())] = true;
+    }
     std::vector<View> values;
     for (size_t k = 0; k < g_.updates.size();
          ++k) {  // old values of written parameters move out of the way first
       View v = view(g_.updates[k].value);
-      const bool moves = v.buffer != written[k] || !is_whole(v);
-      if (moves && std::find(written.begin(), written.end(), v.buffer) != written.end())
+      const bool moves = v.buffer != target[k] || !is_whole(v);
+      if (moves && is_target[static_cast<size_t>(v.buffer)])
         v = make_dense(v, "update of " + g_.updates[k].param);
       values.push_back(v);
     }
+    // A buffer that is redirected belongs to one parameter from then on, and each parameter is written
+    // by one update, so no decision changes what a later one reads here.
+    const std::vector<Access> access = accesses();
+    std::vector<int32_t> moved(p_.buffers.size());  // where each buffer lies now
+    for (size_t b = 0; b < moved.size(); ++b) moved[b] = static_cast<int32_t>(b);
     for (size_t k = 0; k < g_.updates.size(); ++k) {
-      const View v = values[k];
+      View v = values[k];
+      v.buffer = moved[static_cast<size_t>(v.buffer)];
       p_.param_updated[param_index(g_.updates[k].param)] = true;
-      if (v.buffer == written[k] && is_whole(v)) continue;  // p <- p
-      const View to = View::dense(written[k], v.type());
-      if (in_place(v, written[k])) {
-        redirect(v.buffer, written[k]);
-        for (View& other : values)  // parts of it may be new values of other parameters
-          if (other.buffer == v.buffer) other.buffer = written[k];
-        for (Pending& c : pending)
-          if (c.from.buffer == v.buffer) c.from.buffer = written[k];
-      } else {
-        pending.push_back({v, to});
-      }
+      if (v.buffer == target[k] && is_whole(v)) continue;  // p <- p
+      if (in_place(v, target[k], access))
+        moved[static_cast<size_t>(v.buffer)] = target[k];
+      else
+        pending.push_back({v, View::dense(target[k], v.type())});
     }
-    for (const Pending& c : pending) copy(c.from, c.to, "copy: update");
+    redirect(moved);
+    for (Pending& c : pending) {
+      c.from.buffer = moved[static_cast<size_t>(c.from.buffer)];
+      copy(c.from, c.to, "copy: update");
+    }
   }
 
-  void redirect(int32_t from, int32_t to) {
+  void redirect(const std::vector<int32_t>& moved) {
+    auto move = [&](View& v) { v.buffer = moved[static_cast<size_t>(v.buffer)]; };
     for (Step& s : p_.steps) {
-      for (View& v : s.in)
-        if (v.buffer == from) v.buffer = to;
-      for (View& v : s.out)
-        if (v.buffer == from) v.buffer = to;
+      for (View& v : s.in) move(v);
+      for (View& v : s.out) move(v);
     }
     for (auto& list : views_)
-      for (View& v : list)
-        if (v.buffer == from) v.buffer = to;
-    for (View& v : p_.outputs)
-      if (v.buffer == from) v.buffer = to;
+      for (View& v : list) move(v);
+    for (View& v : p_.outputs) move(v);
   }
 
   const Graph& g_;
   Target& target_;
   bool is_body_;
   std::vector<std::vector<View>> views_;
+  std::unordered_map<std::string_view, size_t> param_index_;
+  std::vector<bool> written_;  // per parameter: an update writes it
   Program p_;
 };
 

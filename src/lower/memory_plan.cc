@@ -3,6 +3,7 @@
 // step, where the kernel allows it.
 #include <algorithm>
 
+#include "rlx/lower/arena.h"
 #include "rlx/lower/lower.h"
 
 namespace rlx {
@@ -81,12 +82,12 @@ void plan_memory(Program& p) {
       touch(p.buffers[static_cast<size_t>(p.steps[s].workspace)], step);
   }
   share_in_place(p);
-  // The steps of a chain take turns, so whatever one of them touches is alive during all of it.
-  std::vector<const Chain*> chain_of(p.steps.size());
-  for (const Chain& c : p.chains)
-    for (int32_t s = c.begin; s < c.end; ++s) chain_of[static_cast<size_t>(s)] = &c;
-  auto chain_begin = [&](const Buffer& b) { return chain_of[static_cast<size_t>(b.first)]->begin; };
-  auto chain_end = [&](const Buffer& b) { return chain_of[static_cast<size_t>(b.last)]->end - 1; };
+  // The steps of a chain take turns, so whatever one of them touches is alive during all of it: the
+  // moments of a life are chains.
+  std::vector<int64_t> moment(p.steps.size());
+  for (size_t c = 0; c < p.chains.size(); ++c)
+    for (int32_t s = p.chains[c].begin; s < p.chains[c].end; ++s)
+      moment[static_cast<size_t>(s)] = static_cast<int64_t>(c);
 
   std::vector<int32_t> order;
   for (size_t b = 0; b < p.buffers.size(); ++b) {
@@ -100,25 +101,17 @@ void plan_memory(Program& p) {
                    [&](int32_t a, int32_t b) { return at(a).bytes > at(b).bytes; });
 
   // Largest first, each at the lowest gap that is free for its whole life.
-  std::vector<int32_t> placed;  // by offset
+  Arena arena(static_cast<int64_t>(p.steps.size()));
   for (int32_t b : order) {
     const int64_t bytes = align_up(std::max<int64_t>(at(b).bytes, 1), kAlignment);
-    int64_t offset = 0;
-    for (int32_t other : placed) {
-      const Buffer& o = at(other);
-      if (chain_end(o) < chain_begin(at(b)) || chain_end(at(b)) < chain_begin(o)) continue;
-      if (offset + bytes <= o.offset) break;
-      offset = std::max(offset, o.offset + align_up(std::max<int64_t>(o.bytes, 1), kAlignment));
-    }
-    user_check(offset <= kMaxArenaBytes && bytes <= kMaxArenaBytes, "program-too-large",
+    user_check(arena.bytes() <= kMaxArenaBytes && bytes <= kMaxArenaBytes, "program-too-large",
                "the program needs more than {} bytes at once", kMaxArenaBytes);
-    at(b).offset = offset;
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), offset,
-                         [&](int64_t value, int32_t other) { return value < at(other).offset; }),
-        b);
-    p.arena_bytes = std::max(p.arena_bytes, offset + bytes);
+    at(b).offset = arena.place(moment[static_cast<size_t>(at(b).first)],
+                               moment[static_cast<size_t>(at(b).last)], bytes);
   }
+  user_check(arena.bytes() <= kMaxArenaBytes, "program-too-large",
+             "the program needs more than {} bytes at once", kMaxArenaBytes);
+  p.arena_bytes = arena.bytes();
   for (size_t b = 0; b < p.buffers.size(); ++b)
     if (p.buffers[b].shares >= 0)
       p.buffers[b].offset = at(root_of(p, static_cast<int32_t>(b))).offset;

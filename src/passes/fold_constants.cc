@@ -79,11 +79,10 @@ Graph run_fold(const Graph& g, const PassOptions& options) {
 
 }  // namespace
 
-constinit const Pass pass::fold_constants{
-    "fold_constants",
-    "Evaluates nodes whose operands are constants or have no "
-    "elements, up to 64 KiB or the size of the operands, and "
-    "ten million operations in a program; no control flow.",
-    run_fold};
+constinit const Pass pass::fold_constants{"fold_constants",
+                                          "Evaluates nodes whose operands are constants or have no "
+                                          "elements, up to 64 KiB or the size of the operands, and "
+                                          "ten million operations in a program; no control flow.",
+                                          run_fold};
 
 }  // namespace rlx

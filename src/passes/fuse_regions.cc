@@ -1,6 +1,7 @@
 #include "rlx/passes/fuse_regions.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "rlx/ops/core.h"
@@ -14,6 +15,9 @@ constexpr size_t kMaxOperands = 24;
 // Reductions of fewer elements stay in one step; the others run in parts where they have less than
 // kFewRows rows, or no more than kFewColumns columns.
 constexpr int64_t kSplitElements = 1 << 15, kFewRows = 8, kFewColumns = 32;
+// A search for a path between two nodes ends after so many steps, with 'no': then the time for a node
+// does not depend on the program around it.
+constexpr int kMaxSearch = 512;
 
 // Views: they join a region around a reduction, but never start one.
 bool joins_only(const Node& n) { return n.op == &op::broadcast || n.op == &op::reshape; }
@@ -51,13 +55,53 @@ struct Group {
   bool split = false;   // its reductions run in parts, so no member reads them
   Ints axes;
   std::vector<int32_t> nodes;  // ascending
+  std::vector<Value> reads;    // what its nodes read from outside, ascending
   bool merged = false;         // absorbed by another group
+};
+
+// Some of the paths of a graph: each node hangs on the operand that was computed last, and the paths are
+// those of that forest. Products, norms and residual sums hang on the trunk of a model, so most questions
+// whether one layer depends on another are answered here.
+class TrunkPaths {
+ public:
+  explicit TrunkPaths(const Graph& g) : position_(g.nodes.size()), size_(g.nodes.size(), 1) {
+    const size_t n = g.nodes.size();
+    std::vector<size_t> parent(n, n);
+    for (size_t i = 0; i < n; ++i)
+      for (Value v : g.nodes[i].in)
+        if (const auto p = static_cast<size_t>(v.node); parent[i] == n || p > parent[i])
+          parent[i] = p;
+    for (size_t i = n; i-- > 0;)
+      if (parent[i] < n) size_[parent[i]] += size_[i];
+    std::vector<size_t> next(n);  // the place of the next child
+    size_t roots = 0;
+    for (size_t i = 0; i < n; ++i) {
+      size_t& place = parent[i] < n ? next[parent[i]] : roots;
+      position_[i] = place;
+      place += size_[i];
+      next[i] = position_[i] + 1;
+    }
+  }
+  // Whether one of the paths leads from a to b.
+  bool lead(int32_t a, int32_t b) const {
+    const size_t from = position_[static_cast<size_t>(a)], to = position_[static_cast<size_t>(b)];
+    return from <= to && to < from + size_[static_cast<size_t>(a)];
+  }
+
+ private:
+  std::vector<size_t> position_, size_;  // of each node's subtree in the order of a walk
 };
 
 class Grower {
  public:
   Grower(const Graph& g, FusionReport* report, bool grow, NodeFilter alone)
-      : g_(g), uses_(g), report_(report), grow_(grow), alone_(alone), group_(g.nodes.size(), -1) {}
+      : g_(g),
+        uses_(g),
+        paths_(g),
+        report_(report),
+        grow_(grow),
+        alone_(alone),
+        group_(g.nodes.size(), -1) {}
 
   Graph run() {
     for (int32_t i = 0; i < g_.size(); ++i)
@@ -111,7 +155,7 @@ class Grower {
   }
 
   int new_group(const Shape& domain, int32_t node) {
-    groups_.push_back({domain, 0, false, false, {}, {}, false});
+    groups_.push_back({domain, 0, false, false, {}, {}, {}, false});
     add(static_cast<int>(groups_.size()) - 1, node);
     return static_cast<int>(groups_.size()) - 1;
   }
@@ -120,6 +164,18 @@ class Grower {
     group_[static_cast<size_t>(node)] = id;
     auto& nodes = groups_[static_cast<size_t>(id)].nodes;
     nodes.insert(std::upper_bound(nodes.begin(), nodes.end(), node), node);
+    add_reads(groups_[static_cast<size_t>(id)], node);
+  }
+
+  // Members read each other, so a value that came from outside may be a member's by now.
+  void add_reads(Group& group, int32_t node) {
+    const int id = group_of(node);
+    std::erase_if(group.reads, [&](Value v) { return group_of(v.node) == id; });
+    for (Value v : at(node).in) {
+      if (group_of(v.node) == id || travels(g_.node(v))) continue;
+      const auto place = std::lower_bound(group.reads.begin(), group.reads.end(), v);
+      if (place == group.reads.end() || *place != v) group.reads.insert(place, v);
+    }
   }
 
   // Finds the groups of n's operands that n may join, merges them, and adds n; else starts a new
@@ -222,7 +278,7 @@ class Grower {
     if (Decision ready = reads_no_parts(id, i); !ready) return ready;
     if (group.nodes.size() >= kMaxNodes)
       return Decision::no("the region has {} nodes already", group.nodes.size());
-    if (operands_with(group, i) > kMaxOperands)
+    if (operands_with({id}, i) > kMaxOperands)
       return Decision::no("the region would read more than {} tensors", kMaxOperands);
     if (is_reduce(n)) {
       if (!(g_.type(n.in[0]).shape == group.domain))
@@ -248,8 +304,7 @@ class Grower {
           return Decision::no("a value per row cannot read a value per element");
     }
     if (Decision lines_up = aligned(id, group.inner, i); !lines_up) return lines_up;
-    if (makes_cycle({id}, i))
-      return Decision::no("a node between them must run outside the region");
+    if (Decision direct = no_detour({id}, i); !direct) return direct;
     return Decision::yes();
   }
 
@@ -265,12 +320,10 @@ class Grower {
       return Decision::no("a value per row must wait for the reduction in parts");
     if (x.nodes.size() + y.nodes.size() >= kMaxNodes)
       return Decision::no("the region would have too many nodes");
-    if (operands_with(x, i) + y.nodes.size() > kMaxOperands &&
-        operands_with(x, i) + operands_with(y, i) > kMaxOperands)
+    if (operands_with({a, b}, i) > kMaxOperands)
       return Decision::no("the region would read more than {} tensors", kMaxOperands);
     if (Decision lines_up = aligned(b, y.inner, i); !lines_up) return lines_up;
-    if (makes_cycle({a, b}, i))
-      return Decision::no("a node between them must run outside the region");
+    if (Decision direct = no_detour({a, b}, i); !direct) return direct;
     return Decision::yes();
   }
 
@@ -279,56 +332,109 @@ class Grower {
     for (int32_t node : y.nodes) group_[static_cast<size_t>(node)] = into;
     x.nodes.insert(x.nodes.end(), y.nodes.begin(), y.nodes.end());
     std::sort(x.nodes.begin(), x.nodes.end());
+    x.reads.insert(x.reads.end(), y.reads.begin(), y.reads.end());
+    std::sort(x.reads.begin(), x.reads.end());
+    x.reads.erase(std::unique(x.reads.begin(), x.reads.end()), x.reads.end());
+    std::erase_if(x.reads, [&](Value v) { return group_of(v.node) == into; });
     if (y.inner) x.inner = y.inner, x.axes = y.axes, x.split = y.split;
     y.merged = true;
     y.nodes.clear();
   }
 
-  size_t operands_with(const Group& group, int32_t extra) const {
-    std::set<Value> in;
-    auto collect = [&](int32_t i) {
-      for (Value v : at(i).in)
-        if (!std::binary_search(group.nodes.begin(), group.nodes.end(), v.node)) in.insert(v);
+  using Ids = std::initializer_list<int>;
+  bool is_member(Ids ids, int32_t node) const {
+    return std::find(ids.begin(), ids.end(), group_of(node)) != ids.end();
+  }
+
+  // How many tensors the groups and the node read together.
+  size_t operands_with(Ids ids, int32_t extra) const {
+    std::vector<Value> in;
+    auto read = [&](Value v) {
+      if (!is_member(ids, v.node) && std::find(in.begin(), in.end(), v) == in.end())
+        in.push_back(v);
     };
-    for (int32_t i : group.nodes) collect(i);
-    collect(extra);
+    for (int id : ids)
+      for (Value v : groups_[static_cast<size_t>(id)].reads) read(v);
+    for (Value v : at(extra).in)
+      if (!travels(g_.node(v))) read(v);
     return in.size();
   }
 
-  // Whether a path leaves the set (the groups and node n) and comes back. Groups run as a whole, so
-  // a path through one member goes on from all members. Only nodes before n matter: what comes
-  // later has no group yet.
-  bool makes_cycle(std::initializer_list<int> ids, int32_t n) {
-    std::vector<char> seen(static_cast<size_t>(n) + 1, 0);
-    std::vector<int32_t> work;
-    auto in_set = [&](int32_t i) {
-      return i == n || std::find(ids.begin(), ids.end(), group_of(i)) != ids.end();
+  // Groups run as a whole, so the set (the groups and node n) may become one only if no path leaves it
+  // and comes back; a path through one member of a group goes on from all of its members. Only nodes
+  // before n matter: what comes later has no group yet, or one that nothing here reads.
+  //
+  // Two searches, from what reads the set and from what the set reads, take turns until they meet or one
+  // of them has seen all there is.
+  Decision no_detour(Ids ids, int32_t n) {
+    const auto in_set = [&](int32_t i) { return i == n || is_member(ids, i); };
+    const auto detour = [] {
+      return Decision::no("a node between them must run outside the region");
     };
-    auto visit_users = [&](int32_t i) {
-      for (int32_t u : uses_.users(i))
-        if (u <= n && !seen[static_cast<size_t>(u)]) {
-          seen[static_cast<size_t>(u)] = 1;
-          work.push_back(u);
-        }
+    if (known_detour(ids, n)) return detour();
+    ++search_;
+    seen_.resize(g_.nodes.size() + groups_.size());
+    std::vector<int32_t> work[2];  // ahead, back
+    int64_t steps[2] = {0, 0};
+    // Looks at node i; true when it closes a path.
+    const auto look = [&](int32_t i, bool back) {
+      ++steps[back];
+      if (in_set(i)) return true;
+      auto& mine = seen_[unit(i)][back];
+      if (mine == search_) return false;
+      mine = search_;
+      work[back].push_back(i);
+      return seen_[unit(i)][!back] == search_;
+    };
+    bool met = false;
+    const auto from_users = [&](int32_t i, bool skip_set) {
+      for (int32_t u : uses_.users(i)) {
+        if (u > n || steps[0] > kMaxSearch) break;
+        met = met || (!(skip_set && in_set(u)) && look(u, false));
+      }
+    };
+    const auto from_operands = [&](int32_t i) {
+      for (Value v : at(i).in) met = met || look(v.node, true);
     };
     for (int id : ids)
-      for (int32_t i : groups_[static_cast<size_t>(id)].nodes)
-        for (int32_t u : uses_.users(i))
-          if (u <= n && !in_set(u) && !seen[static_cast<size_t>(u)]) {
-            seen[static_cast<size_t>(u)] = 1;
-            work.push_back(u);
-          }
-    while (!work.empty()) {
-      const int32_t i = work.back();
-      work.pop_back();
-      if (in_set(i)) return true;
-      if (const int id = group_of(i); id >= 0) {
-        for (int32_t member : groups_[static_cast<size_t>(id)].nodes) visit_users(member);
-      } else {
-        visit_users(i);
-      }
+      for (int32_t i : groups_[static_cast<size_t>(id)].nodes) from_users(i, true);
+    for (Value v : at(n).in)
+      if (!in_set(v.node)) met = met || look(v.node, true);
+    if (ids.size() > 1)  // one group alone reads nothing that depends on it
+      for (int id : ids)
+        for (Value v : groups_[static_cast<size_t>(id)].reads)
+          if (!in_set(v.node)) met = met || look(v.node, true);
+    while (!met && !work[0].empty() && !work[1].empty() && steps[0] + steps[1] <= kMaxSearch) {
+      const bool back = steps[1] < steps[0];
+      const int32_t i = work[back].back();
+      work[back].pop_back();
+      for (int32_t member : members(i)) back ? from_operands(member) : from_users(member, false);
+    }
+    if (report_) report_->searched += steps[0] + steps[1];
+    if (met) return detour();
+    if (steps[0] + steps[1] > kMaxSearch)
+      return Decision::no("no answer within {} steps whether a path leads around the region",
+                          kMaxSearch);
+    return Decision::yes();
+  }
+
+  // Whether the paths that were found beforehand show a detour: to an operand of n outside the set.
+  bool known_detour(Ids ids, int32_t n) const {
+    for (Value v : at(n).in) {
+      if (is_member(ids, v.node)) continue;
+      for (int id : ids)
+        for (int32_t member : groups_[static_cast<size_t>(id)].nodes)
+          if (paths_.lead(member, v.node)) return true;
     }
     return false;
+  }
+
+  size_t unit(int32_t i) const {
+    return group_of(i) < 0 ? static_cast<size_t>(i)
+                           : g_.nodes.size() + static_cast<size_t>(group_of(i));
+  }
+  std::vector<int32_t> members(int32_t i) const {
+    return group_of(i) < 0 ? std::vector{i} : groups_[static_cast<size_t>(group_of(i))].nodes;
   }
 
   // ---- building the fused graph
@@ -473,12 +579,15 @@ class Grower {
 
   const Graph& g_;
   Uses uses_;
+  TrunkPaths paths_;
   FusionReport* report_;
   bool grow_;
   NodeFilter alone_;
   std::vector<int> group_;
   std::vector<bool> fusible_;
   std::vector<Group> groups_;
+  int64_t search_ = 0;
+  std::vector<std::array<int64_t, 2>> seen_;  // per node and group: the last searches that met it
 };
 
 // A large reduction over the last axes and others becomes two: over the last ones, which lie
@@ -546,6 +655,21 @@ Decision fusible(const Node& n, const Graph& g) {
 Graph fuse_regions(const Graph& g, FusionReport* report, bool grow, NodeFilter alone) {
   const Graph split = split_reductions(drop_dead(g), alone);  // a region without results is none
   return drop_dead(Grower(split, report, grow, alone).run());
+}
+
+Graph fuse_program(const Graph& g, FusionReport* report, bool grow, NodeFilter alone) {
+  Graph out = g;
+  for (Node& n : out.nodes) {
+    if (n.op->kind != Kind::control) continue;
+    std::shared_ptr<void> copy = n.attrs.copy();
+    for (const FieldInfo& f : n.attrs.fields())
+      if (f.is<Body>()) {
+        auto* body = static_cast<Body*>(f.member(copy.get()));
+        *body = Body(fuse_program(**body, report, grow, alone));
+      }
+    n.attrs = Attrs(n.attrs.type(), std::move(copy));
+  }
+  return fuse_regions(out, report, grow, alone);
 }
 
 std::string FusionReport::to_string() const {

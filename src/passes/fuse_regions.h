@@ -23,6 +23,7 @@ struct FusionReport {
   };
   int nodes_before = 0;  // nodes that would each be a kernel
   int regions = 0;       // kernels after fusion
+  int64_t searched = 0;  // steps of the searches for paths around regions
   std::vector<Refusal> refusals;
   std::string to_string() const;
 };
@@ -36,6 +37,9 @@ inline constexpr auto no_node = [](const Node&) { return false; };
 
 // Without `grow` each node is a region of its own: the unfused program.
 Graph fuse_regions(const Graph& g, FusionReport* report = nullptr, bool grow = true,
+                   NodeFilter alone = no_node);
+// The same for a whole program: first the bodies of its control flow, innermost first.
+Graph fuse_program(const Graph& g, FusionReport* report = nullptr, bool grow = true,
                    NodeFilter alone = no_node);
 
 }  // namespace rlx

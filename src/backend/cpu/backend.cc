@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "rlx/backend/cpu/executable.h"
 #include "rlx/backend/cpu/kernel_list.h"
@@ -30,22 +31,6 @@ void write_text(const std::string& dir, const std::string& name, const std::stri
   write_file(dir + "/" + name, text);
 }
 
-// Fuses the graph and, first, the bodies of its control flow.
-Graph fuse_all(const Graph& g, FusionReport* report, bool grow, NodeFilter alone) {
-  Graph out = g;
-  for (Node& n : out.nodes) {
-    if (n.op->kind != Kind::control) continue;
-    std::shared_ptr<void> copy = n.attrs.copy();
-    for (const FieldInfo& f : n.attrs.fields())
-      if (f.is<Body>()) {
-        auto* body = static_cast<Body*>(f.member(copy.get()));
-        *body = Body(fuse_all(**body, report, grow, alone));
-      }
-    n.attrs = Attrs(n.attrs.type(), std::move(copy));
-  }
-  return fuse_regions(out, report, grow, alone);
-}
-
 void count_work(const Program& p, CompileInfo& info) {
   for (const Step& s : p.steps) {
     ++info.kernels;
@@ -65,11 +50,15 @@ int64_t constant_bytes(const Program& p) {
 void map_params(Compiled& c) {
   const auto params = c.signature.params();
   c.param_updated.assign(params.size(), false);
-  auto name_of = [](const Graph& g, Value v) { return g.node(v).get<LeafAttrs>().name; };
-  for (Value v : c.program.graph.params())
-    for (size_t k = 0; k < params.size(); ++k)
-      if (name_of(c.signature, params[k]) == name_of(c.program.graph, v)) c.param_of.push_back(k);
-  check(c.param_of.size() == c.program.param_buffers.size(), "a pass lost or invented a parameter");
+  std::unordered_map<std::string_view, size_t> position;
+  for (size_t k = 0; k < params.size(); ++k)
+    position.emplace(c.signature.node(params[k]).get<LeafAttrs>().name, k);
+  for (Value v : c.program.graph.params()) {
+    const auto found = position.find(c.program.graph.node(v).get<LeafAttrs>().name);
+    check(found != position.end(), "a pass invented a parameter");
+    c.param_of.push_back(found->second);
+  }
+  check(c.param_of.size() == c.program.param_buffers.size(), "a pass lost a parameter");
   for (size_t k = 0; k < c.param_of.size(); ++k)
     c.param_updated[c.param_of[k]] = c.program.param_updated[k];
 }
@@ -121,8 +110,8 @@ class CpuBackend final : public Backend {
     };
     Graph optimised = run_passes(compiled->signature, default_pipeline(), context);
     FusionReport report;
-    Graph fused = fuse_all(optimised, &report, options.fuse,
-                           [&](const Node& n) { return target.has_user_kernel(n); });
+    Graph fused = fuse_program(optimised, &report, options.fuse,
+                               [&](const Node& n) { return target.has_user_kernel(n); });
 
     verify(fused, "fuse_regions");
     compiled->program = lower(fused, target);
