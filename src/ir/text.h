@@ -7,7 +7,7 @@
 //     update "w" <- %5
 //   }
 //
-// Attributes equal to their defaults are left out. Constants up to 1 KiB are printed in full;
+// docs/text.md has the grammar. Attributes equal to their defaults are left out. Constants up to 1 KiB are printed in full;
 // larger ones are named by hash and kept in a TextStore.
 //
 // A text may begin with the version of the language, `version 2`; without one it is version 1. print()

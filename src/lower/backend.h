@@ -33,7 +33,7 @@ struct CompileInfo {
   int nodes = 0;  // of the graph as given
   int kernels_before_fusion = 0, kernels = 0, generated = 0;
   int64_t planned_bytes = 0;   // arena, outputs and scratch
-  int64_t unshared_bytes = 0;  // the arena without reuse
+  int64_t unshared_bytes = 0;  // the same without reuse
   int64_t param_bytes = 0;
   double seconds = 0, codegen_seconds = 0;
   double flops = 0;           // of one run

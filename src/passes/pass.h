@@ -7,7 +7,7 @@
 //                                                 // dump/00-input.rlx, dump/01-simplify.rlx, ...
 //
 // Raises Error(user): "pass-unknown", "pass-option" (names what is allowed), "pipeline" (malformed
-// text), "dump-directory" (it cannot be written); Error(internal) when a pass leaves an invalid graph
+// text), "file-open" (a dump cannot be written); Error(internal) when a pass leaves an invalid graph
 // or changes the signature it must keep.
 #pragma once
 
