@@ -213,9 +213,7 @@ class Grower {
   // Whether the parts of a reduction to several results may store values per element: a part of one
   // result is one run of them, of several it is scattered.
   bool stores_elements(const Group& group) const {
-    const Dim all = group.domain.elements();
-    return !group.column && row_shape(group.domain, group.inner, false).elements() == Dim(1) &&
-           all.is_static();
+    return !group.column && row_shape(group.domain, group.inner, false).elements() == Dim(1);
   }
   // Whether somebody outside the group reads its values per element; node i does not count.
   bool elements_are_read(const Group& group, int32_t i) const {

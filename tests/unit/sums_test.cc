@@ -33,12 +33,13 @@ std::vector<Layout> layouts(int64_t n) {
   return all;
 }
 
-void expect_exact(DType dtype, const Layout& l,
-                  const std::vector<SumInput>& inputs = sum_inputs()) {
+void expect_exact(DType dtype, const Layout& l, const std::vector<SumInput>& inputs = sum_inputs(),
+                  int vector_bits = 0) {
   Builder b("sum");
   const Value x = b.input("x", {dtype, Shape::of(l.sizes)});
   b.output(op::reduce_sum(b, x, {l.axes}));
-  CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = 2});
+  CompiledGraph f =
+      Session(Device::cpu).compile(b.finish(), {.threads = 2, .vector_bits = vector_bits});
   for (const SumInput& input : inputs) {
     const Tensor data = sum_input(dtype, l.sizes, input);
     const std::vector<ExactSum> want = exact_sums(data, l.axes);
@@ -68,6 +69,13 @@ TEST(Sums, EveryFloatDtype) {
   for (DType d : {DType::F16, DType::BF16, DType::F64})
     for (int64_t n : {4097, 40'000})
       for (const Layout& l : layouts(n)) expect_exact(d, l);
+}
+
+// Half as many sums side by side are twice as long.
+TEST(Sums, NarrowVectors) {
+  for (DType d : {DType::F32, DType::F64})
+    for (int64_t n : {127, 1025, 20'000})
+      for (const Layout& l : layouts(n)) expect_exact(d, l, sum_inputs(), 256);
 }
 
 TEST(Sums, Millions) {
