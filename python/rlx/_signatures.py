@@ -1,9 +1,10 @@
 """The Python signature of an op, from its entry in the table. Used for the functions, the methods of graphs and the
 type stubs.
 
-Operands are positional, or keywords under the table's names; attributes are keywords, and a leading `axis` or `axes` may
-be positional, too. Where an op has `axes` it also takes `axis`. An op with `axes` (by default none) and `keepdims` is a reduction: in Python its default is
-all axes, as in NumPy. Attributes of windows take one number for all spatial axes.
+Operands are positional, or keywords under the table's names; attributes are keywords, and a leading `axis` or `axes`
+may be positional, too. Where an op has `axes` it also takes `axis`. An op with `axes` (by default none) and `keepdims`
+is a reduction: in Python its default is all axes, as in NumPy. Attributes of windows take one number for all spatial
+axes.
 
 Imports nothing of the package, so that the stub generator can use it while the package is being built.
 """

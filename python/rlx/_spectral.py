@@ -15,8 +15,7 @@ from rlx._errors import UserError
 from rlx._reductions import axes_of
 
 _COMPLEX = "complex64"
-_NORMS = next(kind.split("|") for name, kind, _ in op.ENTRIES["fft"].attributes if name == "norm")
-_PLAIN = "none" if "none" in _NORMS else "backward"  # the table's name for no factor either way
+_PLAIN = "none"  # the table's name for no factor either way
 
 
 def _scaled(transform, norm, n, inverse):
