@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "../support/samples.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/npy.h"
+#include "rlx/ops/draws.h"
 #include "rlx/passes/passes.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
@@ -307,6 +309,47 @@ TEST(PackedEdges, WeightsFollowTheirParameter) {
   copy.set_param("w", weights(2));
   expect(copy, 2);
   expect(f, 0.5);
+}
+
+// Weights that a run writes are read where they are.
+TEST(PackedEdges, UpdatedWeightsAreReadAnew) {
+  Builder b("step");
+  const Value x = b.input("x", {DType::F32, {64, 48}}), w = b.param("w", {DType::F32, {48, 80}});
+  b.output(op::matmul(b, x, w));
+  b.update("w", op::mul(b, w, b.constant(DType::F32, 0.5)));
+  const Graph g = b.finish();
+  CompiledGraph f = Session(Device::cpu).compile(g, {.threads = 1});
+  NamedTensors now{{"x", numbered(DType::F32, {64, 48})}, {"w", Tensor(DType::F32, {48, 80})}};
+  for (int64_t i = 0; i < 48 * 80; ++i) now["w"].set_float(i, static_cast<double>(i % 13 - 6) * 64);
+  f.set_param("w", now["w"]);
+  for (int step = 0; step < 3; ++step) {
+    const Evaluated want = evaluate(g, now);
+    EXPECT_TRUE(f.run({{"x", now["x"]}})[0].same_bits(want.outputs[0])) << step;
+    now["w"] = want.updates.at("w");
+  }
+}
+
+// ---- random numbers
+
+// Draws by rejection have counters of their own: no number is one that random_bits gives for the key, and none stands twice.
+TEST(RandomEdges, StreamsDoNotMeet) {
+  const PhiloxKey key{123, 456};
+  std::set<double> seen;
+  auto number = [](uint32_t high, uint32_t low) {
+    const uint64_t bits = uint64_t{high} << 32 | low;
+    return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
+  };
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const PhiloxBlock block = philox4x32(key, philox_counter(i));
+    for (size_t k = 0; k < 4; ++k) seen.insert(number(block[k], block[(k + 1) % 4]));
+  }
+  for (uint64_t element = 0; element < 200; ++element) {
+    DrawStream stream(key, element);
+    for (int k = 0; k < 8; ++k)
+      EXPECT_TRUE(seen.insert(stream.uniform()).second)
+          << "element " << element << ", number " << k;
+  }
+  EXPECT_EQ(philox_counter(uint64_t{5} << 32 | 7), (PhiloxBlock{7, 5, 0, 0}));
 }
 
 // ---- control flow
