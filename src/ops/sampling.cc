@@ -76,20 +76,31 @@ struct Sampler {
       x = attrs.align_corners ? reflected(x, zero, most) : reflected(x, x.like(-0.5), most + 0.5);
     return op::minimum(op::maximum(x, zero), most);
   }
-  // The pixels at whole coordinates, times a weight: [N, places, C]; 0 outside. A coordinate that is
-  // NaN counts as inside, so that a weight that is NaN is seen.
-  Expr term(const std::vector<Expr>& whole, Expr weight) const {
-    Expr place = first;
-    Value outside = kNone;
-    for (size_t i = 0; i < whole.size(); ++i) {
-      const Expr &c = whole[i], zero = c.like(0);
-      const Value out = op::logical_or(op::lt(c, zero), op::gt(c, last[i]));
-      outside = outside.valid() ? op::logical_or(b, outside, out) : out;
-      Expr near = op::minimum(op::maximum(c, zero), last[i]);
-      Expr index(b, cast_to(b, op::stop_gradient(near), DType::I64));
-      Dim stride(1);
-      for (size_t k = i + 1; k < size.size(); ++k) stride = stride * size[k];
-      place = place + index * Expr(b, dim_value(b, stride, DType::I64));
+  // What one axis adds to a place: which pixel, whether it lies outside, and its weight. Made once
+  // per axis and tap; a place combines one of each axis.
+  struct Tap {
+    Expr index;  // times the axis' stride, kept inside
+    Value
+        outside;  // a coordinate that is NaN counts as inside, so that a weight that is NaN is seen
+    Expr weight;
+  };
+  Tap tap(size_t axis, Expr whole, Expr weight) const {
+    const Expr zero = whole.like(0);
+    const Value outside = op::logical_or(op::lt(whole, zero), op::gt(whole, last[axis]));
+    Expr near = op::minimum(op::maximum(whole, zero), last[axis]);
+    Expr index(b, cast_to(b, op::stop_gradient(near), DType::I64));
+    Dim stride(1);
+    for (size_t k = axis + 1; k < size.size(); ++k) stride = stride * size[k];
+    return {index * Expr(b, dim_value(b, stride, DType::I64)), outside, weight};
+  }
+  // The pixels at one tap of each axis, times their weights: [N, places, C]; 0 outside.
+  Expr term(std::span<const Tap* const> taps) const {
+    Expr place = first + taps[0]->index, weight = taps[0]->weight;
+    Value outside = taps[0]->outside;
+    for (const Tap* t : taps.subspan(1)) {
+      place = place + t->index;
+      weight = weight * t->weight;
+      outside = op::logical_or(b, outside, t->outside);
     }
     auto column = [&](Value v) {
       Shape shape = b.shape(v);
@@ -100,36 +111,42 @@ struct Sampler {
     Expr product = value * Expr(b, column(weight));
     return {b, op::select(b, column(outside), product.like(0), product)};
   }
+  // The sum over every choice of one tap of each axis; the first axis changes fastest.
+  Expr sum(const std::vector<std::vector<Tap>>& axes) const {
+    std::vector<size_t> at(axes.size(), 0);
+    std::optional<Expr> total;
+    while (true) {
+      std::vector<const Tap*> chosen;
+      for (size_t i = 0; i < axes.size(); ++i) chosen.push_back(&axes[i][at[i]]);
+      const Expr one = term(chosen);
+      total = total ? *total + one : one;
+      size_t i = 0;
+      while (i < axes.size() && ++at[i] == axes[i].size()) at[i++] = 0;
+      if (i == axes.size()) return *total;
+    }
+  }
 };
 
 // Weighs and sums the 2 x 2 (x 2) pixels around each place.
 Expr sample_linear(const Sampler& s, const std::vector<Expr>& x) {
-  std::optional<Expr> sum;
-  for (size_t corner = 0; corner < size_t{1} << x.size(); ++corner) {
-    std::vector<Expr> whole;
-    std::optional<Expr> weight;
-    for (size_t i = 0; i < x.size(); ++i) {
-      const Expr low = op::floor(x[i]), part = x[i] - low;
-      const bool upper = corner >> i & 1;
-      whole.push_back(upper ? low + 1.0 : low);
-      const Expr w = upper ? part : 1.0 - part;
-      weight = weight ? *weight * w : w;
-    }
-    const Expr term = s.term(whole, *weight);
-    sum = sum ? *sum + term : term;
+  std::vector<std::vector<Sampler::Tap>> axes(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Expr low = op::floor(x[i]), part = x[i] - low;
+    axes[i].push_back(s.tap(i, low, 1.0 - part));
+    axes[i].push_back(s.tap(i, low + 1.0, part));
   }
-  return *sum;
+  return s.sum(axes);
 }
 
 Expr sample_nearest(const Sampler& s, const std::vector<Expr>& x) {
-  std::vector<Expr> whole;
-  Expr weight(s.b, full(s.b, x[0].type(), 1));
-  for (const Expr& c : x) {
-    whole.push_back(op::round(c));
-    const Expr fixed = op::stop_gradient(c);
-    weight = {s.b, op::select(s.b, op::is_nan(fixed), fixed, weight)};
+  std::vector<std::vector<Sampler::Tap>> axes(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Expr fixed = op::stop_gradient(x[i]);
+    const Expr one(s.b, full(s.b, x[i].type(), 1));
+    axes[i].push_back(
+        s.tap(i, op::round(x[i]), {s.b, op::select(s.b, op::is_nan(fixed), fixed, one)}));
   }
-  return s.term(whole, weight);
+  return s.sum(axes);
 }
 
 // The cubic of Keys with a = -3/4, at distances 1 + t, t, 1 - t, 2 - t.
@@ -142,21 +159,13 @@ Expr cubic_weight(Expr t, int tap) {
 
 // 4 x 4 (x 4) pixels; each is moved into the image on its own.
 Expr sample_cubic(const Sampler& s, const std::vector<Expr>& x) {
-  std::optional<Expr> sum;
-  for (size_t taps = 0; taps < size_t{1} << 2 * x.size(); ++taps) {
-    std::vector<Expr> whole;
-    std::optional<Expr> weight;
-    for (size_t i = 0; i < x.size(); ++i) {
-      const int tap = static_cast<int>(taps >> 2 * i & 3);
-      const Expr low = op::floor(x[i]);
-      whole.push_back(s.inside(low + (tap - 1.0), i));
-      const Expr w = cubic_weight(x[i] - low, tap);
-      weight = weight ? *weight * w : w;
-    }
-    const Expr term = s.term(whole, *weight);
-    sum = sum ? *sum + term : term;
+  std::vector<std::vector<Sampler::Tap>> axes(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Expr low = op::floor(x[i]), part = x[i] - low;
+    for (int tap = 0; tap < 4; ++tap)
+      axes[i].push_back(s.tap(i, s.inside(low + (tap - 1.0), i), cubic_weight(part, tap)));
   }
-  return *sum;
+  return s.sum(axes);
 }
 
 // The grid [N, o.., d] holds the last axis' coordinate first.

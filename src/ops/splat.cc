@@ -77,7 +77,7 @@ SceneSizes check_scene(const InferArgs& a) {
   const int64_t length = static_size(a, 5, 1, "the coefficients [N * K * 3]");
   if (n == 0 ? length != 0 : length % (3 * n) != 0)
     bad_operands(a, "splat-shape",
-                 fmt::format("operand 5 must be the coefficients [N * K * 3] with N = {}", n));
+                 fmt::format("sh_coeffs must be the coefficients [N * K * 3] with N = {}", n));
   require_sizes(a, 6, {kMeta}, "the camera");
   return {n, n == 0 ? 1 : std::max<int64_t>(length / (3 * n), 1)};
 }

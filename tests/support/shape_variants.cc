@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "rlx/transform/transform.h"
+
 namespace rlx::testing {
 
 namespace {
@@ -258,6 +260,19 @@ bool can_be_made(const Sample& s) {
   return true;
 }
 
+// Raises where an index has no place. A node without an element of a result reads nothing, so there its gradients are
+// asked, too: they read at the same indices.
+void find_places(const Case& c, const Tensors& in) {
+  Tensors cotangents;
+  bool empty = true;
+  for (const Tensor& y : evaluate(c.graph, in)) {
+    empty = empty && y.elements() == 0;
+    if (differentiable(y)) cotangents.push_back(y);
+  }
+  if (empty && has_derivatives(c))
+    evaluate(vjp(c.graph, names(c.swept), {.zero_missing = true}), with(in, cotangents));
+}
+
 bool is_accepted(const Sample& s, DType d) {
   const OpDef& op = *op_table().find(s.op);
   Builder b("variant");
@@ -270,8 +285,10 @@ bool is_accepted(const Sample& s, DType d) {
     for (const OperandSpec& o : s.operands) indices |= o.limit > 0;
     if (indices)
       if (const auto c = make_case(s, d))
-        for (uint64_t salt = 0; salt <= kBatch; ++salt)
-          evaluate(c->graph, make_operands(s, d, salt));
+        for (uint64_t salt = 0; salt <= kBatch; ++salt) {
+          const Tensors in = make_operands(s, d, salt);
+          find_places(*c, in);
+        }
     return true;
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::internal) throw;

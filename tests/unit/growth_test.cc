@@ -204,9 +204,10 @@ TEST(Arena, GivesUpGapsAndNeverOverlaps) {
   for (const Life& l : lives) offsets.push_back(arena.place(l.first, l.last, l.bytes));
   for (size_t i = 0; i < lives.size(); ++i)
     for (size_t j = 0; j < i; ++j)
-      if (lives[j].first <= lives[i].last && lives[i].first <= lives[j].last)
+      if (lives[j].first <= lives[i].last && lives[i].first <= lives[j].last) {
         ASSERT_TRUE(offsets[i] + lives[i].bytes <= offsets[j] ||
                     offsets[j] + lives[j].bytes <= offsets[i]);
+      }
 }
 
 // The lives of a training step: what the forward half keeps, last in, first out; short ones between.

@@ -298,7 +298,7 @@ TEST(KernelBlocks, AllNativeKernelsThatSayAnything) {
 
 TEST(KernelBlocks, GeneratedKernels) {
   int kernels = 0;
-  for (uint64_t seed = 0; seed < 25; ++seed) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
     RandomProgram p = random_large_program(seed);
     p.graph.updates.clear();
     try {

@@ -87,7 +87,9 @@ TEST(OpCost, EvaluationTakesNoLongerThanStated) {
       break;  // one dtype of a row is enough
     }
   }
-  if (!testing::is_filtered()) EXPECT_GT(measured, 2000);
+  if (!testing::is_filtered()) {
+    EXPECT_GT(measured, 2000);
+  }
 }
 
 // ---- folding spends what was promised

@@ -265,9 +265,9 @@ TEST(Splat, WrongOperandsAreNamed) {
   };
   EXPECT_NO_THROW(render(good, {})());
   const auto numbers = [](int64_t n) { return Tensor(DType::F32, {n}); };
-  expect_error("splat-shape", "operand 0 must be the positions [3 N] = [6]",
+  expect_error("splat-shape", "positions must be the positions [3 N] = [6]",
                render(with(0, numbers(5)), {}));
-  expect_error("splat-shape", "operand 2", render(with(2, numbers(6)), {}));
+  expect_error("splat-shape", "rotations must be", render(with(2, numbers(6)), {}));
   expect_error("splat-shape", "coefficients", render(with(5, numbers(7)), {}));
   expect_error("splat-shape", "[23]", render(with(6, numbers(15)), {}));
   expect_error("dtype-mixed", "one dtype", render(with(1, Tensor(DType::F64, {6})), {}));

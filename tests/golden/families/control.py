@@ -258,6 +258,10 @@ def plain_regions():
         out = narrow(dtype, (wide(a) * wide(a)).sum(0))
         attrs = {"body": graph([both], sums, ["%2"]), "kind": "column", "domain": [2, 3], "axes": [0]}
         yield sample(f"region/{dtype}/whole-column", [a], out, ANY_ZERO, "sums of columns", **attrs)
+        sums = [("square(%0)", *both), ("reduce_sum(%1) {axes=[0, 1]}", dtype, ())]
+        out = narrow(dtype, (wide(a) * wide(a)).sum())
+        attrs = {"body": graph([both], sums, ["%2"]), "kind": "split", "domain": [2, 3], "axes": [0, 1]}
+        yield sample(f"region/{dtype}/whole-split", [a], out, ANY_ZERO, "one sum of all", **attrs)
     both, x = ("bool", (2, 3)), np.array([[True, False, False], [False, False, False]])
     steps = [("any(%0) {axes=[1], keepdims=true}", "bool", (2, 1)), ("logical_xor(%1, %0)", *both)]
     attrs = {"body": graph([both], steps, ["%2"]), "kind": "row", "domain": [2, 3], "axes": [1]}
@@ -265,6 +269,9 @@ def plain_regions():
     steps = [("logical_not(%0)", *both), ("all(%1) {axes=[0]}", "bool", (3,))]
     attrs = {"body": graph([both], steps, ["%2"]), "kind": "column", "domain": [2, 3], "axes": [0]}
     yield sample("region/bool/column", [x], (~x).all(0), EXACT, "all of a column", **attrs)
+    steps = [("logical_not(%0)", *both), ("all(%1) {axes=[0, 1]}", "bool", ())]
+    attrs = {"body": graph([both], steps, ["%2"]), "kind": "split", "domain": [2, 3], "axes": [0, 1]}
+    yield sample("region/bool/split", [x], (~x).all(), EXACT, "all of all", **attrs)
     flags = ("bool", (3,))
     body, x = graph([flags], [("logical_not(%0)", *flags)], ["%1"]), np.array([True, False, True])
     yield sample("region/bool/not", [x], ~x, EXACT, "bools", body=body, domain=[3])
