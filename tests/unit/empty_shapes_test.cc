@@ -35,7 +35,9 @@ TEST(EmptyShapes, AreNoWorkOnAnyDevice) {
   std::set<std::pair<std::string, std::string>> tried;
   std::set<std::string> ops;
   for (const Sample& row : samples()) {
-    if (!is_wanted(row.op) || has_a_result_per_element(row.op) || !tried.insert({row.op, row.attrs}).second) continue;
+    if (!is_wanted(row.op) || has_a_result_per_element(row.op) ||
+        !tried.insert({row.op, row.attrs}).second)
+      continue;
     const DType d = op_table().find(row.op)->dtypes.has(DType::F32) ? DType::F32 : DType::I32;
     for (const Sample& s : huge_empty_variants(row, d, 3)) {
       SCOPED_TRACE(s.where);
