@@ -11,6 +11,7 @@
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/npy.h"
 #include "rlx/ops/draws.h"
+#include "rlx/ops/sorting.h"
 #include "rlx/passes/passes.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
@@ -148,6 +149,28 @@ TEST(ParserEdges, CommasSeparate) {
     EXPECT_EQ(code_of([&] { parse(testing::replace_all(good, from, to)); }), "parse") << to;
 }
 
+// ---- shapes
+
+TEST(ShapeEdges, KnownSizesWinOverSymbols) {
+  const Dim n = Dim::symbol("n");
+  EXPECT_EQ(broadcast_shapes({n}, {3}), (Shape{3}));
+  EXPECT_EQ(broadcast_shapes({3}, {n}), (Shape{3}));
+  EXPECT_EQ(broadcast_shapes({n, 1}, {4}), (Shape{n, 4}));
+  EXPECT_EQ(broadcast_shapes({2}, {3}), std::nullopt);
+}
+
+TEST(ShapeEdges, DivisionIsExactOrRefused) {
+  const Dim n = Dim::symbol("n");
+  EXPECT_EQ(Dim(12).divide(4), Dim(3));
+  EXPECT_EQ(Dim(7).divide(2), std::nullopt);
+  EXPECT_EQ((n * 4 + 6).divide(2), n * 2 + 3);
+  EXPECT_EQ((n * 4 + 3).divide(2), std::nullopt);
+  EXPECT_EQ((n * 3 + 6).divide(2), std::nullopt);
+  EXPECT_EQ((n * n * 6).divide(n * 3), n * 2);
+  EXPECT_EQ((n * 6 + 1).divide(n), std::nullopt);
+  EXPECT_EQ(Dim(5).divide(0), std::nullopt);
+}
+
 // ---- folding
 
 // Constants that overflow fold to what a run gives: integers wrap.
@@ -186,7 +209,97 @@ TEST(FoldingEdges, IntegersWrap) {
   }
 }
 
+TEST(PassEdges, DifferencesInBothOrdersStayTwo) {
+  Builder b("both");
+  const Value x = b.input("x", {DType::F32, {3}}), y = b.input("y", {DType::F32, {3}});
+  b.output(op::sub(b, x, y));
+  b.output(op::sub(b, y, x));
+  b.output(op::add(b, x, y));
+  b.output(op::add(b, y, x));
+  const Graph after = run_passes(b.finish(), {pass::cse});
+  EXPECT_EQ(after.size(), 5) << print(after);
+  EXPECT_NE(after.outputs[0], after.outputs[1]);
+  EXPECT_EQ(after.outputs[2], after.outputs[3]);
+}
+
+// ---- values
+
+TEST(OrderEdges, EqualsAndZerosKeepTheirOrder) {
+  Builder b("order");
+  const Value x = b.input("x", {DType::F32, {2, 6}});
+  b.output(op::argmax(b, x, {.axis = 1}));
+  b.output(op::argmin(b, x, {.axis = 1}));
+  b.output(op::argsort(b, x, {.axis = 1}));
+  b.output(op::argsort(b, x, {.axis = 1, .descending = true}));
+  const Graph g = b.finish();
+  const NamedTensors in{
+      {"x", Tensor::from<float>({2, 6}, {0.f, -0.f, 0.f, -0.f, 0.f, -0.f, 1, 3, -2, 3, -2, 1})}};
+  const Tensors want = evaluate(g, in).outputs;
+  auto ints = [](const Tensor& t) {
+    std::vector<int64_t> out;
+    for (int64_t i = 0; i < t.elements(); ++i) out.push_back(t.get_int(i));
+    return out;
+  };
+  EXPECT_EQ(ints(want[0]), (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(ints(want[1]), (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(ints(want[2]), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 2, 4, 0, 5, 1, 3}));
+  EXPECT_EQ(ints(want[3]), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 1, 3, 0, 5, 2, 4}));
+  expect_as_reference(g, in);
+}
+
+TEST(CumsumEdges, EveryDirectionByHand) {
+  const Tensor x = Tensor::from<float>({4}, {1, 2, 4, 8});
+  for (const auto& [exclusive, reverse, want] :
+       std::vector<std::tuple<bool, bool, std::vector<float>>>{{false, false, {1, 3, 7, 15}},
+                                                               {true, false, {0, 1, 3, 7}},
+                                                               {false, true, {15, 14, 12, 8}},
+                                                               {true, true, {14, 12, 8, 0}}}) {
+    Builder b("sum");
+    b.output(op::cumsum(b, b.input("x", x.type()),
+                        {.axis = 0, .exclusive = exclusive, .reverse = reverse}));
+    const Graph g = b.finish();
+    EXPECT_TRUE(evaluate(g, Tensors{x})[0].same_bits(Tensor::from<float>({4}, want)));
+    expect_as_reference(g, {{"x", x}});
+  }
+}
+
+TEST(DivisionEdges, TheSmallestIntegerOverMinusOne) {
+  for (DType d : {DType::I8, DType::I16, DType::I32, DType::I64}) {
+    const int bits = 8 * static_cast<int>(size_of(d));
+    const int64_t least = -static_cast<int64_t>(~uint64_t{0} >> (65 - bits)) - 1;
+    Tensor x(d, {40}), y(d, {40});
+    for (int64_t i = 0; i < 40; ++i)
+      x.set_int(i, i % 2 ? least : i - 20), y.set_int(i, i % 3 == 0 ? -1 : i % 3 == 1 ? 0 : 3);
+    Builder b("quotients");
+    const Value u = b.input("x", x.type()), v = b.input("y", y.type());
+    b.output(op::div(b, u, v));
+    expect_as_reference(b.finish(), {{"x", x}, {"y", y}});
+  }
+}
+
+TEST(CastEdges, HalvesBetweenTwoNumbersGoToTheEvenOne) {
+  Tensor x(DType::F32, {64});
+  for (int64_t i = 0; i < 64; ++i)
+    x.set_float(i, 1 + static_cast<double>(2 * i + 1) * 0x1p-8 * (i % 2 ? 1 : 0.125));
+  for (DType d : {DType::BF16, DType::F16}) {
+    Builder b("round");
+    b.output(op::cast(b, op::cast(b, b.input("x", x.type()), {d}), {DType::F32}));
+    expect_as_reference(b.finish(), {{"x", x}});
+  }
+}
+
 // ---- transforms
+
+TEST(ForwardEdges, StoppedDerivativesAreZero) {
+  Builder b("stopped");
+  const Value x = b.input("x", {DType::F64, {2}});
+  b.output(op::mul(b, op::stop_gradient(b, x), x));
+  b.output(op::stop_gradient(b, x));
+  const Tensors out = evaluate(jvp(b.finish(), {"x"}), Tensors{Tensor::from<double>({2}, {3, 5}),
+                                                               Tensor::from<double>({2}, {1, 10})});
+  EXPECT_TRUE(out[2].same_bits(Tensor::from<double>({2}, {3, 50})));
+  EXPECT_TRUE(out[3].same_bits(Tensor::from<double>({2}, {0, 0})));
+}
 
 // f(x, w): cumsum along axis 1 of x [2, 3, 4], times w [4]: no two axes are alike.
 Graph lopsided() {
@@ -349,6 +462,11 @@ TEST(RandomEdges, StreamsDoNotMeet) {
       EXPECT_TRUE(seen.insert(stream.uniform()).second)
           << "element " << element << ", number " << k;
   }
+  DrawStream stream(key, 9);
+  const PhiloxBlock first = philox4x32(key, {9, 0, 0, 1}), second = philox4x32(key, {9, 0, 1, 1});
+  EXPECT_EQ(stream.uniform(), number(first[0], first[1]));
+  EXPECT_EQ(stream.uniform(), number(first[2], first[3]));
+  EXPECT_EQ(stream.uniform(), number(second[0], second[1]));
   EXPECT_EQ(philox_counter(uint64_t{5} << 32 | 7), (PhiloxBlock{7, 5, 0, 0}));
 }
 
@@ -400,6 +518,10 @@ TEST(TailEdges, TransposedAndSlicedCopies) {
           b, {op::transpose(b, x, {{1, 0}}), op::transpose(b, op::reverse(b, x, {{0}}), {{1, 0}})},
           {0}));
       b.output(op::slice(b, x, {{0, 0}, {rows, cols}, {2, 3}}));
+      b.output(op::concat(b, {x, op::reverse(b, x, {{1}}), x}, {1}));
+      const Dim half = cols - cols / 2;
+      b.output(op::reshape(b, op::slice(b, x, {{0, 0}, {rows, half}, {}}), {{rows * half}}));
+      b.output(op::reshape(b, op::transpose(b, x, {{1, 0}}), {{rows * cols}}));
       expect_as_reference(b.finish(), {{"x", numbered(DType::F32, {rows, cols})}});
     }
 }
