@@ -290,6 +290,7 @@ TEST(Growth, ADefinitionHasAnEnd) {
   EXPECT_NO_THROW(run_passes(program(Builder::kMaxDefinition), {pass::decompose}));
   const Graph g = program(int64_t{1} << 40);
   auto refuses = [](auto&& f) { expect_error("definition-size", "test_repeated", f); };
+  refuses([&] { run_passes(program(Builder::kMaxDefinition + 1), {pass::decompose}); });
   refuses([&] { run_passes(g, {pass::decompose}); });
   refuses([&] { evaluate(g, Tensors{ramp(kVector)}); });
   for (const char* passes : {"grad(wrt=x)", "jvp(wrt=x)", "vmap(over=x,size=3)"}) {

@@ -300,6 +300,26 @@ TEST(KernelHoisting, LeavesLoadsThatMayFaultOrChange) {
   EXPECT_EQ(k.body[3].op, Op::Load);
 }
 
+TEST(KernelHoisting, LeavesLoadsOfWhatTheLoopWrites) {
+  KernelBuilder b("changes");
+  Buffer x = b.inout(DType::F32), y = b.input(DType::F32);
+  Size n = b.size();
+  b.loop(LoopKind::Block, n, [&](Value r) {
+    b.loop(LoopKind::Serial, 8, [&](Value) {  // runs, so that what it only reads may leave it
+      b.store(x, {{1, r}}, b.add(b.load(x, {{1, r}}), b.load(y, {{1, r}})));
+    });
+  });
+  const Kernel k = b.finish();
+  int loop = -1, of_x = -1, of_y = -1;
+  for (int i = 0; i < static_cast<int>(k.body.size()); ++i) {
+    const Instr& in = k.body[static_cast<size_t>(i)];
+    if (in.op == Op::Loop && in.kind == LoopKind::Serial) loop = i;
+    if (in.op == Op::Load) (in.buffer == x ? of_x : of_y) = i;
+  }
+  EXPECT_GT(of_x, loop);
+  EXPECT_LT(of_y, loop);
+}
+
 // ---- The verifier refuses
 
 std::string refusal(void (*build)(KernelBuilder&)) {

@@ -220,6 +220,19 @@ void compare(DType dtype, const TrainOptions& options, int steps, double toleran
   EXPECT_EQ(state["step"].get_int(0), steps);
 }
 
+// A limit that no gradient reaches changes nothing.
+TEST(TrainStep, ClippingLeavesSmallGradientsAlone) {
+  for (const double limit : {0.0, 1e6}) {
+    TrainOptions options;
+    options.optimizer = sgd({.rate = constant_rate(0.05)});
+    options.clip_norm = limit;
+    compare(DType::F64, options, 6, 1e-12, [&](Problem& p, int) {
+      const std::vector<double> g = p.gradient();
+      for (size_t k = 0; k < 6; ++k) p.at(k) -= 0.05 * g[k];
+    });
+  }
+}
+
 void compare_adamw(DType dtype, double tolerance) {
   TrainOptions options;
   options.optimizer =
