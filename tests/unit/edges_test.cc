@@ -278,9 +278,10 @@ TEST(DivisionEdges, TheSmallestIntegerOverMinusOne) {
 }
 
 TEST(CastEdges, HalvesBetweenTwoNumbersGoToTheEvenOne) {
-  Tensor x(DType::F32, {64});
-  for (int64_t i = 0; i < 64; ++i)
-    x.set_float(i, 1 + static_cast<double>(2 * i + 1) * 0x1p-8 * (i % 2 ? 1 : 0.125));
+  // Halfway between numbers of bf16, then of f16; below every other one stands an even number.
+  Tensor x(DType::F32, {128});
+  for (int64_t i = 0; i < 128; ++i)
+    x.set_float(i, 1 + static_cast<double>(2 * (i % 64) + 1) * (i < 64 ? 0x1p-8 : 0x1p-11));
   for (DType d : {DType::BF16, DType::F16}) {
     Builder b("round");
     b.output(op::cast(b, op::cast(b, b.input("x", x.type()), {d}), {DType::F32}));
