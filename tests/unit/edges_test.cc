@@ -464,6 +464,31 @@ TEST(PackedEdges, UpdatedWeightsAreReadAnew) {
   }
 }
 
+// ---- indices
+
+// An op without an element of a result reads nothing, its indices included; with one it raises, on every device.
+TEST(IndexEdges, NothingIsReadForNothing) {
+  const Tensor five = Tensor::from<int64_t>({1}, {5});
+  for (const int64_t width : {0, 1}) {
+    const Tensor x(DType::F32, {2, width});
+    Builder b("rows");
+    b.output(op::gather(b, b.input("x", x.type()), b.input("i", five.type()), {.axis = 0}));
+    const Graph g = b.finish();
+    for (Device d : {Device::reference, Device::cpu}) {
+      CompiledGraph f = Session(d).compile(g);
+      std::string code;
+      Ints sizes;
+      try {
+        sizes = f.run({{"x", x}, {"i", five}})[0].sizes();
+      } catch (const Error& e) {
+        code = e.code();
+      }
+      EXPECT_EQ(code, width == 0 ? "" : "index-range") << name(d);
+      EXPECT_EQ(sizes, width == 0 ? Ints({1, 0}) : Ints()) << name(d);
+    }
+  }
+}
+
 // ---- random numbers
 
 // Draws by rejection have counters of their own: no number is one that random_bits gives for the key, and none stands twice.
