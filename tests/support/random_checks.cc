@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+#include "lowered.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/rules.h"
 #include "rlx/passes/passes.h"
@@ -304,6 +305,11 @@ std::string check_vmap(const RandomProgram& p, uint64_t seed, CompareStats* stat
   return compare_cpu(many, batch.leaves, seed, stats, options);
 }
 
+// With vectors of either width, fused and lowered as compiling does it.
+std::string check_plan(const RandomProgram& p, uint64_t seed, CompareStats*) {
+  return plan_faults(lower_for_cpu(p.graph, seed % 2 ? 256 : 0).program);
+}
+
 }  // namespace
 
 std::span<const RandomCheck> random_checks() {
@@ -312,6 +318,7 @@ std::span<const RandomCheck> random_checks() {
       {"bytes", "writing and reading as bytes", 1, check_bytes},
       {"definition", "values of composites against their definitions", 4, check_definition},
       {"passes", "each pass alone, the pipeline, passes in any order", 1, check_passes},
+      {"plan", "no two buffers that are alive at once overlap", 1, check_plan, true},
       {"cpu", "compiled against the plain reference", 1, check_cpu, true},
       {"gradients", "value_and_grad, compiled against the reference", 2, check_gradients, true},
       {"vmap", "vmap against a loop, then compiled", 4, check_vmap},

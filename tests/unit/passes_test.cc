@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 
 #include "rlx/ops/evaluate.h"
@@ -15,13 +14,12 @@ namespace {
 
 using text_cases::Case;
 using text_cases::File;
+using text_cases::updating;
 
 Graph run_case(const Case& c, PassReport* report = nullptr) {
   return run_passes(parse(c.input), parse_pipeline(c.passes),
                     {.fast_math = c.fast_math, .report = report});
 }
-
-bool updating() { return std::getenv("RLX_UPDATE_TEXT") != nullptr; }
 
 TEST(TextCases, ComeOutAsWritten) {
   for (File& file : text_cases::all()) {

@@ -43,6 +43,8 @@ class CpuTarget final : public Target {
   // Keeps the generated code alive.
   std::shared_ptr<CpuJit> jit() const { return jit_; }
   int generated() const { return static_cast<int>(code_.size()); }
+  // The distinct kernels that were generated, in order.
+  std::span<const std::shared_ptr<codegen::Kernel>> code() const { return code_; }
 
  private:
   const KernelRow* row_for(const Node& n, const Graph& g, std::string* why) const;
