@@ -30,11 +30,11 @@ struct Ceiling {
   DType dtype;
   double fraction;
   std::string why;
-  bool needed = false;  // a result lay between the default and this
+  bool needed = false;  // rounding can do more than the default allows
   std::string text() const;
 };
 std::vector<Ceiling>& ceilings();
-// Notes that a result of the op needed more than the default.
+// Notes that a result of the op needs more than the default.
 void note_need(const std::string& op, DType d, Measured m);
 // Fails for ceilings that nothing of all that this program measured so far needed. With RLX_OPS set it asks nothing.
 void expect_ceilings_needed(Measured m, std::optional<DType> d = {});
