@@ -111,20 +111,43 @@ class TrainCommand {
   void train(Trainer& trainer) {
     Progress progress("step", o_.stop_at, std::max<int64_t>(o_.model.steps / 20, 1),
                       trainer.step_number());
+    validate_if_due(trainer, progress);  // where the run that is gone on from was stopped
     while (trainer.step_number() < o_.stop_at) {
-      if (interrupted()) {
-        if (!o_.out.empty()) save(trainer);
-        progress.note(o_.out.empty() ? "stopped"
-                                     : fmt::format("stopped; go on with --resume {}",
-                                                   file(kCheckpoint).string()));
-        check_interrupt();
-      }
+      stop_if_asked(trainer, progress);
       const auto start = Clock::now();
       const bool is_long = !step_seconds_.empty() && step_seconds_.back() > kLongStep;
       trainer.step({.cancel = is_long ? &cancel_flag() : nullptr});
       step_seconds_.push_back(seconds_since(start));
       after_step(trainer, progress);
     }
+    stop_if_asked(trainer, progress);
+  }
+
+  void stop_if_asked(const Trainer& trainer, Progress& progress) const {
+    if (!interrupted()) return;
+    if (!o_.out.empty()) save(trainer);
+    progress.note(o_.out.empty()
+                      ? "stopped"
+                      : fmt::format("stopped; go on with --resume {}", file(kCheckpoint).string()));
+    check_interrupt();
+  }
+
+  // A request to stop ends a validation without a result; it is due again where the run goes on.
+  void validate_if_due(Trainer& trainer, Progress& progress) const {
+    const int64_t n = trainer.step_number();
+    auto& done = trainer.history.validation;
+    if (n == 0 || n % o_.validate_every != 0 || n >= o_.model.steps) return;
+    if (!done.empty() && done.back().first == n) return;
+    double bits = 0;
+    try {
+      bits = trainer.validate(kValidationBatches);
+    } catch (const Error& e) {
+      if (e.code() == "cancelled") return;
+      throw;
+    }
+    done.emplace_back(n, bits);
+    progress.note(fmt::format("step {:5}  training {:.3f}  validation {:.3f} bits/char", n,
+                              mean_of_last(trainer.history.training, 50), bits));
   }
 
   void after_step(Trainer& trainer, Progress& progress) {
@@ -135,12 +158,7 @@ class TrainCommand {
     total_seconds_ += step_seconds_.back();
     progress.show(n, fmt::format("{:.3f} bits/char  {} tokens/s", mean_of_last(losses, 20),
                                  grouped(tokens_per_second())));
-    if (n % o_.validate_every == 0 && n < o_.model.steps) {
-      const double bits = trainer.validate(kValidationBatches);
-      trainer.history.validation.emplace_back(n, bits);
-      progress.note(fmt::format("step {:5}  training {:.3f}  validation {:.3f} bits/char", n,
-                                mean_of_last(losses, 50), bits));
-    }
+    validate_if_due(trainer, progress);
     if (!o_.out.empty() && o_.save_every > 0 && n % o_.save_every == 0 && n < o_.stop_at) {
       std::optional<Error> lost;
       attempt(lost, [&] { save(trainer); });

@@ -73,6 +73,13 @@ ToolResult run_tool_in_child(const Words& args, FileFault fault, int* calls) {
   return result;
 }
 
+ToolResult run_tool_in_child(const Words& args, const std::function<void()>& prepare) {
+  return in_child([&] {
+    prepare();
+    return cli::run(args);
+  });
+}
+
 fs::path tool_path() {
   return fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "rlx";
 }

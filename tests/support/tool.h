@@ -27,6 +27,8 @@ ToolResult run_tool(const Words& args);
 
 // In a child of this process, which must not have used threads before.
 ToolResult run_tool_in_child(const Words& args, FileFault fault = {}, int* calls = nullptr);
+// The same after `prepare`, which the child runs first.
+ToolResult run_tool_in_child(const Words& args, const std::function<void()>& prepare);
 
 // The program itself, after `prepare` has run in its process; raises a skip where there is none.
 std::filesystem::path tool_path();

@@ -1,6 +1,8 @@
 // `rlx train` and its files: whatever fails or dies, a checkpoint stays that can be gone on from bit
 // for bit. This process computes nothing, its children do: they must not inherit threads.
 #include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "../support/tool.h"
@@ -107,6 +109,37 @@ TEST_F(TrainSaves, AKilledRunGoesOnBitForBit) {
     EXPECT_EQ(files(out), 2u) << "something is left behind";
   }
   EXPECT_GE(gone_on, 3);
+}
+
+// From now on this process gets a SIGINT right after it has said `words` on standard error.
+const char* words_to_stop_at = nullptr;
+void stop_when_said(const char* words) {
+  words_to_stop_at = words;
+  const cookie_io_functions_t watched{
+      nullptr,
+      [](void*, const char* text, size_t size) {
+        if (std::string_view(text, size).find(words_to_stop_at) != std::string_view::npos)
+          ::raise(SIGINT);
+        return ::write(STDERR_FILENO, text, size);
+      },
+      nullptr, nullptr};
+  stderr = ::fopencookie(nullptr, "w", watched);
+}
+
+TEST_F(TrainSaves, ARequestToStopWhileValidatingCostsNoStep) {
+  // Each step is reported before it is validated. The second one ends a run of its own, too.
+  for (const Words& more : {Words{}, Words{"--stop-at", "2"}}) {
+    const std::string out = "stopped" + std::to_string(more.size());
+    const Words args = with(testing::tiny_training(at("t.txt"), at(out)), {"--save-every", "0"});
+    const ToolResult r = run_tool_in_child(with(args, more), [] { stop_when_said("step 2/"); });
+    EXPECT_EQ(r.status, 130) << r.err;
+    EXPECT_NE(r.err.find("go on with --resume"), std::string::npos) << r.err;
+    ASSERT_TRUE(fs::exists(at(out + "/train.ckpt")));
+    EXPECT_EQ(steps_in(out + "/train.ckpt"), 2);
+    ASSERT_EQ(run_tool_in_child(with(args, {"--resume", at(out + "/train.ckpt")})).status, 0);
+    EXPECT_TRUE(read_file(at(out + "/train.ckpt")) == whole);
+    EXPECT_EQ(read_file(at(out + "/loss.svg")), picture);
+  }
 }
 
 TEST_F(TrainSaves, NobodyNeedsToListen) {
