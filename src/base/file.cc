@@ -234,10 +234,14 @@ void AtomicFile::take_over_mode() {
   if (!mode) return;
   struct stat before{}, now{};
   if (::stat(target_.c_str(), &before) < 0 || ::fstat(file_.get(), &now) < 0) return;
-  const bool same_owner = (before.st_uid == now.st_uid && before.st_gid == now.st_gid) ||
-                          ::fchown(file_.get(), before.st_uid, before.st_gid) == 0;
-  // Special bits belong to the owner that they were given for.
-  if (::fchmod(file_.get(), *mode & (same_owner ? 07777 : 0777)) < 0) failed("setting the mode of");
+  const bool same_group = before.st_gid == now.st_gid ||
+                          ::fchown(file_.get(), static_cast<uid_t>(-1), before.st_gid) == 0;
+  const bool same_owner = before.st_uid == now.st_uid ||
+                          ::fchown(file_.get(), before.st_uid, static_cast<gid_t>(-1)) == 0;
+  // Special bits belong to the owner that they were given for; another group gets what all get.
+  mode_t kept = *mode & (same_owner && same_group ? 07777 : 0777);
+  if (!same_group) kept = (kept & 0707) | (kept & 07) << 3;
+  if (::fchmod(file_.get(), kept) < 0) failed("setting the mode of");
 }
 
 void AtomicFile::commit() {

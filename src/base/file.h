@@ -11,9 +11,9 @@
 // name: one is locked while its process lives.
 //
 // Symbolic links are followed: what they point to is replaced, in its own folder. The new file has
-// the old one's mode, and where permitted its owner; other hard links keep the old content. A file
-// without its owner's write bit is refused, whoever asks. What is neither a file nor a folder
-// (a pipe, a device) is not replaced but written to as it comes.
+// the old one's mode, and where permitted its owner and group; another group gets what all get. Other
+// hard links keep the old content. A file without its owner's write bit is refused, whoever asks.
+// What is neither a file nor a folder (a pipe, a device) is not replaced but written to as it comes.
 //
 // Raises Error(user, "file-open") for a path that cannot be opened, Error(resource, "file-read" |
 // "file-write") when the disk fails or is full.

@@ -26,6 +26,12 @@ bool is_side_file(std::string_view name, std::string_view of) {
 // Before texts named their side file it was NAME.consts.
 fs::path unnamed_side_file(fs::path path) { return path += kSideEnding; }
 
+// Also no for a name that no file can have.
+bool is_there(const fs::path& path) {
+  std::error_code none;
+  return fs::exists(path, none);
+}
+
 TextStore read_side_file(const fs::path& path) {
   TextStore store;
   for (auto& [name, tensor] : load_checkpoint(path)) {
@@ -87,7 +93,7 @@ Graph read_graph(std::string_view content, const std::string& what, const fs::pa
   const std::string side = constants_file(content);
   if (side.empty()) return parse_text(content, what, {});
   require_plain_name(side, what);
-  data_check(fs::exists(folder / side), "constant-file",
+  data_check(is_there(folder / side), "constant-file",
              "{}: its constants are in {}, which is not there", what, (folder / side).string());
   return parse_text(content, what, read_side_file(folder / side));
 }
@@ -97,11 +103,11 @@ Graph load_graph(const fs::path& path) {
   std::string content = read_file(path);
   for (;;) {
     const std::string side = is_graph_bytes(content) ? "" : constants_file(content);
-    if (side.empty() && !is_graph_bytes(content) && fs::exists(unnamed_side_file(path)))
+    if (side.empty() && !is_graph_bytes(content) && is_there(unnamed_side_file(path)))
       return parse_text(content, path.string(), read_side_file(unnamed_side_file(path)));
     // A link to a text stands beside a link to its side file, or alone.
     const fs::path folder =
-        side.empty() || fs::exists(folder_of(path) / side) ? folder_of(path) : folder_of(target);
+        side.empty() || is_there(folder_of(path) / side) ? folder_of(path) : folder_of(target);
     try {
       return read_graph(content, path.string(), folder);
     } catch (const Error&) {

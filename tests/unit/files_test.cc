@@ -1,6 +1,7 @@
 // Writing files: nothing that stands there is destroyed, and whatever fails or dies on the way, the
 // old content or the new one can be loaded.
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -17,6 +18,7 @@
 
 #include "../support/file_faults.h"
 #include "rlx/base/error.h"
+#include "rlx/base/printable.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
@@ -131,6 +133,58 @@ TEST_F(Files, LinksAreFollowed) {
   EXPECT_EQ(read_file(folder / "far" / "file"), "new");
   EXPECT_EQ(read_file(folder / "far" / "none"), "made");
   EXPECT_TRUE(refusal([&] { write_file(folder / "loop", "x"); }).starts_with("file-open: "));
+}
+
+// A file whose group its owner is not in: what replaces it is the owner's, but not that group's.
+TEST_F(Files, AnotherGroupGetsNoMoreThanEverybody) {
+  constexpr uid_t kUser = 65534, kGroup = 65533;
+  if (::geteuid() != 0) GTEST_SKIP() << "needs the right to become another user";
+  fs::permissions(folder, fs::perms::all);
+  const auto replaced = [&](mode_t mode, bool is_member) -> mode_t {
+    const fs::path file = folder / "f";
+    write_file(file, "old");
+    EXPECT_EQ(::chown(file.c_str(), kUser, kGroup), 0);
+    EXPECT_EQ(::chmod(file.c_str(), mode), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      const gid_t groups[] = {kGroup};
+      if (::setgroups(is_member ? 1 : 0, groups) != 0 || ::setgid(kUser) != 0 ||
+          ::setuid(kUser) != 0)
+        _exit(1);
+      _exit(refusal([&] { write_file(file, "new"); }) == "fine" ? 0 : 2);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(read_file(file), "new");
+    struct stat info{};
+    EXPECT_EQ(::stat(file.c_str(), &info), 0);
+    EXPECT_EQ(info.st_uid, kUser);
+    EXPECT_EQ(info.st_gid, is_member ? kGroup : kUser);
+    fs::remove(file);
+    return info.st_mode & 07777;
+  };
+  EXPECT_EQ(replaced(0660, true), 0660u);
+  EXPECT_EQ(replaced(0660, false), 0600u);
+  EXPECT_EQ(replaced(0674, false), 0644u);
+  EXPECT_EQ(replaced(02755, false), 0755u);
+}
+
+TEST_F(Files, NamesTooLongForASideFile) {
+  const std::string text = print(graph_of(1));
+  const fs::path hostile = folder / "hostile.rlx", longest = folder / std::string(250, 'a');
+  write_file(hostile, "constants " + quote(std::string(300, 'b') + ".consts") + "\n" + text);
+  EXPECT_TRUE(refusal([&] { load_graph(hostile); }).starts_with("constant-file: "));
+  write_file(longest, text);  // whose old side file would have a name of 257 bytes
+  EXPECT_TRUE(load_graph(longest) == graph_of(1));
+}
+
+TEST_F(Files, APipeWithTheNameOfAnOldSideFileIsLeftAlone) {
+  const fs::path pipe = folder / "g.rlx.0123456789abcdef.consts";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  save_graph(folder / "g.rlx", graph_of(1));  // and nobody waits for who reads it
+  EXPECT_TRUE(load_graph(folder / "g.rlx") == graph_of(1));
+  EXPECT_TRUE(S_ISFIFO(mode_of(pipe)));
 }
 
 TEST_F(Files, AGraphBehindALinkKeepsItsConstantsBesideIt) {
