@@ -194,8 +194,9 @@ void CompiledGraph::make_outputs() {
 const void* CompiledGraph::output(size_t index) const {
   const Use use(*this);
   check_output(index);
-  user_check(output_pointers_[index] != nullptr, "output-missing",
-             "output {} has no value before run()", index);
+  const bool bound = !outputs_[index].has_value();  // to memory of the caller's, or not at all
+  user_check(output_pointers_[index] && (bound || has_run_), "output-missing",
+             "output {} has no value before a run() that succeeds", index);
   return output_pointers_[index];
 }
 
@@ -230,10 +231,12 @@ void CompiledGraph::execute(std::span<void* const> outputs, const RunOptions& op
 
 void CompiledGraph::run(const RunOptions& options) {
   const Use use(*this);
+  has_run_ = false;
   within_memory([&] {
     if (!outputs_made_) make_outputs();
     execute(output_pointers_, options);
   });
+  has_run_ = true;
 }
 
 void CompiledGraph::run_into(std::span<void* const> outputs, const RunOptions& options) {

@@ -22,7 +22,7 @@
 // Raises Error(user), and changes nothing: "input-unknown", "param-unknown" (the message lists the
 // names there are), "input-type", "param-type" (wrong dtype or sizes), "input-missing",
 // "param-missing" (run before it was ever set), "output-index", "output-missing" (read before
-// run()), "running" (another thread, or a kernel of the program, is inside a call of the same
+// a run() that succeeds), "running" (another thread, or a kernel of the program, is inside a call of the same
 // object), "moved-from", "unbound-dim" (compile of a symbolic graph without sizes), "dim-unknown",
 // "threads"; Error(unsupported, "device"); Error(resource, "out-of-memory"). A run that fails
 // (cancelled, an index out of range, no memory) may have written some of the parameters' updates.
@@ -142,6 +142,7 @@ class CompiledGraph {
   std::vector<void*> output_pointers_;          // nullptr: neither bound nor made
   size_t unset_ = 0;                            // leaves without a value
   bool outputs_made_ = false;                   // every output has memory
+  bool has_run_ = false;                        // that memory holds what the last run() gave
   mutable Busy busy_;
 };
 

@@ -325,6 +325,32 @@ TEST_P(OnDevice, OutputsAreMadeWhenAskedFor) {
   EXPECT_LT(counter.bytes(), before + 2 * kBytes);
 }
 
+TEST_P(OnDevice, AnOutputIsThatOfARunThatSucceeded) {
+  CompiledGraph f = session.compile(graph_with_inside());
+  const Tensor x = Tensor::from<float>({2}, {1, 2});
+  inside = [] {};
+  const auto missing = [&] {
+    EXPECT_EQ(code_of([&] { f.output(0); }), "output-missing");
+    EXPECT_EQ(code_of([&] { f.output_tensor(0); }), "output-missing");
+  };
+  EXPECT_EQ(code_of([&] { f.run(); }), "input-missing");
+  missing();
+  f.set_param("w", x);
+  f.set_input("x", x);
+  inside = [] { fail(ErrorKind::user, "test", "a kernel raises"); };
+  EXPECT_EQ(code_of([&] { f.run(); }), "test");
+  missing();
+  inside = [] {};
+  f.run();
+  EXPECT_EQ(floats(f.output_tensor(0)), floats(x));
+  Tensor y(f32, {2});
+  f.bind_output(0, y.mutable_raw());
+  EXPECT_EQ(f.output(0), y.raw());
+  f.bind_output(0, nullptr);  // the graph's own memory again, in which nothing is yet
+  missing();
+  EXPECT_EQ(floats(f.output_tensor(1)), (std::vector<float>{-1, -2}));  // where it was
+}
+
 // A cache can count on what a graph says of its memory.
 TEST(Runtime, ResidentBytesAreTheBytesKept) {
   if (!is_available(Device::cpu)) GTEST_SKIP() << "no cpu backend";
