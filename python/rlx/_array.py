@@ -317,7 +317,8 @@ class Array(_core.ArrayBase):
         return (self[i] for i in range(len(self)))
 
     def __contains__(self, x):
-        return bool((self == x).any())
+        x = asarray(x) if isinstance(x, (list, tuple)) else x
+        return _takes(x) and bool((self == x).any())
 
     def __reduce__(self):
         return _restored, (self.dtype.name, self.shape, self._raw().tobytes())

@@ -63,16 +63,21 @@ def scan(f, init, xs=None, length=None, reverse=False):
 
 
 def _settled(carries, trace, next_of):
-    """Carries that began as numbers get the dtype that the body gives them; returns (carries, what trace() returns).
+    """Carries that began as numbers get the dtype that the body gives them, however many steps it takes to reach them;
+    returns (carries, what trace() returns).
 
     trace() uses the list `carries`, which changes; next_of(traced) are the carries that the body returned.
     """
-    numbers = [i for i, c in enumerate(carries) if c._weak]
-    traced = trace()
-    for i in numbers:
-        y = next_of(traced)[i]
-        carries[i] = carries[i].astype(ALL[_core.joint_dtype([carries[i], y])])
-    return carries, trace() if numbers else traced
+    start = list(carries)
+    numbers = [i for i, c in enumerate(start) if c._weak]
+    while True:
+        traced = trace()
+        joint = {i: ALL[_core.joint_dtype([carries[i], next_of(traced)[i]])] for i in numbers}
+        joint = {i: to for i, to in joint.items() if carries[i]._weak or carries[i].dtype is not to}
+        if not joint:
+            return carries, traced
+        for i, to in joint.items():
+            carries[i] = start[i].astype(to)
 
 
 def _slices(scope, carries, stacked):

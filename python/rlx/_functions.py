@@ -19,7 +19,10 @@ from rlx._errors import UserError
 
 def full(shape, fill_value, dtype=None):
     """An array of one value, by default of its dtype."""
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    try:
+        shape = tuple(shape)
+    except TypeError:  # one size, of Python or NumPy
+        shape = (shape,)
     value = asarray(fill_value, dtype)
     if value._traced:
         return op.broadcast(value, shape=shape)

@@ -7,29 +7,20 @@ where 1/n goes.
 complex64.
 """
 
-import math
-
 from rlx import op
 from rlx._array import Array, asarray
 from rlx._errors import UserError
 from rlx._reductions import axes_of
 
 _COMPLEX = "complex64"
-_PLAIN = "none"  # the table's name for no factor either way
+_NORMS = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
 
 
-def _scaled(transform, norm, n, inverse):
-    """transform, which takes the table's norm, of n elements, with NumPy's norm."""
-    where = {
-        None: 1.0 if inverse else 0.0,
-        "backward": 1.0 if inverse else 0.0,
-        "ortho": 0.5,
-        "forward": 0.0 if inverse else 1.0,
-    }
-    if norm not in where:
+def _norm(norm):
+    """The table's name of NumPy's norm."""
+    if norm not in _NORMS:
         raise UserError("attribute", f'the norm is "backward", "ortho" or "forward", not {norm!r}')
-    y = transform(_PLAIN)
-    return y * float(n) ** -where[norm] if where[norm] else y
+    return _NORMS[norm]
 
 
 def _sized(x, n, axis):
@@ -45,7 +36,7 @@ def _sized(x, n, axis):
 def fft(x, /, n=None, axis=-1, norm=None, *, inverse=False):
     """The Fourier transform along an axis, of n elements; with inverse the inverse one."""
     x = _sized(asarray(x).astype(_COMPLEX), n, axis)
-    return _scaled(lambda own: op.fft(x, inverse=inverse, norm=own, axis=axis), norm, x.shape[axis], inverse)
+    return op.fft(x, inverse=inverse, norm=_norm(norm), axis=axis)
 
 
 def ifft(x, /, n=None, axis=-1, norm=None):
@@ -62,8 +53,7 @@ def fftn(x, /, s=None, axes=None, norm=None, *, inverse=False, axis=None):
     axes = axes_of(x, axes)
     for n, a in zip(s or (), axes):
         x = _sized(x, None if n == -1 else n, a)
-    n = math.prod(x.shape[a] for a in axes)
-    return _scaled(lambda own: op.fftn(x, axes=axes, inverse=inverse, norm=own), norm, n, inverse)
+    return op.fftn(x, axes=axes, inverse=inverse, norm=_norm(norm))
 
 
 def ifftn(x, /, s=None, axes=None, norm=None):
@@ -77,7 +67,7 @@ def rfft(x, /, n=None, axis=-1, norm=None):
     if x.dtype.kind == "complex":
         raise UserError("dtype", "rfft: takes real numbers; fft takes complex ones")
     x = _sized(x.astype("float32"), n, axis)
-    return _scaled(lambda own: op.rfft(x, norm=own, axis=axis), norm, x.shape[axis], False)
+    return op.rfft(x, norm=_norm(norm), axis=axis)
 
 
 def irfft(x, /, n=None, axis=-1, norm=None):
@@ -85,7 +75,7 @@ def irfft(x, /, n=None, axis=-1, norm=None):
     x = asarray(x).astype(_COMPLEX)
     n = 2 * (x.shape[axis] - 1) if not n else n
     x = _sized(x, n // 2 + 1, axis)
-    return _scaled(lambda own: op.irfft(x, n=n, norm=own, axis=axis), norm, n, True)
+    return op.irfft(x, n=n, norm=_norm(norm), axis=axis)
 
 
 def fftshift(x, /, axes=None, *, axis=None):

@@ -2,8 +2,8 @@
 // value of a program that is being written).
 //
 // Python's class rlx.Array derives from it and adds operators and methods; wrap() makes instances
-// of that class. Concrete arrays are immutable: the buffer protocol and DLPack hand out read-only
-// views of their bytes.
+// of that class. Concrete arrays are immutable: the buffer protocol hands out read-only views of
+// their bytes, DLPack copies of them.
 #pragma once
 
 #include <nanobind/nanobind.h>

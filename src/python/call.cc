@@ -67,6 +67,11 @@ std::optional<Number> read_number(nb::handle h) {
   if (PyComplex_CheckExact(o))
     return Number{DType::C64, 0, {PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)}};
   if (nb::isinstance(h, hooks().scalar_type)) return read_scalar(h);
+  // Classes derived from numbers (an IntEnum) are numbers; NumPy's scalars of that sort are above.
+  if (PyFloat_Check(o)) return Number{DType::F32, 0, PyFloat_AS_DOUBLE(o)};
+  if (PyLong_Check(o)) return read_integer(h);
+  if (PyComplex_Check(o))
+    return Number{DType::C64, 0, {PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)}};
   return std::nullopt;
 }
 

@@ -89,27 +89,8 @@ nb::dict info_of(const CompileInfo& i) {
   return out;
 }
 
-// A compiled graph with the guard that it belongs to one thread at a time.
-struct Compiled {
-  explicit Compiled(CompiledGraph c) : f(std::move(c)) {}
-  CompiledGraph f;
-  bool running = false;
-
-  CompiledGraph& idle() {
-    user_check(!running, "running", "graph \"{}\" is running in another thread; use clone()",
-               f.signature().name);
-    return f;
-  }
-};
-
-nb::list run(Compiled& c, const nb::dict& inputs, bool check_nan, bool profile) {
+nb::list run(CompiledGraph& f, const nb::dict& inputs, bool check_nan, bool profile) {
   const NamedTensors values = named_tensors(inputs);
-  CompiledGraph& f = c.idle();
-  c.running = true;
-  struct Done {
-    bool& running;
-    ~Done() { running = false; }
-  } done{c.running};
   std::vector<Tensor> results;
   run_interruptibly(true, [&](const std::atomic<bool>* cancel) {
     results = f.run(values, {.cancel = cancel, .check_nan = check_nan, .profile = profile});
@@ -117,8 +98,8 @@ nb::list run(Compiled& c, const nb::dict& inputs, bool check_nan, bool profile) 
   return wrap_all(std::move(results));
 }
 
-Compiled compile(const Graph& g, const std::string& device, int threads, const DimBinding& dims,
-                 bool fast_math, bool fuse) {
+CompiledGraph compile(const Graph& g, const std::string& device, int threads,
+                      const DimBinding& dims, bool fast_math, bool fuse) {
   const std::optional<Device> d = parse_device(device);
   if (!d || !is_available(*d))
     fail(ErrorKind::unsupported, "device", "there is no device \"{}\"", device);
@@ -128,50 +109,51 @@ Compiled compile(const Graph& g, const std::string& device, int threads, const D
   options.fast_math = fast_math;
   options.fuse = fuse;
   nb::gil_scoped_release unlocked;
-  return Compiled(Session(*d).compile(g, options));
+  return Session(*d).compile(g, options);
 }
 
 void bind_compiled(nb::module_& m) {
-  nb::class_<Compiled>(m, "CompiledGraph",
-                       "A graph compiled for a device. One thread at a time may use it; clone() "
-                       "gives another thread its own.")
+  nb::class_<CompiledGraph>(
+      m, "CompiledGraph",
+      "A graph compiled for a device. One thread at a time may use it; clone() "
+      "gives another thread its own.")
       .def("run", run, nb::arg("inputs") = nb::dict(), nb::kw_only(), nb::arg("check_nan") = false,
            nb::arg("profile") = false,
            "Runs on the inputs given by name; those left out keep their values. Returns the list "
            "of outputs.")
       .def(
           "set_param",
-          [](Compiled& c, const std::string& name, nb::handle value) {
+          [](CompiledGraph& f, const std::string& name, nb::handle value) {
             const nb::object array = hooks().as_array(value);
-            c.idle().set_param(name, tensor_of(*as_array(array)));
+            f.set_param(name, tensor_of(*as_array(array)));
           },
           nb::arg("name"), nb::arg("value"), "Sets a parameter; updates of the program write it.")
       .def(
           "set_params",
-          [](Compiled& c, const nb::dict& values) { c.idle().set_params(named_tensors(values)); },
+          [](CompiledGraph& f, const nb::dict& values) { f.set_params(named_tensors(values)); },
           nb::arg("values"), "Sets several parameters, all or none.")
       .def(
-          "param", [](Compiled& c, const std::string& name) { return wrap(c.idle().param(name)); },
+          "param", [](CompiledGraph& f, const std::string& name) { return wrap(f.param(name)); },
           nb::arg("name"), "The current value of a parameter.")
       .def(
           "params",
-          [](Compiled& c) {
+          [](CompiledGraph& f) {
             nb::dict out;
-            for (auto& [name, value] : c.idle().params()) out[name.c_str()] = wrap(value);
+            for (auto& [name, value] : f.params()) out[name.c_str()] = wrap(value);
             return out;
           },
           "The parameters that have been set, by name.")
       .def(
-          "clone", [](Compiled& c) { return Compiled(c.idle().clone()); },
+          "clone", [](CompiledGraph& f) { return f.clone(); },
           "Another one with the same code and values.")
       .def_prop_ro(
-          "info", [](const Compiled& c) { return info_of(c.f.info()); },
+          "info", [](const CompiledGraph& f) { return info_of(f.info()); },
           "What the compiler did: kernels, memory, time, fusion report.")
       .def_prop_ro(
           "times",
-          [](Compiled& c) {
+          [](CompiledGraph& f) {
             nb::list out;
-            for (const StepTime& t : c.idle().times())
+            for (const StepTime& t : f.times())
               out.append(nb::make_tuple(t.label, t.kernel, t.seconds, t.flops));
             return out;
           },

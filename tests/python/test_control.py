@@ -47,6 +47,26 @@ def test_scan_captures_and_transforms():
     close(rlx.vmap(f, (0, None))(rlx.array([0.5, 0.2]), xs), [numpy_f(0.5), numpy_f(0.2)])
 
 
+def test_numbers_reach_each_other():
+    """A number that a body hands on takes the dtype that it gets there, after one step or after several."""
+
+    def swap(carry):
+        a, b, c = carry
+        return b, c, a + 1.5
+
+    want = (0, 0, 0)
+    for _ in range(5):
+        want = swap(want)
+    carry, _ = rlx.scan(lambda c, _: (swap(c), None), (0, 0, 0), length=5)
+    assert [x.item() for x in carry] == list(want) and {x.dtype for x in carry} == {rlx.float32}
+    *carry, n = rlx.while_loop(lambda c: c[3] < 5, lambda c: (*swap(c[:3]), c[3] + 1), (0, 0, 0, 0))
+    assert [x.item() for x in carry] == list(want) and n.dtype == rlx.int64 and carry[0].dtype == rlx.float32
+    # All digits of the number that it was.
+    y = rlx.array([1.0], "float64")
+    (a, b), _ = rlx.scan(lambda c, _: ((c[1], c[1] + y[0]), None), (0.1, 0.1), length=1)
+    assert a.item() == 0.1 and b.item() == 1.1
+
+
 def test_scan_errors():
     xs = rlx.ones((3, 2))
     for bad in (

@@ -231,7 +231,7 @@ CASES = {
             lambda f, a: f(a(F), 1, asked(np.float64))],
     "vdot": [lambda f, a: f(a(V), a(W)), lambda f, a: f(a(F), a(F)), lambda f, a: f(a(COMPLEX), a(COMPLEX))],
     "where": [lambda f, a: f(a(F > 0), a(F), a(-F)), lambda f, a: f(a(INTS), a(F), 0.0), lambda f, a: f(a(F > 0), 1, a(INTS))],
-    "zeros": [lambda f, a: f(3), lambda f, a: f((2, 3)), lambda f, a: f((2,), np.bool_)],
+    "zeros": [lambda f, a: f(3), lambda f, a: f(np.int64(3)), lambda f, a: f(np.array([2, 3])), lambda f, a: f((2, 3)), lambda f, a: f((2,), np.bool_)],
     "zeros_like": [lambda f, a: f(a(F)), lambda f, a: f(a(INTS)), lambda f, a: f(a(F), np.int32)],
 }  # fmt: skip
 NORMS = (None, "backward", "ortho", "forward")

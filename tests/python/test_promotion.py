@@ -1,5 +1,6 @@
 """Promotion: the whole table, for arrays, numbers of Python and scalars of NumPy, eager and traced."""
 
+import enum
 import itertools
 import pathlib
 
@@ -235,3 +236,28 @@ def test_division_and_functions_of_integers_are_float32():
         assert (x / np.float64(2)).dtype == "float32" and (x / rlx.ones(2, "float64")).dtype == "float64"
     big = rlx.array([2**40, 2**40 + 2, 2**40 + 4])
     assert big.std().item() == pytest.approx(np.std([0, 2, 4]), rel=1e-6)
+
+
+class Level(enum.IntEnum):
+    LOW = 2
+
+
+class Metres(float):
+    pass
+
+
+class Phase(complex):
+    pass
+
+
+def test_what_is_derived_from_a_number_is_one():
+    ints, floats = rlx.array(np.arange(3, dtype=np.int32)), rlx.array(np.ones(3, np.float16))
+    for add in (lambda x, n: x + n, rlx.jit(lambda x, n: x + n)):
+        assert add(ints, Level.LOW).dtype == "int32" and add(ints, Level.LOW).tolist() == [2, 3, 4]
+        assert add(floats, Metres(0.5)).dtype == "float16" and add(floats, Metres(0.5)).tolist() == [1.5] * 3
+        assert add(floats, Phase(1j)).dtype == "complex64"
+    assert rlx.jit(lambda v: v)(Metres(1.5)).dtype == "float32"
+    assert rlx.cond(True, lambda a: a + 1, lambda a: a, Level.LOW).item() == 3
+    assert rlx.array([np.float32(1), Metres(1.5), Level.LOW]).tolist() == [1, 1.5, 2]
+    with pytest.raises(rlx.UserError, match="64 bits"):
+        ints + enum.IntEnum("Large", {"HUGE": 2**70}).HUGE
