@@ -23,11 +23,12 @@ import re
 import subprocess
 import sys
 import time
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "mutants"
 TREE = WORK / "src"
-LIMIT = 60  # seconds for a mutant's tests
+LIMIT = 60  # seconds for a mutant's tests; with a mutant five times what they take without, as some never end
 SWITCH = """#ifndef RLX_MUTANT_SWITCH
 #define RLX_MUTANT_SWITCH
 #include <cstdlib>
@@ -82,12 +83,13 @@ class Mutant:
 def read_mutants():
     text = (ROOT / "scripts" / "mutants.txt").read_text()
     blocks = [b for b in re.split(r"\n\s*\n", text) if b.strip() and not all(l.startswith("#") for l in b.splitlines())]
-    for number, block in enumerate(blocks, 1):
+    for block in blocks:
         lines = [line for line in block.splitlines() if not line.startswith("#") and line.strip()]
         name, what = lines[0].split(": ", 1)
         program, _, chosen = lines[2].partition(" ")
         before = "\n".join(line[2:] for line in lines[3:] if line.startswith("- "))
         after = "\n".join(line[2:] for line in lines[3:] if line.startswith("+ "))
+        number = zlib.crc32(name.encode()) >> 1  # of its own, so that a new mutant changes no other file
         yield Mutant(number, name, what, lines[1], program, chosen, before, after)
 
 
@@ -105,7 +107,7 @@ def plant(files, mutants):
         files[m.file] = m.pattern().sub(m.plant, files[m.file])
     for name in {m.file for m in mutants if not m.file.endswith(".py")} & files.keys():
         files[name] = SWITCH + files[name]
-    if len({m.name for m in mutants}) != len(mutants):
+    if len({m.number for m in mutants}) != len(mutants):
         wrong.append("two mutants have one name")
     return wrong
 
@@ -145,7 +147,7 @@ def build(mutants, python, jobs):
                 sys.exit(f"{' '.join(command)} failed: {WORK / 'build.log'}")
 
 
-def run(m, number, python):
+def run(m, number, python, limit=LIMIT):
     """Whether the mutant's tests pass with that mutant chosen, and in how many seconds. A crash and a time over the
     limit are failures; so is a filter that chooses no test."""
     environment = os.environ | {"RLX_MUTANT": str(number)}
@@ -160,7 +162,13 @@ def run(m, number, python):
     with open(WORK / f"{m.name}{'' if number else '.plain'}.log", "w") as log:
         try:
             status = subprocess.run(
-                command, cwd=TREE / "tests", env=environment, stdout=log, stderr=log, timeout=LIMIT
+                command,
+                cwd=TREE / "tests",
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=limit,
             ).returncode
         except subprocess.TimeoutExpired:
             status = -1
@@ -192,16 +200,18 @@ def main():
 
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        plain = {}
+        plain, limits = {}, {}
         for m in chosen:
             plain.setdefault((m.program, m.filter), m)
-        for m, (passes, _) in zip(plain.values(), pool.map(lambda m: run(m, 0, python), plain.values())):
+        for m, (passes, seconds) in zip(plain.values(), pool.map(lambda m: run(m, 0, python), plain.values())):
+            limits[m.program, m.filter] = min(LIMIT, 15 + 5 * seconds)
             if not passes:
                 print(f"{m.program} {m.filter} fails without a mutant: {WORK / m.name}.plain.log")
                 return 1
         survivors = 0
         print(f"{'mutant':28} {'file':44} {'test':52} outcome")
-        for m, (passes, seconds) in zip(chosen, pool.map(lambda m: run(m, m.number, python), chosen)):
+        runs = pool.map(lambda m: run(m, m.number, python, limits[m.program, m.filter]), chosen)
+        for m, (passes, seconds) in zip(chosen, runs):
             survivors += passes
             outcome = "SURVIVED" if passes else "noticed"
             print(f"{m.name:28} {m.file:44} {m.program + ' ' + m.filter:52} {outcome} in {seconds:.1f} s", flush=True)

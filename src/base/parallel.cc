@@ -41,6 +41,7 @@ class Pool {
   bool run(int team, int64_t blocks, WorkerBody body) {
     if (busy_.exchange(true, std::memory_order_acquire)) return false;
     grow(team - 1);
+    shared_.fetch_add(1, std::memory_order_relaxed);
     // About four chunks per worker, handed out as workers become free.
     body_ = &body;
     blocks_ = blocks;
@@ -63,6 +64,8 @@ class Pool {
     if (error) std::rethrow_exception(error);
     return true;
   }
+
+  int64_t shared() const { return shared_.load(std::memory_order_relaxed); }
 
  private:
   // state_: jobs begun so far, whether the current one still takes workers, and how many work on
@@ -133,6 +136,7 @@ class Pool {
 
   std::vector<std::thread> threads_;
   std::atomic<bool> busy_{false}, stop_{false}, failed_{false};
+  std::atomic<int64_t> shared_{0};
   std::exception_ptr error_;  // of the body that failed first; read when no worker is active
   std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<int64_t> next_{0};
@@ -153,6 +157,8 @@ void parallel_for_worker(int threads, int64_t blocks, WorkerBody body) {
 void parallel_for(int threads, int64_t blocks, FunctionRef<void(int64_t begin, int64_t end)> body) {
   parallel_for_worker(threads, blocks, [&](int, int64_t begin, int64_t end) { body(begin, end); });
 }
+
+int64_t shared_loops() { return Pool::instance().shared(); }
 
 OneThreadScope::OneThreadScope() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
 OneThreadScope::~OneThreadScope() { omp_set_num_threads(before_); }

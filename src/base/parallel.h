@@ -28,6 +28,9 @@ void parallel_for_worker(int threads, int64_t blocks,
 
 int hardware_threads();
 
+// How many loops were shared out so far, in all threads: what is run by its caller alone does not count.
+int64_t shared_loops();
+
 // While it lives, libraries that thread with OpenMP (oneDNN) stay on the calling thread.
 class OneThreadScope {
  public:

@@ -1,4 +1,4 @@
-// GraphBuilder: the builder methods of the specification under their names.
+// GraphBuilder: a method per op, under established names.
 //
 //   GraphBuilder g("bert_layer");
 //   NodeId x = g.input("hidden", {DType::F32, {4, 15, 384}});
@@ -9,8 +9,8 @@
 //   g.set_outputs({qkv});
 //   Graph graph = g.finish();                                       // verified
 //
-// It appends nodes of the op table (ops/) through a Builder; types are always inferred. Where the
-// specification's form takes a shape, it is an optional last argument: given, it is checked and
+// It appends nodes of the op table (ops/) through a Builder; types are always inferred. A method whose
+// last argument is a shape need not be given it: where it is, it is checked and
 // Error(user, "declared-shape") names both. Builders raise what their ops raise and leave the graph as it
 // was. Names that C++ reserves get a trailing underscore (`if_`, `while_`); `new(name)` is the
 // constructor. `shape` arguments are Types: dims and dtype.
@@ -38,10 +38,10 @@ using Declared = std::optional<Type>;  // a shape the caller expects, or none
 using MaybeNode = std::optional<NodeId>;
 using NodePair = std::pair<NodeId, NodeId>;
 
-// The specification's names for the factors of Fourier transforms: backward divides in neither direction,
-// forward is NumPy's backward.
-enum class SpecFftNorm : uint8_t { backward, forward, ortho };
-FftNorm norm_of(SpecFftNorm norm);
+// The builders' own names for the factors of Fourier transforms: backward divides in neither direction,
+// forward is NumPy's backward. FftNorm has NumPy's names.
+enum class BuilderFftNorm : uint8_t { backward, forward, ortho };
+FftNorm norm_of(BuilderFftNorm norm);
 
 // The results of custom_fn_multi, packed one after the other in `source` [elements].
 struct MultiOutputHandle {
@@ -54,7 +54,7 @@ struct MultiOutputHandle {
 
 class GraphBuilder {
  public:
-  // ---- core, pipeline, analysis (3.1)
+  // ---- core, pipeline, analysis
   explicit GraphBuilder(std::string name = "main") : b_(std::move(name)) {}
   explicit GraphBuilder(Graph g);  // goes on where `g` ends
 
@@ -90,7 +90,7 @@ class GraphBuilder {
   Builder& builder() { return b_; }
   Graph finish() { return b_.finish(); }
 
-  // ---- leaves, any op, custom ops, transforms (3.2)
+  // ---- leaves, any op, custom ops, transforms
   NodeId input(std::string name, Type shape) { return b_.input(std::move(name), std::move(shape)); }
   NodeId param(std::string name, Type shape) { return b_.param(std::move(name), std::move(shape)); }
   NodeId constant(Tensor value) { return b_.constant(std::move(value)); }
@@ -101,13 +101,13 @@ class GraphBuilder {
   // The result has the declared type, whatever the op infers.
   NodeId custom_op_packed(const std::string& name, const std::string& attrs, const Values& inputs,
                           const Type& out_shape);
-  NodeId fft(NodeId x, bool inverse) { return fft_norm(x, inverse, SpecFftNorm::backward); }
-  NodeId fft_norm(NodeId x, bool inverse, SpecFftNorm norm);
+  NodeId fft(NodeId x, bool inverse) { return fft_norm(x, inverse, BuilderFftNorm::backward); }
+  NodeId fft_norm(NodeId x, bool inverse, BuilderFftNorm norm);
   NodeId fft_axis(NodeId x, int64_t axis, bool inverse);
   NodeId fftn(NodeId x, Ints axes, bool inverse);
   NodeId ifftn(NodeId x, Ints axes) { return fftn(x, std::move(axes), true); }
 
-  // ---- attention, rotary (3.3)
+  // ---- attention, rotary
   NodeId attention(NodeId q, NodeId k, NodeId v, NodeId mask, int64_t num_heads, int64_t head_dim,
                    const Declared& shape = {});
   NodeId attention_opts(NodeId q, NodeId k, NodeId v, NodeId mask, int64_t num_heads,
@@ -124,7 +124,7 @@ class GraphBuilder {
   NodeId axial_rope2d(NodeId x, int64_t end_x, int64_t end_y, int64_t head_dim, int64_t num_heads,
                       double theta, int64_t repeat_factor);
 
-  // ---- backward (3.4)
+  // ---- backward
   NodeId relu_backward(NodeId x, NodeId dy);
   NodeId activation_backward(Activation kind, NodeId x, NodeId dy);
   NodeId layer_norm_backward_input(NodeId x, NodeId gamma, NodeId dy, int64_t axis, double eps);
@@ -167,7 +167,7 @@ class GraphBuilder {
                                                             const AttentionMask& mask_kind,
                                                             const MaybeNode& mask = {});
 
-  // ---- blocks (3.5)
+  // ---- blocks
   NodeId linear_bias(NodeId x, NodeId w, const MaybeNode& bias = {});
   NodeId linear_bias_act(NodeId x, NodeId w, const MaybeNode& bias, std::optional<Activation> act);
   NodeId linear_fused(NodeId x, NodeId w, NodeId bias, std::optional<Activation> act,
@@ -177,7 +177,7 @@ class GraphBuilder {
   NodeId fused_swiglu_ffn(NodeId x, NodeId up_w, NodeId gate_w, NodeId down_w,
                           const Declared& out_shape = {});
 
-  // ---- convolution, elementwise, int8 (3.6)
+  // ---- convolution, elementwise, int8
   NodeId conv2d(NodeId x, NodeId w, const Ints& kernel, const Ints& stride, const Ints& padding,
                 const Ints& dilation, int64_t groups);
   NodeId conv_transpose2d(NodeId x, NodeId w, const Ints& kernel, const Ints& stride,
@@ -191,22 +191,22 @@ class GraphBuilder {
   NodeId dequantize_per_channel(NodeId x, int64_t axis, std::vector<double> scales,
                                 Ints zero_points);
 
-  // ---- spectral helpers for real signals (3.7); see ops/fft_helpers.h
+  // ---- spectral helpers for real signals; see ops/fft_helpers.h
   NodeId pad_last_axis_to_pow2(NodeId x);
   NodePair split_spectrum(NodeId spectrum);
-  NodePair fft_real(NodeId x, SpecFftNorm norm);
-  NodePair fft_batch_real(NodeId x, SpecFftNorm norm);
-  NodePair rfft(NodeId x, SpecFftNorm norm);
-  NodeId irfft(NodeId re_half, NodeId im_half, int64_t n, SpecFftNorm norm);
-  NodeId stft(NodeId x, int64_t frame_len, int64_t hop, SpecFftNorm norm);
-  NodeId fft_conv1d(NodeId a, NodeId b, int64_t n_fft, SpecFftNorm norm);
+  NodePair fft_real(NodeId x, BuilderFftNorm norm);
+  NodePair fft_batch_real(NodeId x, BuilderFftNorm norm);
+  NodePair rfft(NodeId x, BuilderFftNorm norm);
+  NodeId irfft(NodeId re_half, NodeId im_half, int64_t n, BuilderFftNorm norm);
+  NodeId stft(NodeId x, int64_t frame_len, int64_t hop, BuilderFftNorm norm);
+  NodeId fft_conv1d(NodeId a, NodeId b, int64_t n_fft, BuilderFftNorm norm);
   NodeId fftfreq_tensor(int64_t n);
   NodeId rfftfreq_tensor(int64_t n);
-  NodeId psd_real(NodeId x, SpecFftNorm norm);
-  NodeId ifft_spectrum(NodeId re, NodeId im, SpecFftNorm norm);
+  NodeId psd_real(NodeId x, BuilderFftNorm norm);
+  NodeId ifft_spectrum(NodeId re, NodeId im, BuilderFftNorm norm);
   NodeId psd(NodeId re, NodeId im);
 
-  // ---- linear algebra, quantised (3.8)
+  // ---- linear algebra, quantised
   NodeId matmul(NodeId lhs, NodeId rhs, const Declared& out_shape = {});
   NodeId dense_solve(NodeId a, NodeId b, const Declared& out_shape = {});
   NodeId batched_dense_solve(NodeId a, NodeId b, const Declared& out_shape = {});
@@ -226,7 +226,7 @@ class GraphBuilder {
                   const Ints& padding, const Ints& dilation, int64_t groups, int64_t x_zp,
                   int64_t w_zp, int64_t out_zp, double mult, const Declared& out_shape = {});
 
-  // ---- normalisation, reduction, shape (3.9)
+  // ---- normalisation, reduction, shape
   NodeId layer_norm2d(NodeId x, NodeId gamma, NodeId beta, double eps);
   NodeId group_norm(NodeId x, NodeId gamma, NodeId beta, int64_t num_groups, double eps);
   NodeId layer_norm(NodeId x, NodeId gamma, NodeId beta, int64_t axis, double eps,
@@ -245,7 +245,7 @@ class GraphBuilder {
   NodeId gather(NodeId table, NodeId indices, int64_t axis, const Declared& shape = {});
   NodeId concat(const Values& inputs, int64_t axis, const Declared& shape = {});
 
-  // ---- recurrences, scans, custom functions (3.10)
+  // ---- recurrences, scans, custom functions
   NodeId selective_scan(NodeId x, NodeId delta, NodeId a, NodeId b, NodeId c, int64_t state_size,
                         const Declared& shape = {});
   NodeId gated_delta_net(NodeId q, NodeId k, NodeId v, NodeId g, NodeId beta, int64_t state_size,
@@ -283,7 +283,7 @@ class GraphBuilder {
   // Any number of outputs of one dtype and static shapes, packed into one.
   MultiOutputHandle custom_fn_multi(const Values& inputs, const Graph& fwd_body);
 
-  // ---- Gaussian splats (3.11); see ops/splat.h
+  // ---- Gaussian splats; see ops/splat.h
   NodeId gaussian_splat_render(const GaussianSplatInputs& inputs,
                                const GaussianSplatRenderParams& params) {
     return rlx::gaussian_splat_render(b_, inputs, params);
@@ -314,7 +314,7 @@ class GraphBuilder {
     return rlx::gaussian_splat_render_backward(b_, inputs, d_loss_rgba, params);
   }
 
-  // ---- inferring builders (3.12)
+  // ---- inferring builders
   NodeId mm(NodeId lhs, NodeId rhs) { return matmul(lhs, rhs); }
   NodeId add(NodeId lhs, NodeId rhs) { return binary(BinaryOp::add, lhs, rhs); }
   NodeId sub(NodeId lhs, NodeId rhs) { return binary(BinaryOp::sub, lhs, rhs); }
@@ -376,7 +376,7 @@ class GraphBuilder {
   NodeId rope_n(NodeId x, NodeId cos, NodeId sin, int64_t head_dim, int64_t n_rot);
   NodeId cast(NodeId x, DType to);
 
-  // ---- ops for which the reference has no builder
+  // ---- further ops
   NodeId where_(NodeId cond, NodeId on_true, NodeId on_false);
   NodeId expand(NodeId x, const Ints& target_shape);  // -1 keeps a size
   NodeId pool(NodeId x, ReduceOp kind, const Ints& kernel, const Ints& stride, const Ints& padding);

@@ -1,5 +1,5 @@
 // Blocks, convolution, elementwise, quantised products, linear algebra, normalisation, reduction,
-// shape; the ops for which the reference has no builder.
+// shape; further ops.
 #include "rlx/ops/distributions.h"
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/experts.h"
@@ -275,7 +275,7 @@ NodeId GraphBuilder::fused_residual_rms_norm(NodeId x, NodeId residual, const Ma
 
 NodeId GraphBuilder::reduce(NodeId x, ReduceOp op, Ints axes, bool keep_dim,
                             const Declared& shape) {
-  std::sort(axes.begin(), axes.end());  // the specification's rule: any order, an axis counts once
+  std::sort(axes.begin(), axes.end());  // any order, and an axis counts once
   axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
   return emit(op_of(op), ReduceAttrs{std::move(axes), keep_dim}, {x}, shape);
 }

@@ -8,12 +8,12 @@
 
 namespace rlx {
 
-FftNorm norm_of(SpecFftNorm norm) {
+FftNorm norm_of(BuilderFftNorm norm) {
   static constexpr FftNorm kNorms[] = {FftNorm::none, FftNorm::backward, FftNorm::ortho};
   return kNorms[static_cast<size_t>(norm)];
 }
 
-NodeId GraphBuilder::fft_norm(NodeId x, bool inverse, SpecFftNorm norm) {
+NodeId GraphBuilder::fft_norm(NodeId x, bool inverse, BuilderFftNorm norm) {
   return emit(op::fft.def, FftAttrs{.inverse = inverse, .norm = norm_of(norm)}, {x});
 }
 
@@ -45,30 +45,30 @@ NodeId GraphBuilder::pad_last_axis_to_pow2(NodeId x) {
 NodePair GraphBuilder::split_spectrum(NodeId spectrum) {
   return signal::split_spectrum(b_, spectrum);
 }
-NodePair GraphBuilder::fft_real(NodeId x, SpecFftNorm norm) {
+NodePair GraphBuilder::fft_real(NodeId x, BuilderFftNorm norm) {
   return signal::fft_real(b_, x, norm_of(norm));
 }
-NodePair GraphBuilder::fft_batch_real(NodeId x, SpecFftNorm norm) {
+NodePair GraphBuilder::fft_batch_real(NodeId x, BuilderFftNorm norm) {
   return signal::fft_batch_real(b_, x, norm_of(norm));
 }
-NodePair GraphBuilder::rfft(NodeId x, SpecFftNorm norm) {
+NodePair GraphBuilder::rfft(NodeId x, BuilderFftNorm norm) {
   return signal::rfft(b_, x, norm_of(norm));
 }
-NodeId GraphBuilder::irfft(NodeId re_half, NodeId im_half, int64_t n, SpecFftNorm norm) {
+NodeId GraphBuilder::irfft(NodeId re_half, NodeId im_half, int64_t n, BuilderFftNorm norm) {
   return signal::irfft(b_, re_half, im_half, n, norm_of(norm));
 }
-NodeId GraphBuilder::stft(NodeId x, int64_t frame_len, int64_t hop, SpecFftNorm norm) {
+NodeId GraphBuilder::stft(NodeId x, int64_t frame_len, int64_t hop, BuilderFftNorm norm) {
   return signal::stft(b_, x, frame_len, hop, norm_of(norm));
 }
-NodeId GraphBuilder::fft_conv1d(NodeId a, NodeId b, int64_t n_fft, SpecFftNorm norm) {
+NodeId GraphBuilder::fft_conv1d(NodeId a, NodeId b, int64_t n_fft, BuilderFftNorm norm) {
   return signal::fft_conv1d(b_, a, b, n_fft, norm_of(norm));
 }
 NodeId GraphBuilder::fftfreq_tensor(int64_t n) { return signal::fftfreq_tensor(b_, n); }
 NodeId GraphBuilder::rfftfreq_tensor(int64_t n) { return signal::rfftfreq_tensor(b_, n); }
-NodeId GraphBuilder::psd_real(NodeId x, SpecFftNorm norm) {
+NodeId GraphBuilder::psd_real(NodeId x, BuilderFftNorm norm) {
   return signal::psd_real(b_, x, norm_of(norm));
 }
-NodeId GraphBuilder::ifft_spectrum(NodeId re, NodeId im, SpecFftNorm norm) {
+NodeId GraphBuilder::ifft_spectrum(NodeId re, NodeId im, BuilderFftNorm norm) {
   return signal::ifft_spectrum(b_, re, im, norm_of(norm));
 }
 NodeId GraphBuilder::psd(NodeId re, NodeId im) { return signal::psd(b_, re, im); }

@@ -8,7 +8,7 @@
 //     %3 ["act"]     = Gelu(%2) : [2, 8] f32  // hir=h2, "act"  ← output
 //     return %3
 //
-// Ops are shown in the specification's short form (vocabulary.h, op_text). The arena of a graph's header is
+// Ops are shown in their short form (vocabulary.h, op_text). The arena of a graph's header is
 // the sum of all values of known size. text.h has the form that can be read back.
 #pragma once
 

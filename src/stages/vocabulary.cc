@@ -76,7 +76,7 @@ std::string op_kind(const OpDef& op) {
 
 namespace {
 
-// The specification's words for the members of an enum, in its order.
+// What dumps call the members of an enum, in its order.
 constexpr std::string_view kActivationWords[] = {
     "Gelu",  "GeluApprox", "Silu", "Relu", "Sigmoid", "Tanh", "Exp",  "Log",  "Sqrt",
     "Rsqrt", "Neg",        "Abs",  "Sin",  "Cos",     "Tan",  "Atan", "Round"};

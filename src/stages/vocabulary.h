@@ -1,4 +1,4 @@
-// The specification's words that the builders and stages take as arguments.
+// The words that the builders and stages take as arguments.
 //
 //   g.binary(BinaryOp::add, x, y, t);
 //   g.attention_kind(q, k, v, 8, 64, AttentionMask::sliding_window(128), t);
@@ -52,7 +52,7 @@ struct AnyOp {
   bool operator==(const AnyOp&) const = default;
 };
 
-// The attention op of the specification: heads, what masks, and optional scale and soft cap.
+// The attention op: heads, what masks, and optional scale and soft cap.
 AnyOp attention_kind_op(int64_t num_heads, int64_t head_dim, const AttentionMask& mask,
                         std::optional<double> score_scale = std::nullopt,
                         std::optional<double> attn_logit_softcap = std::nullopt);
@@ -60,7 +60,7 @@ AnyOp attention_kind_op(int64_t num_heads, int64_t head_dim, const AttentionMask
 // The short form that dumps show: "matmul", "Gelu", "Add", "reduce_Sum([0, 1])"; other attributes
 // are shown where they differ from their defaults, bodies never.
 std::string op_text(const OpDef& op, const Attrs& attrs);
-// The specification's name of the op without attributes ("MatMul", "Binary"), or ours.
+// The name that dumps count the op under, without attributes ("MatMul", "Binary").
 std::string op_kind(const OpDef& op);
 
 }  // namespace rlx

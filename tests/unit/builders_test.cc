@@ -157,7 +157,8 @@ Rows leaf_and_fft_rows() {
        },
        "custom : [7] f64"},
       {"fft", [](G& g) { return did(g, g.fft(in(g, {2, 8}), false)); }, "fft : [2, 8] f32"},
-      {"fft_norm", [](G& g) { return did(g, g.fft_norm(in(g, {2, 8}), true, SpecFftNorm::ortho)); },
+      {"fft_norm",
+       [](G& g) { return did(g, g.fft_norm(in(g, {2, 8}), true, BuilderFftNorm::ortho)); },
        "fft : [2, 8] f32"},
       {"fft_axis", [=](G& g) { return did(g, g.fft_axis(in(g, {4, 3}, c64), 0, false)); },
        "transpose fft transpose : [4, 3] c64"},
@@ -168,35 +169,35 @@ Rows leaf_and_fft_rows() {
        "constant broadcast concat : [2, 8] f32"},
       {"split_spectrum", [](G& g) { return did(g, g.split_spectrum(in(g, {2, 8}))); },
        "slice slice : [2, 4] f32"},
-      {"fft_real", [](G& g) { return did(g, g.fft_real(in(g, {2, 6}), SpecFftNorm::forward)); },
+      {"fft_real", [](G& g) { return did(g, g.fft_real(in(g, {2, 6}), BuilderFftNorm::forward)); },
        "constant broadcast concat constant broadcast concat fft slice slice : [2, 8] f32"},
       {"fft_batch_real",
-       [](G& g) { return did(g, g.fft_batch_real(in(g, {2, 4}), SpecFftNorm::forward)); },
+       [](G& g) { return did(g, g.fft_batch_real(in(g, {2, 4}), BuilderFftNorm::forward)); },
        "constant broadcast concat fft slice slice : [2, 4] f32"},
-      {"rfft", [](G& g) { return did(g, g.rfft(in(g, {2, 6}), SpecFftNorm::forward)); },
+      {"rfft", [](G& g) { return did(g, g.rfft(in(g, {2, 6}), BuilderFftNorm::forward)); },
        rfft8 + " : [2, 5] f32"},
       {"irfft",
        [](G& g) {
          const NodeId re = in(g, {2, 5}), im = in(g, {2, 5});
-         return did(g, g.irfft(re, im, 6, SpecFftNorm::forward));
+         return did(g, g.irfft(re, im, 6, BuilderFftNorm::forward));
        },
        "slice reverse slice reverse neg concat concat concat fft slice slice : [2, 6] f32"},
-      {"stft", [](G& g) { return did(g, g.stft(in(g, {10}), 4, 3, SpecFftNorm::backward)); },
+      {"stft", [](G& g) { return did(g, g.stft(in(g, {10}), 4, 3, BuilderFftNorm::backward)); },
        frame + frame + frame + "concat : [3, 6] f32"},
       {"fft_conv1d",
        [](G& g) {
          const NodeId a = in(g, {3}), b = in(g, {2});
-         const NodeId y = g.fft_conv1d(a, b, 0, SpecFftNorm::forward);
+         const NodeId y = g.fft_conv1d(a, b, 0, BuilderFftNorm::forward);
          return fmt::format("{} {}", g.len() - 2, g.shape(y));
        },
        "40 [4] f32"},
       {"fftfreq_tensor", [](G& g) { return did(g, g.fftfreq_tensor(5)); }, "constant : [5] f64"},
       {"rfftfreq_tensor", [](G& g) { return did(g, g.rfftfreq_tensor(5)); }, "constant : [3] f64"},
-      {"psd_real", [](G& g) { return did(g, g.psd_real(in(g, {2, 6}), SpecFftNorm::backward)); },
+      {"psd_real", [](G& g) { return did(g, g.psd_real(in(g, {2, 6}), BuilderFftNorm::backward)); },
        rfft8 + " mul mul add constant mul : [2, 5] f32"},
       {"ifft_spectrum",
        [](G& g) {
-         return did(g, g.ifft_spectrum(in(g, {2, 4}), in(g, {2, 4}), SpecFftNorm::forward));
+         return did(g, g.ifft_spectrum(in(g, {2, 4}), in(g, {2, 4}), BuilderFftNorm::forward));
        },
        "concat fft slice : [2, 4] f32"},
       {"psd", [](G& g) { return did(g, g.psd(in(g, {2, 5}), in(g, {2, 5}))); },

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "../support/tool.h"
 #include "rlx/base/bytes.h"
 #include "rlx/base/printable.h"
@@ -300,6 +302,28 @@ TEST(SamplePrompt, IsWhatTheModelGoesOnFrom) {
   };
   EXPECT_EQ(c.decode(trainer.sample(tokens("abcd\nabc"), 7, 0.1)), "d\nabcd\n");
   EXPECT_EQ(c.decode(trainer.sample(tokens("abcd\na"), 3, 0.1)), "bcd");
+}
+
+// ---- batches
+
+// At a rate that changes nothing, the loss tells which rows a step read: others in every step, the same for one seed.
+TEST(Batches, AreOthersInEveryStep) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + i * 7919 % 1009 % 23);
+  const Corpus c = make_corpus(text, 16);
+  GptConfig config;
+  config.vocab = c.vocab(), config.width = 16, config.layers = 1, config.heads = 2;
+  config.block = 16, config.batch = 2, config.steps = 5, config.warmup = 1, config.rate = 1e-30;
+  std::vector<std::vector<float>> losses;
+  for (uint64_t seed : {1, 1, 2}) {
+    Trainer trainer(c, config, {.seed = seed, .threads = 1});
+    while (trainer.step_number() < config.steps) trainer.step();
+    losses.push_back(trainer.history.training);
+    std::set<float> distinct(losses.back().begin(), losses.back().end());
+    EXPECT_EQ(distinct.size(), losses.back().size()) << seed;
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_NE(losses[0], losses[2]);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -273,6 +274,30 @@ TEST_F(Tool, RunRefuses) {
   }
 }
 
+// -0 + 0 is 0, unless values may change.
+TEST_F(Tool, FastMathIsAskedFor) {
+  write_file(at("m.rlx"),
+             "graph @g {\n  %0 = input() {name=\"x\", shape=[2]} : [2] f32\n"
+             "  %1 = constant() {value=f32[]{0}} : [] f32\n  %2 = add(%0, %1) : [2] f32\n"
+             "  return %2\n}\n");
+  write_npy(at("x.npy"), Tensor::from<float>({2}, {-0.f, 1}));
+  const std::vector<std::string> plain{"run", at("m.rlx"), "--input", "x=" + at("x.npy")};
+  std::vector<std::string> fast = plain;
+  fast.emplace_back("--fast-math");
+  EXPECT_EQ(rlx_tool(plain).out, "output 0: [2] f32 0 1\n");
+  EXPECT_EQ(rlx_tool(fast).out, "output 0: [2] f32 -0 1\n");
+}
+
+// Symbols get their sizes from parameters as well as from inputs.
+TEST_F(Tool, GivenTensorsBindDims) {
+  write_file(at("m.rlx"),
+             "graph @g {\n  %0 = param() {name=\"w\", shape=[?n]} : [?n] f32\n"
+             "  %1 = add(%0, %0) : [?n] f32\n  return %1\n}\n");
+  write_npy(at("w.npy"), Tensor::from<float>({3}, {1, 2, 4}));
+  EXPECT_EQ(rlx_tool({"run", at("m.rlx"), "--param", "w=" + at("w.npy")}).out,
+            "output 0: [3] f32 2 4 8\n");
+}
+
 // ---- train
 
 TEST_F(Tool, TrainReports) {
@@ -286,7 +311,12 @@ TEST_F(Tool, TrainReports) {
   const std::string svg = read_file(at("a/loss.svg"));
   EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
   EXPECT_NE(svg.find("validation"), std::string::npos);
-  EXPECT_NE(svg.find("trigram"), std::string::npos) << "the baseline is in the picture";
+  EXPECT_NE(svg.find("trigram"), std::string::npos);
+  const std::string dashed = "stroke-dasharray=\"6 4\" points=\"";
+  const size_t baseline = svg.find(dashed);
+  ASSERT_NE(baseline, std::string::npos);
+  EXPECT_TRUE(std::isdigit(static_cast<unsigned char>(svg[baseline + dashed.size()])))
+      << "the baseline is in the picture";
   EXPECT_EQ(files("a"), 2u);
 }
 

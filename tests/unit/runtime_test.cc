@@ -199,6 +199,19 @@ TEST_P(OnDevice, ClonesOwnWhatUpdatesWrite) {
   EXPECT_EQ(floats(f.param("w")), (std::vector<float>{3, 2, 2, 3, 3, 3}));
 }
 
+// What was set stays the clone's: the source takes other inputs without it.
+TEST_P(OnDevice, ClonesOwnTheirInputs) {
+  CompiledGraph f = session.compile(linear_with_update());
+  f.set_param("w", w_value());
+  f.set_input("x", x_value());
+  CompiledGraph g = f.clone();
+  f.set_input("x", Tensor(f32, {2, 3}));
+  g.run();
+  EXPECT_EQ(floats(g.output_tensor(0)), (std::vector<float>{4, 5, 10, 11}));
+  f.run();
+  EXPECT_EQ(floats(f.output_tensor(0)), (std::vector<float>{0, 0, 0, 0}));
+}
+
 // ---- one call at a time
 
 std::function<void()> inside;  // what the op test.inside does while it runs

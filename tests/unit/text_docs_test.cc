@@ -348,6 +348,23 @@ TEST(TextErrors, AreReportedOnTheirOwnStatement) {
   }
 }
 
+// ---- all pages
+
+// They speak of what is there: nothing is explained by a text that a reader cannot see.
+TEST(Pages, PointAtNothingThatIsMissing) {
+  std::vector<fs::path> pages{RLX_SOURCE_DIR "/README.md", RLX_SOURCE_DIR "/ARCHITECTURE.md",
+                              RLX_SOURCE_DIR "/CONTRIBUTING.md"};
+  for (const char* folder : {"docs", "src/stages", "examples"})
+    for (const auto& entry : fs::directory_iterator(fs::path(RLX_SOURCE_DIR) / folder))
+      if (entry.path().extension() == ".md" || entry.path().extension() == ".h")
+        pages.push_back(entry.path());
+  EXPECT_GT(pages.size(), 12u);
+  for (const fs::path& page : pages)
+    EXPECT_EQ(read_file(page).find("specification"), std::string::npos) << page;
+  for (const char* op : {"matmul", "softmax_cross_entropy", "fft"})
+    EXPECT_EQ(testing::run_tool({"ops", op}).out.find("specification"), std::string::npos) << op;
+}
+
 // ---- the programs
 
 class Examples : public testing::ToolFolder {};
