@@ -92,7 +92,8 @@ nb::dict info_of(const CompileInfo& i) {
 nb::list run(CompiledGraph& f, const nb::dict& inputs, bool check_nan, bool profile) {
   const NamedTensors values = named_tensors(inputs);
   std::vector<Tensor> results;
-  run_interruptibly(true, [&](const std::atomic<bool>* cancel) {
+  const bool repeatable = f.signature().updates.empty();
+  run_interruptibly(true, repeatable, [&](const std::atomic<bool>* cancel) {
     results = f.run(values, {.cancel = cancel, .check_nan = check_nan, .profile = profile});
   });
   return wrap_all(std::move(results));

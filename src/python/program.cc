@@ -41,11 +41,11 @@ bool in_main_thread() {
 class Watch {
  public:
   Watch() {
+    interrupted.store(false, std::memory_order_relaxed);
     sigaction(SIGINT, nullptr, &python_action);
     watches_ = !(python_action.sa_flags & SA_SIGINFO) && python_action.sa_handler != SIG_DFL &&
                python_action.sa_handler != SIG_IGN;
     if (!watches_) return;
-    interrupted.store(false, std::memory_order_relaxed);
     struct sigaction ours = python_action;
     ours.sa_handler = on_interrupt;
     sigaction(SIGINT, &ours, nullptr);
@@ -61,21 +61,30 @@ class Watch {
 
 }  // namespace
 
-void run_interruptibly(bool is_long, FunctionRef<void(const std::atomic<bool>*)> f) {
+void run_interruptibly(bool is_long, bool repeatable,
+                       FunctionRef<void(const std::atomic<bool>*)> f) {
   if (!is_long || !in_main_thread()) {
     nb::gil_scoped_release unlocked;
     f(nullptr);
     return;
   }
-  const Watch watch;
-  try {
-    nb::gil_scoped_release unlocked;
-    f(&interrupted);
-  } catch (const Error& e) {
-    if (e.code() == "cancelled" && PyErr_CheckSignals() != 0) throw nb::python_error();
-    throw;
+  for (;;) {
+    std::optional<Error> cancelled;
+    {
+      const Watch watch;
+      try {
+        nb::gil_scoped_release unlocked;
+        f(&interrupted);
+      } catch (const Error& e) {
+        if (e.code() != "cancelled") throw;
+        cancelled = e;
+      }
+    }
+    // Python's handler runs when ours is gone: it may set another.
+    if (interrupted && PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!cancelled) return;
+    if (!repeatable) throw *cancelled;
   }
-  if (interrupted && PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 // ---- programs
@@ -121,7 +130,7 @@ std::vector<Tensor> Program::run(std::span<const void* const> inputs) {
   results.reserve(outputs_.size()), pointers.reserve(outputs_.size());
   for (const auto& [dtype, sizes] : outputs_)
     pointers.push_back(results.emplace_back(Tensor::uninitialised(dtype, sizes)).mutable_raw());
-  run_interruptibly(is_long_, [&](const std::atomic<bool>* cancel) {
+  run_interruptibly(is_long_, true, [&](const std::atomic<bool>* cancel) {
     lease.f->run_into(pointers, {.cancel = cancel});
   });
   return results;

@@ -39,8 +39,10 @@ inline constexpr int64_t kCacheBytes = int64_t{512} << 20;
 std::shared_ptr<Program> compile_cached(const Graph& g);
 
 // Runs f without the interpreter lock; Ctrl-C sets the flag that f is given and raises
-// KeyboardInterrupt afterwards.
-void run_interruptibly(bool is_long, FunctionRef<void(const std::atomic<bool>*)> f);
+// KeyboardInterrupt afterwards. Where the program has a handler of its own that raises nothing, the
+// run goes on: from the beginning where it is `repeatable`, else Error(user, "cancelled") is raised.
+void run_interruptibly(bool is_long, bool repeatable,
+                       FunctionRef<void(const std::atomic<bool>*)> f);
 
 void clear_caches();
 void bind_program(nb::module_& m);
