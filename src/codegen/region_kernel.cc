@@ -692,6 +692,7 @@ class Lowering {
 }  // namespace
 
 RegionKernel lower_region(const Node& region, std::span<const View> in, std::span<const View> out) {
+  verify_region(region.get<RegionAttrs>());
   return Lowering(region, in, out).run();
 }
 

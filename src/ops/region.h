@@ -3,6 +3,7 @@
 // its body.
 #pragma once
 
+#include "rlx/base/decision.h"
 #include "rlx/ir/op.h"
 
 namespace rlx {
@@ -28,6 +29,24 @@ struct RegionAttrs {
                   &RegionAttrs::axes>();
   }
 };
+
+// What a kernel of a region takes for granted. It walks over the domain once and has two sorts of values: per
+// element, of the domain's shape, and per row, which lack the last `inner` axes or keep them with size 1. In
+// parts (also: column regions) reductions are complete only when the walk is over.
+struct RegionForm {
+  Shape domain;
+  size_t inner = 0;
+  bool in_parts = false;
+
+  Shape row_shape(bool keepdims) const;
+  bool is_row_value(const Shape& shape) const;
+};
+bool is_region_reduction(const Node& n);
+// Whether a member may read the value of another one. Elementwise operands align at the right, so a value per
+// row must keep the reduced axes where a value per element reads it: [R] against [R, R] means a value per column.
+Decision may_read(const RegionForm& form, const Node& reader, const Node& read);
+// Raises Error(internal) where a body is not what its attributes say. The one who makes code asks.
+void verify_region(const RegionAttrs& region);
 
 namespace op {
 extern const Op<RegionAttrs> region;

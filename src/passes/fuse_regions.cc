@@ -22,15 +22,7 @@ constexpr int kMaxSearch = 512;
 // Views: they join a region around a reduction, but never start one.
 bool joins_only(const Node& n) { return n.op == &op::broadcast || n.op == &op::reshape; }
 
-bool is_reduce(const Node& n) {
-  return n.op->kind == Kind::reduction && n.attrs.type() == &kAttrType<ReduceAttrs>;
-}
-
-Shape row_shape(const Shape& domain, size_t inner, bool keepdims) {
-  Shape s(domain.begin(), domain.end() - static_cast<int64_t>(inner));
-  if (keepdims) s.insert(s.end(), inner, Dim(1));
-  return s;
-}
+bool is_reduce(const Node& n) { return is_region_reduction(n); }
 
 bool is_suffix(const Ints& axes, int64_t rank) {
   for (size_t i = 0; i < axes.size(); ++i)
@@ -57,6 +49,8 @@ struct Group {
   std::vector<int32_t> nodes;  // ascending
   std::vector<Value> reads;    // what its nodes read from outside, ascending
   bool merged = false;         // absorbed by another group
+
+  RegionForm form() const { return {domain, inner, split || column}; }
 };
 
 // Some of the paths of a graph: each node hangs on the operand that was computed last, and the paths are
@@ -115,6 +109,10 @@ class Grower {
  private:
   const Node& at(int32_t i) const { return g_.nodes[static_cast<size_t>(i)]; }
   int group_of(int32_t node) const { return group_[static_cast<size_t>(node)]; }
+  using Ids = std::initializer_list<int>;
+  bool is_member(Ids ids, int32_t node) const {
+    return std::find(ids.begin(), ids.end(), group_of(node)) != ids.end();
+  }
 
   void refuse(int32_t producer, int32_t consumer, std::string why) {
     if (!report_) return;
@@ -213,7 +211,7 @@ class Grower {
   // Whether the parts of a reduction to several results may store values per element: a part of one
   // result is one run of them, of several it is scattered.
   bool stores_elements(const Group& group) const {
-    return !group.column && row_shape(group.domain, group.inner, false).elements() == Dim(1);
+    return !group.column && group.form().row_shape(false).elements() == Dim(1);
   }
   // Whether somebody outside the group reads its values per element; node i does not count.
   bool elements_are_read(const Group& group, int32_t i) const {
@@ -228,13 +226,10 @@ class Grower {
     return false;
   }
 
-  // What reads a reduction that runs in parts must wait for all of them.
-  Decision reads_no_parts(int id, int32_t i) const {
+  // What a walk in parts may make besides its reductions.
+  Decision fits_parts(int id, int32_t i) const {
     const Group& group = groups_[static_cast<size_t>(id)];
     if (!group.split) return Decision::yes();
-    for (Value v : at(i).in)
-      if (group_of(v.node) == id && is_reduce(g_.node(v)))
-        return Decision::no("the producer is a reduction in parts, which ends its region");
     if (is_reduce(at(i))) return Decision::yes();
     if (!(at(i).type().shape == group.domain))
       return Decision::no("the result {} is not of the region's domain {}", at(i).type().shape,
@@ -244,27 +239,20 @@ class Grower {
     return Decision::yes();
   }
 
-  bool is_row_value(const Group& group, const Shape& shape) const {
-    return group.inner && (shape == row_shape(group.domain, group.inner, false) ||
-                           shape == row_shape(group.domain, group.inner, true));
-  }
-
-  // Elementwise operands align at the right, so inside a row region a value per row must keep the
-  // reduced axes (size 1) where a value per element reads it; [R] against [R, R] would mean a value
-  // per column.
-  Decision aligned(int id, size_t inner, int32_t i) const {
-    const Group& group = groups_[static_cast<size_t>(id)];
-    const Node& n = at(i);
-    if (n.op == &op::reshape || is_reduce(n) || !(n.type().shape == group.domain))
+  // Whether all that members and node i read of each other may be read in a region of this form. What a member
+  // reads of its own group was asked before.
+  Decision reads_fit(Ids ids, const RegionForm& form, int32_t i) const {
+    const auto fit = [&](int32_t reader) {
+      for (Value v : at(reader).in)
+        if (is_member(ids, v.node) && (reader == i || group_of(v.node) != group_of(reader)))
+          if (Decision fits = may_read(form, at(reader), g_.node(v)); !fits) return fits;
       return Decision::yes();
-    for (Value v : n.in) {
-      const Shape& s = g_.type(v).shape;
-      if (group_of(v.node) != id || s == group.domain || s.empty()) continue;
-      if (!inner || !(s == row_shape(group.domain, inner, true)))
-        return Decision::no("the value per row {} does not line up with the rows of {}", s,
-                            group.domain);
-    }
-    return Decision::yes();
+    };
+    if (ids.size() > 1)
+      for (int id : ids)
+        for (int32_t reader : groups_[static_cast<size_t>(id)].nodes)
+          if (Decision fits = fit(reader); !fits) return fits;
+    return fit(i);
   }
 
   Decision can_join(int id, int32_t i) {
@@ -273,7 +261,7 @@ class Grower {
     const Node& n = at(i);
     if (group.column)
       return Decision::no("the producer is a column reduction, which ends its region");
-    if (Decision ready = reads_no_parts(id, i); !ready) return ready;
+    if (Decision ready = fits_parts(id, i); !ready) return ready;
     if (group.nodes.size() >= kMaxNodes)
       return Decision::no("the region has {} nodes already", group.nodes.size());
     if (operands_with({id}, i) > kMaxOperands)
@@ -286,22 +274,10 @@ class Grower {
       if (runs_in_parts(n, g_) && elements_are_read(group, i) &&
           !(n.type().shape.elements() == Dim(1)))
         return Decision::no("the region's values are read elsewhere, too");
-    } else if (n.op == &op::reshape) {
-      if (!is_row_value(group, g_.type(n.in[0]).shape) || !is_row_value(group, n.type().shape))
-        return Decision::no("a reshape inside a region may only add or drop the reduced axes");
-    } else if (n.op == &op::broadcast) {
-      if (!is_row_value(group, g_.type(n.in[0]).shape) || !(n.type().shape == group.domain))
-        return Decision::no("a broadcast inside a region must spread a value per row over the row");
-    } else if (!(n.type().shape == group.domain) && !is_row_value(group, n.type().shape)) {
-      return Decision::no("the result {} is not of the region's domain {}", n.type().shape,
-                          group.domain);
-    } else if (!(n.type().shape == group.domain)) {
-      for (Value v : n.in)  // a row value is computed once per row from row values only
-        if (group_of(v.node) == id && g_.type(v).shape == group.domain &&
-            !is_row_value(group, group.domain))
-          return Decision::no("a value per row cannot read a value per element");
     }
-    if (Decision lines_up = aligned(id, group.inner, i); !lines_up) return lines_up;
+    RegionForm form = group.form();
+    if (is_reduce(n)) form.inner = n.get<ReduceAttrs>().axes.size();
+    if (Decision fits = reads_fit({id}, form, i); !fits) return fits;
     if (Decision direct = no_detour({id}, i); !direct) return direct;
     return Decision::yes();
   }
@@ -309,7 +285,7 @@ class Grower {
   Decision can_merge(int a, int b, int32_t i) {
     const Group &x = groups_[static_cast<size_t>(a)], &y = groups_[static_cast<size_t>(b)];
     if (y.column) return Decision::no("the producer is a column reduction, which ends its region");
-    if (Decision ready = reads_no_parts(b, i); !ready) return ready;
+    if (Decision ready = fits_parts(b, i); !ready) return ready;
     if (!(x.domain == y.domain))
       return Decision::no("the domains {} and {} differ", x.domain, y.domain);
     if (x.inner && y.inner && x.inner != y.inner)
@@ -320,7 +296,8 @@ class Grower {
       return Decision::no("the region would have too many nodes");
     if (operands_with({a, b}, i) > kMaxOperands)
       return Decision::no("the region would read more than {} tensors", kMaxOperands);
-    if (Decision lines_up = aligned(b, y.inner, i); !lines_up) return lines_up;
+    const RegionForm form{x.domain, std::max(x.inner, y.inner), x.split || y.split};
+    if (Decision fits = reads_fit({a, b}, form, i); !fits) return fits;
     if (Decision direct = no_detour({a, b}, i); !direct) return direct;
     return Decision::yes();
   }
@@ -337,11 +314,6 @@ class Grower {
     if (y.inner) x.inner = y.inner, x.axes = y.axes, x.split = y.split;
     y.merged = true;
     y.nodes.clear();
-  }
-
-  using Ids = std::initializer_list<int>;
-  bool is_member(Ids ids, int32_t node) const {
-    return std::find(ids.begin(), ids.end(), group_of(node)) != ids.end();
   }
 
   // How many tensors the groups and the node read together.
