@@ -354,10 +354,10 @@ void run_random_programs(uint64_t begin, uint64_t end, RandomReport& report,
     ++report.runs[name];
     report.seconds[name] += std::chrono::duration<double>(Clock::now() - start).count();
   };
-  auto run = [&](const RandomProgram& p, uint64_t seed, const RandomCheck& c) {
+  auto run = [&](const RandomProgram& p, uint64_t seed, const RandomCheck& c,
+                 const std::string& kind = {}) {
     std::string why;
-    timed(fmt::format("{}{}", p.large ? "large " : "", c.name),
-          [&] { why = run_check(c, p, seed, &report.stats); });
+    timed(fmt::format("{}{}", kind, c.name), [&] { why = run_check(c, p, seed, &report.stats); });
     if (why.empty()) return;
     const RandomProgram small =
         shrink(p, [&](const RandomProgram& q) { return !run_check(c, q, seed).empty(); });
@@ -371,11 +371,15 @@ void run_random_programs(uint64_t begin, uint64_t end, RandomReport& report,
     count_ops(p.graph, report.ops);
     for (const RandomCheck& c : random_checks())
       if (seed % static_cast<uint64_t>(c.every) == 0) run(p, seed, c);
-    if (seed % kLargeEvery == 0) {
-      timed("(large generation)", [&] { p = random_large_program(seed / kLargeEvery); });
+    const auto of_matrices = [&](const std::string& kind, uint64_t every,
+                                 RandomProgram (*make)(uint64_t)) {
+      if (seed % every != 0) return;
+      timed(fmt::format("({} generation)", kind), [&] { p = make(seed / every); });
       for (const RandomCheck& c : random_checks())
-        if (c.large) run(p, seed / kLargeEvery, c);
-    }
+        if (c.large) run(p, seed / every, c, kind + " ");
+    };
+    of_matrices("large", kLargeEvery, random_large_program);
+    of_matrices("square", kSquareEvery, random_square_program);
     progress(seed + 1);
   }
 }

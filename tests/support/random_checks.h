@@ -15,7 +15,7 @@ struct RandomCheck {
   std::string_view doc;
   int every;  // of how many programs it takes one
   std::string (*run)(const RandomProgram& p, uint64_t seed, CompareStats* stats);
-  bool large = false;  // also of large programs
+  bool large = false;  // also of large and square programs
 };
 std::span<const RandomCheck> random_checks();
 
@@ -23,9 +23,10 @@ std::span<const RandomCheck> random_checks();
 std::string run_check(const RandomCheck& c, const RandomProgram& p, uint64_t seed,
                       CompareStats* stats = nullptr);
 
-// Runs the checks of programs [begin, end), and with one of kLargeEvery of them those of a large one;
+// Runs the checks of programs [begin, end), with one of kLargeEvery of them those of a large one, and with one of
+// kSquareEvery those of a square one;
 // the failures, shrunk, as text. Calls `progress` after each program.
-inline constexpr uint64_t kLargeEvery = 50;
+inline constexpr uint64_t kLargeEvery = 50, kSquareEvery = 2;
 struct RandomReport {
   OpCounts ops;
   CompareStats stats;

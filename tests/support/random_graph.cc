@@ -34,7 +34,7 @@ struct Source {
   std::mt19937_64 random;
   std::map<int64_t, int64_t> sizes;  // of the samples, renamed
   bool tame = true;                  // results must be finite and of moderate size
-  Ints sides;                        // large programs: of matrices
+  Ints sides;                        // programs of matrices: their sides
   int64_t max_elements = kMaxElements;
   NamedTensors leaves;
 
@@ -437,7 +437,8 @@ Value Generator::matrix() {
   Values fitting;
   for (const Entry& e : pool_) {
     const Ints& sizes = e.plain.sizes();
-    if (e.plain.dtype() == DType::F32 && sizes.size() == 2 && sizes[0] >= 50 && sizes[1] >= 50)
+    if (e.plain.dtype() == DType::F32 && sizes.size() == 2 && sizes[0] >= s_.sides.back() &&
+        sizes[1] >= s_.sides.back())
       fitting.push_back(e.value);
   }
   if (fitting.empty() || s_.chance(0.15))
@@ -449,7 +450,7 @@ Value Generator::matrix() {
 // A value that broadcasts against a matrix of these sizes, per row, column or element: rather one that
 // is there than a new one.
 Value Generator::beside(const Ints& sizes) {
-  const Ints shapes[] = {sizes, {sizes[1]}, {sizes[1]}, {sizes[0], 1}, {1, sizes[1]}};
+  const Ints shapes[] = {sizes, sizes, sizes, {sizes[1]}, {sizes[1]}, {sizes[0], 1}, {1, sizes[1]}};
   const Ints& wanted = shapes[s_.pick(std::size(shapes))];
   Values fitting;
   for (const Entry& e : pool_)
@@ -470,7 +471,8 @@ void Generator::square_step() {
     case 0:
     case 1:
     case 2: {
-      const ReduceAttrs a{{s_.chance(0.75) ? 1 : 0}, s_.chance(0.3)};
+      const Ints axes = s_.chance(0.75) ? Ints{1} : s_.chance(0.6) ? Ints{0} : Ints{0, 1};
+      const ReduceAttrs a{axes, s_.chance(0.3)};
       keep(*kReduce[s_.pick(std::size(kReduce))], a, {x});
       return;
     }
@@ -483,7 +485,7 @@ void Generator::square_step() {
       return;
     }
     case 6:
-      keep(*kUnary[s_.pick(std::size(kUnary))], {}, {random_entry().value});
+      keep(*kUnary[s_.pick(std::size(kUnary))], {}, {s_.chance(0.6) ? x : random_entry().value});
       return;
     case 7:
       keep_one(op::softmax, {}, {x});
@@ -637,20 +639,38 @@ RandomProgram random_program(uint64_t seed) {
   return {g.builder().finish(), source.leaves};
 }
 
-RandomProgram random_large_program(uint64_t seed) {
-  Source source{.random = std::mt19937_64(seed * 0x9e3779b97f4a7c15u + 2)};
-  const auto side = static_cast<int64_t>(60 + source.pick(source.chance(0.85) ? 80 : 241));
-  source.sides = Ints(6, side);
-  source.sides.push_back(std::min<int64_t>(side + 1, 300));
-  source.sides.push_back(std::max<int64_t>(side - 1, 60));
-  source.max_elements = kMaxLargeElements;
+namespace {
+
+// Sides that are equal or nearly so.
+RandomProgram random_matrices(const std::string& name, Source source, int64_t side, int64_t least,
+                              int64_t most, size_t nodes) {
+  source.sides = Ints(12, side);
+  source.sides.push_back(std::min(side + 1, most));
+  source.sides.push_back(std::max(side - 1, least));
   for (int64_t size = 2; size <= 8; ++size)
     if (source.chance(0.7)) source.sizes[size] = source.sides[source.pick(source.sides.size())];
-  Generator g(source, fmt::format("large{}", seed), 0);
-  g.grow(static_cast<int>(8 + source.pick(8)));
+  Generator g(source, name, 0);
+  g.grow(static_cast<int>(nodes));
   g.outputs();
   g.updates();
   return {g.builder().finish(), source.leaves, true};
+}
+
+}  // namespace
+
+RandomProgram random_large_program(uint64_t seed) {
+  Source source{.random = std::mt19937_64(seed * 0x9e3779b97f4a7c15u + 2)};
+  source.max_elements = kMaxLargeElements;
+  const auto side = static_cast<int64_t>(60 + source.pick(source.chance(0.85) ? 80 : 241));
+  const size_t nodes = 8 + source.pick(8);
+  return random_matrices(fmt::format("large{}", seed), std::move(source), side, 60, 300, nodes);
+}
+
+RandomProgram random_square_program(uint64_t seed) {
+  Source source{.random = std::mt19937_64(seed * 0x9e3779b97f4a7c15u + 3)};
+  const auto side = static_cast<int64_t>(2 + source.pick(7));
+  const size_t nodes = 8 + source.pick(13);
+  return random_matrices(fmt::format("square{}", seed), std::move(source), side, 2, 9, nodes);
 }
 
 void count_ops(const Graph& g, OpCounts& counts) {

@@ -22,7 +22,7 @@ namespace rlx::testing {
 struct RandomProgram {
   Graph graph;
   NamedTensors leaves;
-  bool large = false;  // made by random_large_program
+  bool large = false;  // made of matrices: by random_large_program or random_square_program
 };
 
 RandomProgram random_program(uint64_t seed);
@@ -31,6 +31,9 @@ RandomProgram random_program(uint64_t seed);
 // tile and block of every kernel; values per row and per column, with and without kept axes, read
 // both ways; products, views, and some steps as above.
 RandomProgram random_large_program(uint64_t seed);
+// The same with sides from 2 to 9: many of them are quickly run, and which values read which does not
+// depend on the size.
+RandomProgram random_square_program(uint64_t seed);
 
 // How often each op occurs, bodies included.
 using OpCounts = std::map<std::string, int>;
