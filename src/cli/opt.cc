@@ -28,7 +28,7 @@ void optimise(const OptArguments& o) {
   const Graph g = run_passes(read_program(o.file), pipeline,
                              {.dump_dir = o.dump_dir, .fast_math = o.fast_math, .report = &report});
   if (o.report) note("{}", report.to_string());
-  if (!o.out.empty()) return save_graph(o.out, g);
+  if (!o.out.empty() && o.out != "-") return save_graph(o.out, g);
   print_program(g);
 }
 
@@ -41,7 +41,7 @@ void add_opt(Cli& cli) {
       "rlx opt model.rlx --passes \"value_and_grad(wrt=w|b),simplify,cse\" -o grad.rlx");
   c->add_option("FILE", o->file, "Graph, as text or bytes; - is standard input");
   c->add_option("--passes", o->passes, "Passes in order (default: those before fusion)");
-  c->add_option("-o,--out", o->out, "File to write instead of stdout");
+  c->add_option("-o,--out", o->out, "File to write; - is standard output, which is the default");
   c->add_option("--dump", o->dump_dir, "Folder for the graph after each pass");
   c->add_flag("--fast-math", o->fast_math, "Allow algebra that changes values");
   c->add_flag("--report", o->report, "Say on stderr what each pass and rule did");

@@ -231,7 +231,7 @@ class Lowering {
     b_.store(buffers_[in_.size() + k], loops_.address(result_strides(k)), v);
   }
 
-  // ---- the three kinds
+  // ---- the kinds of regions
   // ---------------------------------------------------------------------------------------------------
 
   void elementwise() {

@@ -217,6 +217,11 @@ TEST_F(Tool, Opt) {
   EXPECT_GE(files("dump"), 4u);
   EXPECT_EQ(rlx_tool({"opt", at("m.rlx"), "--passes", "simplfy", "-o", at("h.rlx")}).status, 1);
   EXPECT_FALSE(fs::exists(at("h.rlx")));
+  const Result printed = rlx_tool({"opt", at("m.rlx")}),
+               dash = rlx_tool({"opt", at("m.rlx"), "-o", "-"});
+  EXPECT_TRUE(dash.out.starts_with("graph @"));
+  EXPECT_EQ(dash.out, printed.out);
+  EXPECT_FALSE(fs::exists("-"));
   EXPECT_NE(rlx_tool({"opt", "--list"}).out.find("simplify"), std::string::npos);
 }
 
