@@ -272,6 +272,24 @@ TEST(Folding, ErrorsWaitForTheRun) {
   }
 }
 
+// ---- updates
+
+// A parameter that nothing reads is there for who asks for it afterwards.
+TEST(Updates, OfAParameterThatNothingReads) {
+  Builder b("counts");
+  const Value x = b.input("x", {f32, {3}});
+  b.param("last", {f32, {3}});
+  b.update("last", op::add(b, x, x));
+  b.output(op::neg(b, x));
+  const Graph g = b.finish();
+  for (Device d : {Device::reference, Device::cpu}) {
+    CompiledGraph f = Session(d).compile(g);
+    f.set_param("last", Tensor(f32, {3}));
+    f.run({{"x", Tensor::from<float>({3}, {1, 2, 4})}});
+    EXPECT_TRUE(f.param("last").same_bits(Tensor::from<float>({3}, {2, 4, 8}))) << name(d);
+  }
+}
+
 // ---- functions with derivatives of their own
 
 // (2 x, 3 x), whose stated slopes are 20 and 300: each cotangent goes to its own result.

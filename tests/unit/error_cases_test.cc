@@ -296,6 +296,13 @@ const VerifyCase kVerifyCases[] = {
      [](Graph& g) { set_dtype(g.nodes[1], DType::F64); }},
     {"body", "a body with an update", [](Graph& g) { set_body(g, sum_graph()); },
      [] { return nested_graph(1); }},
+    {"body", "a body with a parameter",
+     [](Graph& g) {
+       Graph body = sum_graph();
+       body.updates.clear();
+       set_body(g, std::move(body));
+     },
+     [] { return nested_graph(1); }},
     {"body", "one level too deep", [](Graph& g) { g = nested_graph(Lexer::kMaxDepth + 1); },
      [] { return nested_graph(Lexer::kMaxDepth); }},
 };

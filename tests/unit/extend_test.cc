@@ -77,9 +77,12 @@ std::string code_of(const std::function<void()>& f) {
 TEST(Extend, AnEntryMustStateWhatItIs) {
   static constinit const Op<> empty = OpDef{.name = "test_empty"};
   static constinit const Op<> valueless = OpDef{.name = "test_valueless", .infer = infer_same};
+  static constinit const Op<> typeless = OpDef{
+      .name = "test_typeless", .eval = [](const EvalArgs& e) -> Tensors { return {e.in[0]}; }};
   static constinit const Op<> nameless = OpDef{.name = "", .infer = infer_same};
   EXPECT_EQ(code_of([] { register_op(empty.def); }), "op-rule");
   EXPECT_EQ(code_of([] { register_op(valueless.def); }), "op-rule");
+  EXPECT_EQ(code_of([] { register_op(typeless.def); }), "op-rule");
   EXPECT_EQ(code_of([] { register_op(nameless.def); }), "op-name");
   EXPECT_EQ(op_table().find("test_empty"), nullptr);
 }

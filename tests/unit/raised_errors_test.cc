@@ -204,6 +204,8 @@ TEST(RaisedErrors, Pipelines) {
   refuse("pipeline", "expected ')'", "grad(wrt=w");
   refuse("pipeline", "expected option=value", "grad(w)");
   refuse("pass-unknown", "there is no pass nosuch; passes are", "nosuch");
+  refuse("pass-unknown", "; did you mean simplify?", "simplfy");
+  refuse("pass-option", "; did you mean wrt?", "grad(wtr=w)");
   refuse("pass-option", "has no option of; allowed: ", "grad(of=w)");
   refuse("pass-option", "is given twice", "grad(wrt=w,wrt=x)");
 }
