@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <mutex>
-#include <set>
+#include <unordered_set>
 
 #include "rlx/ir/verify.h"
 
@@ -148,25 +148,27 @@ Values Builder::expand(const Node& n, Operands in) {
 }
 
 Values Builder::inline_graph(const Graph& body, Operands inputs) {
-  std::vector<Values> map(body.nodes.size());
-  size_t next = 0;
-  for (size_t i = 0; i < body.nodes.size(); ++i) {
-    const Node& n = body.nodes[i];
-    if (n.op == &op::input) {
-      check(next < inputs.size(), "inline_graph: too few inputs for \"{}\"", body.name);
-      map[i] = {inputs[next++]};
-      continue;
+  return within_memory([&] {
+    std::vector<Values> map(body.nodes.size());
+    size_t next = 0;
+    for (size_t i = 0; i < body.nodes.size(); ++i) {
+      const Node& n = body.nodes[i];
+      if (n.op == &op::input) {
+        check(next < inputs.size(), "inline_graph: too few inputs for \"{}\"", body.name);
+        map[i] = {inputs[next++]};
+        continue;
+      }
+      Values in;
+      for (Value v : n.in)
+        in.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+      map[i] = clone(n, in);
     }
-    Values in;
-    for (Value v : n.in)
-      in.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
-    map[i] = clone(n, in);
-  }
-  check(next == inputs.size(), "inline_graph: too many inputs for \"{}\"", body.name);
-  Values out;
-  for (Value v : body.outputs)
-    out.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
-  return out;
+    check(next == inputs.size(), "inline_graph: too many inputs for \"{}\"", body.name);
+    Values out;
+    for (Value v : body.outputs)
+      out.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+    return out;
+  });
 }
 
 Value Builder::input(std::string name, Type type) {
@@ -178,15 +180,17 @@ Value Builder::param(std::string name, Type type) {
 Value Builder::constant(Tensor value) { return op::constant(*this, {}, {std::move(value)}); }
 
 void Builder::update(std::string param, Value v) {
-  const Value leaf = find_leaf(param);
-  user_check(leaf.valid() && graph_.node(leaf).op == &op::param, "update-target",
-             "update: there is no parameter \"{}\"", param);
-  user_check(type(v) == graph_.type(leaf), "update-type",
-             "update: parameter \"{}\" is {}, the new value is {}", param, graph_.type(leaf),
-             type(v));
-  user_check(!names().updated.contains(param), "update-twice",
-             "update: parameter \"{}\" is updated twice", param);
-  graph_.updates.push_back({std::move(param), v});
+  within_memory([&] {
+    const Value leaf = find_leaf(param);
+    user_check(leaf.valid() && graph_.node(leaf).op == &op::param, "update-target",
+               "update: there is no parameter \"{}\"", param);
+    user_check(type(v) == graph_.type(leaf), "update-type",
+               "update: parameter \"{}\" is {}, the new value is {}", param, graph_.type(leaf),
+               type(v));
+    user_check(!names().updated.contains(param), "update-twice",
+               "update: parameter \"{}\" is updated twice", param);
+    graph_.updates.push_back({std::move(param), v});
+  });
 }
 
 const Builder::Names& Builder::names() const {
@@ -208,9 +212,11 @@ Value Builder::find_leaf(std::string_view name) const {
 }
 
 Graph Builder::finish() {
-  verify(graph_);
-  names_ = {};
-  return std::move(graph_);
+  return within_memory([&] {
+    verify(graph_);
+    names_ = {};
+    return std::move(graph_);
+  });
 }
 
 namespace {
@@ -269,20 +275,25 @@ Graph bind(const Graph& g, const DimBinding& binding) {
 
 Graph drop_dead(Graph g, bool keep_params) {
   std::vector<bool> live(g.nodes.size(), false);
-  std::set<std::string_view> written;
+  std::unordered_set<std::string_view> written;
   for (Value v : g.outputs) live[static_cast<size_t>(v.node)] = true;
   for (const Update& u : g.updates) {
     live[static_cast<size_t>(u.value.node)] = true;
     written.insert(u.param);
   }
+  size_t dead = 0;
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
     if (n.op == &op::input ||
         (n.op == &op::param && (keep_params || written.contains(n.get<LeafAttrs>().name))))
       live[i] = true;
-    if (!live[i]) continue;
+    if (!live[i]) {
+      ++dead;
+      continue;
+    }
     for (Value v : n.in) live[static_cast<size_t>(v.node)] = true;
   }
+  if (dead == 0) return g;
   // What stays moves up within the list.
   std::vector<int32_t> map(g.nodes.size());
   auto move = [&](Value& v) { v.node = map[static_cast<size_t>(v.node)]; };

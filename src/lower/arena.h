@@ -10,6 +10,7 @@
 // above that many: what is placed later lies a little higher there.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -37,9 +38,9 @@ class Arena {
 
   static void take(Runs& runs, Run run);
   int64_t lowest_gap(int64_t bytes);
-  // Calls f for the largest nodes that make up [first, last].
-  template <class F>
-  void each_span(int64_t first, int64_t last, F&& f);
+  // Calls span for the largest nodes that make up [first, last], and above for each node above any of them, once.
+  template <class F, class G>
+  void each_span(int64_t first, int64_t last, F&& span, G&& above);
 
   int64_t leaves_ = 1, bytes_ = 0, visits_ = 0;
   std::vector<Node> nodes_;  // of the tree: the children of i are 2i and 2i + 1, the root is 1

@@ -196,9 +196,10 @@ const RuleSet& canonicalise_rules() {
 constinit const Pass pass::canonicalise{
     "canonicalise",
     "The forms that fusion and kernel choice expect, and the identities of simplify.",
-    [](const Graph& g, const PassOptions& o) {
+    [](Graph&& g, const PassOptions& o) {
       static const RuleSet rules = simplify_rules() + canonicalise_rules();
-      return rewrite(g, rules, {.pass = "canonicalise", .fast_math = o.fast_math}, o.stats);
+      return rewrite(std::move(g), rules, {.pass = "canonicalise", .fast_math = o.fast_math},
+                     o.stats);
     }};
 
 }  // namespace rlx

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <unordered_map>
+#include <bit>
 
 #include "rlx/passes/passes.h"
 
@@ -34,30 +34,49 @@ bool same(const Node& a, const Node& b) {
 // Every op is pure: random numbers are functions of a key. Only leaves with a name are themselves.
 bool mergeable(const Node& n) { return n.op != &op::input && n.op != &op::param && !n.out.empty(); }
 
-Graph run_cse(const Graph& g, const PassOptions&) {
-  Rebuild r(g);
-  std::unordered_multimap<uint64_t, int32_t> seen;  // nodes of g that were kept
-  seen.reserve(g.nodes.size());
-  for (int32_t i = 0; i < g.size(); ++i) {
-    Node n = r.remapped(i);
-    if (!mergeable(n)) {
+// Nodes of the old graph that were kept, by key: one table of slots, since a program of ten thousand nodes would
+// otherwise be ten thousand entries all over the memory.
+class Kept {
+ public:
+  explicit Kept(size_t nodes) : slots_(std::bit_ceil(2 * nodes + 1)) {}
+
+  // The kept node of that key that `equals` accepts; else `fresh` is kept, and the answer is -1.
+  int32_t find_or_keep(uint64_t key, int32_t fresh, FunctionRef<bool(int32_t)> equals) {
+    for (size_t at = key;; ++at) {
+      Slot& slot = slots_[at & (slots_.size() - 1)];
+      if (slot.node < 0) {
+        slot = {key, fresh};
+        return -1;
+      }
+      if (slot.key == key && equals(slot.node)) return slot.node;
+    }
+  }
+
+ private:
+  struct Slot {
+    uint64_t key = 0;
+    int32_t node = -1;
+  };
+  std::vector<Slot> slots_;
+};
+
+Graph run_cse(Graph&& g, const PassOptions&) {
+  Kept kept(g.nodes.size());
+  Rebuild r(std::move(g));
+  for (int32_t i = 0; i < r.size(); ++i) {
+    Node n = r.take(i);
+    int32_t equal = -1;
+    if (mergeable(n))
+      equal = kept.find_or_keep(key_of(n), i,
+                                [&](int32_t j) { return same(r.builder().node(r.at({j, 0})), n); });
+    if (equal < 0) {
       r.push(i, std::move(n));
       continue;
     }
-    const uint64_t key = key_of(n);
-    auto [at, end] = seen.equal_range(key);
-    at = std::find_if(at, end, [&](const auto& entry) {
-      return same(r.builder().node(r.at({entry.second, 0})), n);
-    });
-    if (at != end) {
-      Values values;
-      for (size_t k = 0; k < n.out.size(); ++k)
-        values.push_back(r.at({at->second, static_cast<int32_t>(k)}));
-      r.replace(i, std::move(values));
-      continue;
-    }
-    r.push(i, std::move(n));
-    seen.emplace(key, i);
+    Values values;
+    for (int32_t k = 0; k < static_cast<int32_t>(n.out.size()); ++k)
+      values.push_back(r.at({equal, k}));
+    r.replace(i, n, values);
   }
   return r.finish();
 }

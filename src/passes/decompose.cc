@@ -9,38 +9,36 @@ namespace {
 constexpr int kMaxDepth = 32;
 }  // namespace
 
-Graph decompose_composites(const Graph& g, std::string_view pass,
+Graph decompose_composites(Graph g, std::string_view pass,
                            FunctionRef<bool(const Node&, const Graph&)> keeps) {
-  Graph made;
-  const Graph* now = &g;
   for (int depth = 0;; ++depth) {
     std::vector<bool> expands;
     std::set<std::string_view> expanded;
-    for (const Node& n : now->nodes) {
-      expands.push_back(n.op->decompose && !keeps(n, *now));
+    for (const Node& n : g.nodes) {
+      expands.push_back(n.op->decompose && !keeps(n, g));
       if (expands.back()) expanded.insert(n.op->name);
     }
-    if (expanded.empty()) return *now;
+    if (expanded.empty()) return g;
     check(depth < kMaxDepth, "{}: definitions do not end: {}", pass, fmt::join(expanded, ", "));
-    Rebuild r(*now, std::string(pass));
-    for (int32_t i = 0; i < now->size(); ++i) {
-      Node n = r.remapped(i);
+    Rebuild r(std::move(g), std::string(pass));
+    for (int32_t i = 0; i < r.size(); ++i) {
+      Node n = r.take(i);
       if (!expands[static_cast<size_t>(i)]) {
         r.push(i, std::move(n));
         continue;
       }
       r.stamp(n);
-      r.replace(i, r.builder().expand(n, n.in));
+      r.replace(i, n, r.builder().expand(n, n.in));
     }
-    made = r.finish();
-    now = &made;
+    g = r.finish();
   }
 }
 
 constinit const Pass pass::decompose{
     "decompose", "Replaces every composite by its definition, repeatedly.",
-    [](const Graph& g, const PassOptions&) {
-      return decompose_composites(g, "decompose", [](const Node&, const Graph&) { return false; });
+    [](Graph&& g, const PassOptions&) {
+      return decompose_composites(std::move(g), "decompose",
+                                  [](const Node&, const Graph&) { return false; });
     }};
 
 }  // namespace rlx

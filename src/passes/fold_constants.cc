@@ -58,11 +58,11 @@ std::optional<Tensors> fold(const Graph& now, const Node& n, double& work) {
   }
 }
 
-Graph run_fold(const Graph& g, const PassOptions& options) {
+Graph run_fold(Graph&& g, const PassOptions& options) {
   double own = kPassWork, &work = options.work ? *options.work : own;
-  Rebuild r(g, "fold_constants");
-  for (int32_t i = 0; i < g.size(); ++i) {
-    Node n = r.remapped(i);
+  Rebuild r(std::move(g), "fold_constants");
+  for (int32_t i = 0; i < r.size(); ++i) {
+    Node n = r.take(i);
     std::optional<Tensors> values;
     if (foldable(n)) values = fold(r.builder().graph(), n, work);
     if (!values) {
@@ -72,7 +72,7 @@ Graph run_fold(const Graph& g, const PassOptions& options) {
     r.stamp(n);
     Values results;
     for (Tensor& t : *values) results.push_back(r.builder().constant(std::move(t)));
-    r.replace(i, std::move(results));
+    r.replace(i, n, results);
   }
   return r.finish();
 }

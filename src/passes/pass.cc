@@ -66,8 +66,10 @@ bool has_bodies(const Node& n) {
   return false;
 }
 
-std::vector<std::pair<std::string, Type>> signature(const Graph& g) {
-  std::vector<std::pair<std::string, Type>> out;
+using Signature = std::vector<std::pair<std::string, Type>>;
+
+Signature signature(const Graph& g) {
+  Signature out;
   for (Value v : g.inputs()) out.emplace_back(g.node(v).get<LeafAttrs>().name, g.type(v));
   for (const Type& t : g.output_types()) out.emplace_back("", t);
   for (const Update& u : g.updates) out.emplace_back(u.param, g.type(u.value));
@@ -86,44 +88,42 @@ void dump(const Graph& g, const std::string& dir, size_t number, std::string_vie
 
 }  // namespace
 
-Graph run_pass(const Graph& g, const Pass& pass, const PassOptions& options) {
+Graph run_pass(Graph g, const Pass& pass, const PassOptions& options) {
   if (!options.work) {
     double work = kPassWork;
     PassOptions all = options;
     all.work = &work;
-    return run_pass(g, pass, all);
+    return run_pass(std::move(g), pass, all);
   }
-  bool bodies = false;
   if (pass.in_bodies)
-    for (const Node& n : g.nodes) bodies = bodies || has_bodies(n);
-  if (!bodies) return pass.run(g, options);
-  Graph inner = g;
-  for (Node& n : inner.nodes)
-    if (has_bodies(n)) run_in_bodies(n, pass, options);
-  return pass.run(inner, options);
+    for (Node& n : g.nodes)
+      if (has_bodies(n)) run_in_bodies(n, pass, options);
+  return pass.run(std::move(g), options);
 }
 
 Graph run_passes(Graph g, const Pipeline& pipeline, const PassContext& context) {
-  if (!context.dump_dir.empty()) dump(g, context.dump_dir, 0, "input");
-  size_t number = 0;
-  double work = kPassWork;
-  for (const PassUse& use : pipeline) {
-    PassRecord record{std::string(use.pass->name), 0, g.size(), 0, {}};
-    PassOptions options{context.fast_math, context.keeps, use.arguments, &record.rules, &work};
-    const auto start = Clock::now();
-    Graph next = run_pass(g, *use.pass, options);
-    record.seconds = seconds_since(start);
-    record.nodes_after = next.size();
-    if (context.verify) {
-      verify(next, use.pass->name);
-      check(!use.pass->keeps_signature || signature(next) == signature(g),
-            "{}: changed the signature of \"{}\"", use.pass->name, g.name);
+  return within_memory([&] {
+    if (!context.dump_dir.empty()) dump(g, context.dump_dir, 0, "input");
+    size_t number = 0;
+    double work = kPassWork;
+    for (const PassUse& use : pipeline) {
+      PassRecord record{std::string(use.pass->name), 0, g.size(), 0, {}};
+      PassOptions options{context.fast_math, context.keeps, use.arguments, &record.rules, &work};
+      const std::string name = g.name;
+      const bool same_signature = context.verify && use.pass->keeps_signature;
+      const auto before = same_signature ? signature(g) : Signature();
+      const auto start = Clock::now();
+      g = run_pass(std::move(g), *use.pass, options);
+      record.seconds = seconds_since(start);
+      record.nodes_after = g.size();
+      if (context.verify) verify(g, use.pass->name);
+      check(!same_signature || signature(g) == before, "{}: changed the signature of \"{}\"",
+            use.pass->name, name);
+      if (!context.dump_dir.empty()) dump(g, context.dump_dir, ++number, use.pass->name);
+      if (context.report) context.report->passes.push_back(std::move(record));
     }
-    g = std::move(next);
-    if (!context.dump_dir.empty()) dump(g, context.dump_dir, ++number, use.pass->name);
-    if (context.report) context.report->passes.push_back(std::move(record));
-  }
-  return g;
+    return std::move(g);
+  });
 }
 
 }  // namespace rlx

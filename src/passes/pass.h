@@ -46,7 +46,8 @@ struct PassArgument {
 struct Pass {
   std::string_view name;  // a verb
   std::string_view doc;   // one line
-  Graph (*run)(const Graph&, const PassOptions&);
+  // Has the graph for itself: what it leaves as it is need not be copied.
+  Graph (*run)(Graph&&, const PassOptions&);
   bool in_bodies = true;  // runs inside the bodies of control flow and regions too, innermost first
   bool keeps_signature = true;  // inputs and output types stay; transforms change them
   std::span<const PassArgument> arguments = {};
@@ -82,7 +83,7 @@ struct PassContext {
   PassReport* report = nullptr;
 };
 
-Graph run_pass(const Graph& g, const Pass& pass, const PassOptions& options = {});
+Graph run_pass(Graph g, const Pass& pass, const PassOptions& options = {});
 Graph run_passes(Graph g, const Pipeline& pipeline, const PassContext& context = {});
 
 // Every pass there is, in the order of the documentation.

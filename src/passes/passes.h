@@ -22,7 +22,7 @@ const RuleSet& simplify_rules();
 const RuleSet& canonicalise_rules();
 
 // Replaces the composites that `keeps` does not want by their definitions, until none is left.
-Graph decompose_composites(const Graph& g, std::string_view pass,
+Graph decompose_composites(Graph g, std::string_view pass,
                            FunctionRef<bool(const Node&, const Graph&)> keeps);
 
 // What every program passes through between the front end and fusion. See pipeline.cc for the

@@ -37,7 +37,7 @@ const Pipeline& default_pipeline() {
 constinit const Pass pass::fuse_regions{
     .name = "fuse_regions",
     .doc = "Groups the nodes that run as one kernel.",
-    .run = [](const Graph& g, const PassOptions&) { return rlx::fuse_regions(g); },
+    .run = [](Graph&& g, const PassOptions&) { return rlx::fuse_regions(g); },
     .in_bodies = false};
 
 std::span<const Pass* const> all_passes() {

@@ -9,8 +9,9 @@ const RuleSet& simplify_rules() {
 }
 
 constinit const Pass pass::simplify{
-    "simplify", "Local identities to a fixed point.", [](const Graph& g, const PassOptions& o) {
-      return rewrite(g, simplify_rules(), {.pass = "simplify", .fast_math = o.fast_math}, o.stats);
+    "simplify", "Local identities to a fixed point.", [](Graph&& g, const PassOptions& o) {
+      return rewrite(std::move(g), simplify_rules(), {.pass = "simplify", .fast_math = o.fast_math},
+                     o.stats);
     }};
 
 }  // namespace rlx

@@ -76,7 +76,7 @@ constexpr PassArgument kVmapArguments[] = {
 constinit const Pass pass::grad{
     .name = "grad",
     .doc = "The graph of the gradients of a scalar output.",
-    .run = [](const Graph& g,
+    .run = [](Graph&& g,
               const PassOptions& o) { return rlx::grad(g, wrt_of(g, o), grad_options(o)); },
     .in_bodies = false,
     .keeps_signature = false,
@@ -86,7 +86,7 @@ constinit const Pass pass::value_and_grad{
     .name = "value_and_grad",
     .doc = "The graph with the gradients of a scalar output appended to its outputs.",
     .run =
-        [](const Graph& g, const PassOptions& o) {
+        [](Graph&& g, const PassOptions& o) {
           return rlx::value_and_grad(g, wrt_of(g, o), grad_options(o));
         },
     .in_bodies = false,
@@ -96,7 +96,7 @@ constinit const Pass pass::value_and_grad{
 constinit const Pass pass::jvp{
     .name = "jvp",
     .doc = "The graph with tangents of its outputs along tangents of leaves.",
-    .run = [](const Graph& g, const PassOptions& o) { return rlx::jvp(g, wrt_of(g, o)); },
+    .run = [](Graph&& g, const PassOptions& o) { return rlx::jvp(g, wrt_of(g, o)); },
     .in_bodies = false,
     .keeps_signature = false,
     .arguments = kJvpArguments};
@@ -104,7 +104,7 @@ constinit const Pass pass::jvp{
 constinit const Pass pass::vmap{.name = "vmap",
                                 .doc = "The graph for one sample as the graph for a batch.",
                                 .run =
-                                    [](const Graph& g, const PassOptions& o) {
+                                    [](Graph&& g, const PassOptions& o) {
                                       return rlx::vmap(
                                           g, batched_of(o), size_of_batch(o),
                                           integer_of("out_axis", o.argument("out_axis", "0")));

@@ -9,46 +9,44 @@ RuleSet operator+(RuleSet a, const RuleSet& b) {
   return a;
 }
 
-Rebuild::Rebuild(const Graph& g, std::string pass)
-    : g_(g), b_(g.name), pass_(std::move(pass)), map_(g.nodes.size()) {
-  b_.mutable_graph().nodes.reserve(g.nodes.size());
+Rebuild::Rebuild(Graph g, std::string pass)
+    : g_(std::move(g)), b_(g_.name), pass_(std::move(pass)) {
+  b_.mutable_graph().nodes.reserve(g_.nodes.size());
+  first_.reserve(g_.nodes.size());
+  size_t results = 0;
+  for (const Node& n : g_.nodes) {
+    first_.push_back(results);
+    results += n.out.size();
+  }
+  map_.resize(results);
 }
 
-Values Rebuild::operands(const Node& n) const {
-  Values in;
-  in.reserve(n.in.size());
-  for (Value v : n.in) in.push_back(at(v));
-  return in;
-}
-
-Node Rebuild::remapped(int32_t i) const {
-  Node n = g_.nodes[static_cast<size_t>(i)];
+Node Rebuild::take(int32_t i) {
+  Node n = std::move(g_.nodes[static_cast<size_t>(i)]);
   for (Value& v : n.in) v = at(v);
   return n;
 }
 
 void Rebuild::push(int32_t i, Node n) {
   Graph& out = b_.mutable_graph();
-  Values& results = map_[static_cast<size_t>(i)];
-  for (size_t k = 0; k < n.out.size(); ++k)
-    results.push_back({out.size(), static_cast<int32_t>(k)});
+  for (int32_t k = 0; k < static_cast<int32_t>(n.out.size()); ++k)
+    map_[slot({i, k})] = {out.size(), k};
   out.nodes.push_back(std::move(n));
 }
 
-void Rebuild::replace(int32_t i, Values values) {
-  const Node& n = g_.nodes[static_cast<size_t>(i)];
+void Rebuild::replace(int32_t i, const Node& n, const Values& values) {
   check(values.size() == n.out.size(), "{}: {} results replaced by {}", n.op->name, n.out.size(),
         values.size());
   for (size_t k = 0; k < values.size(); ++k)
     check(b_.type(values[k]) == n.out[k], "{}: result {} of {} replaced by {}", n.op->name, k,
           n.out[k], b_.type(values[k]));
-  map_[static_cast<size_t>(i)] = std::move(values);
+  std::copy(values.begin(), values.end(), map_.begin() + static_cast<ptrdiff_t>(slot({i, 0})));
 }
 
 Graph Rebuild::finish() {
   Graph out = std::move(b_.mutable_graph());
   for (Value v : g_.outputs) out.outputs.push_back(at(v));
-  for (const Update& u : g_.updates) out.updates.push_back({u.param, at(u.value)});
+  for (Update& u : g_.updates) out.updates.push_back({std::move(u.param), at(u.value)});
   return drop_dead(std::move(out));
 }
 
@@ -75,18 +73,16 @@ class RuleIndex {
 // One walk over the graph. Operands are rewritten before their users, so chains settle in one walk.
 class Sweep {
  public:
-  Sweep(const Graph& g, RuleIndex& rules, const RewriteOptions& options)
-      : g_(g), rules_(rules), options_(options), r_(g, options.pass), old_uses_(g.nodes.size(), 0) {
-    for (const Node& n : g.nodes)
-      for (Value v : n.in) ++old_uses_[static_cast<size_t>(v.node)];
-    for (Value v : g.outputs) ++old_uses_[static_cast<size_t>(v.node)];
-    for (const Update& u : g.updates) ++old_uses_[static_cast<size_t>(u.value.node)];
-  }
+  Sweep(Graph g, RuleIndex& rules, const RewriteOptions& options)
+      : rules_(rules),
+        options_(options),
+        old_uses_(count_uses(g)),
+        r_(std::move(g), options.pass) {}
 
   // Fills `fired` with the rules that applied.
   Graph run(std::map<std::string, int, std::less<>>& fired) {
-    for (int32_t i = 0; i < g_.size(); ++i) {
-      Node n = r_.remapped(i);
+    for (int32_t i = 0; i < r_.size(); ++i) {
+      Node n = r_.take(i);
       if (const Rule* rule = apply(i, n)) {
         ++fired[std::string(rule->name)];
         continue;
@@ -98,6 +94,15 @@ class Sweep {
   }
 
  private:
+  static std::vector<int> count_uses(const Graph& g) {
+    std::vector<int> uses(g.nodes.size(), 0);
+    for (const Node& n : g.nodes)
+      for (Value v : n.in) ++uses[static_cast<size_t>(v.node)];
+    for (Value v : g.outputs) ++uses[static_cast<size_t>(v.node)];
+    for (const Update& u : g.updates) ++uses[static_cast<size_t>(u.value.node)];
+    return uses;
+  }
+
   const Rule* apply(int32_t i, const Node& n) {
     for (const Rule* rule : rules_.of(*n.op)) {
       Match m(r_.builder().graph(), n, options_.fast_math, uses_);
@@ -123,39 +128,33 @@ class Sweep {
     uses_.resize(b.graph().nodes.size(), 1);
     for (Value v : values)
       uses_[static_cast<size_t>(v.node)] += old_uses_[static_cast<size_t>(i)] - 1;
-    r_.replace(i, std::move(values));
+    r_.replace(i, n, values);
   }
 
-  const Graph& g_;
   RuleIndex& rules_;
   const RewriteOptions& options_;
-  Rebuild r_;
   std::vector<int> old_uses_,
       uses_;  // readers of each node of the old graph, and of the new one as expected
+  Rebuild r_;
 };
 
 }  // namespace
 
-Graph rewrite(const Graph& g, const RuleSet& rules, const RewriteOptions& options,
-              RewriteStats* stats) {
+Graph rewrite(Graph g, const RuleSet& rules, const RewriteOptions& options, RewriteStats* stats) {
   RuleIndex index(rules);
-  Graph now;
-  const Graph* from = &g;
   for (int sweep = 0;; ++sweep) {
     std::map<std::string, int, std::less<>> fired;
-    Graph next = Sweep(*from, index, options).run(fired);
+    g = Sweep(std::move(g), index, options).run(fired);
     if (stats) ++stats->sweeps;
     if (stats)
       for (const auto& [rule, count] : fired) stats->hits[rule] += count;
-    if (fired.empty()) return next;
+    if (fired.empty()) return g;
     if (sweep + 1 >= options.max_sweeps) {
       std::string names;
       for (const auto& [rule, count] : fired) names += (names.empty() ? "" : ", ") + rule;
       check(false, "{}: does not settle after {} sweeps; still firing: {}", options.pass,
             options.max_sweeps, names);
     }
-    now = std::move(next);
-    from = &now;
   }
 }
 

@@ -59,40 +59,47 @@ struct RewriteStats {
   std::map<std::string, int, std::less<>> hits;  // by rule
 };
 
-Graph rewrite(const Graph& g, const RuleSet& rules, const RewriteOptions& options = {},
+Graph rewrite(Graph g, const RuleSet& rules, const RewriteOptions& options = {},
               RewriteStats* stats = nullptr);
 
-// Copies nodes of an old graph into a new one under a map of values. What a pass that walks by
+// Moves nodes of an old graph into a new one under a map of values. What a pass that walks by
 // itself starts from.
 //
-//   Rebuild r(g);
-//   for (int32_t i = 0; i < g.size(); ++i) { if (...) r.replace(i, values); else r.copy(i); }
+//   Rebuild r(std::move(g));
+//   for (int32_t i = 0; i < r.size(); ++i) {
+//     Node n = r.take(i);
+//     if (...) r.replace(i, n, values); else r.push(i, std::move(n));
+//   }
 //   return r.finish();
 //
-// A copy keeps attributes, types and origin without inferring anew, because replacements keep
-// types.
+// A node that stays keeps attributes, types and origin without inferring anew, because replacements
+// keep types. It is moved and not copied: a copy is four allocations, and a pass over a large program
+// would do little else.
 class Rebuild {
  public:
-  explicit Rebuild(const Graph& g, std::string pass = {});
+  explicit Rebuild(Graph g, std::string pass = {});
   Builder& builder() { return b_; }
-  const Graph& old() const { return g_; }
-  Value at(Value old) const {
-    return map_[static_cast<size_t>(old.node)][static_cast<size_t>(old.index)];
-  }
-  Values operands(const Node& n) const;
-  Node remapped(int32_t i) const;  // node i of the old graph over operands of the new one
-  void copy(int32_t i) { push(i, remapped(i)); }
-  void push(int32_t i, Node n);       // n stands for old node i
-  void replace(int32_t i, Values v);  // checks the types; Error(internal) when they differ
+  int32_t size() const { return g_.size(); }  // of the old graph
+  Value at(Value old) const { return map_[slot(old)]; }
+  // Node i of the old graph over operands of the new one; once for each, in order.
+  Node take(int32_t i);
+  void push(int32_t i, Node n);  // n stands for old node i
+  // The values stand for old node i, which n is. Checks the types; Error(internal) when they differ.
+  void replace(int32_t i, const Node& n, const Values& values);
   // Nodes that the builder makes from now on carry the label of n and the name of the pass.
   void stamp(const Node& n) { b_.set_origin({n.origin.label, pass_}); }
   Graph finish();  // without what became dead
 
  private:
-  const Graph& g_;
+  size_t slot(Value old) const {
+    return first_[static_cast<size_t>(old.node)] + static_cast<size_t>(old.index);
+  }
+
+  Graph g_;
   Builder b_;
   std::string pass_;
-  std::vector<Values> map_;
+  std::vector<size_t> first_;  // where in map_ the results of an old node begin
+  std::vector<Value> map_;
 };
 
 }  // namespace rlx

@@ -292,14 +292,13 @@ TEST(Runner, DumpsAreNumberedAndReadBack) {
   std::filesystem::remove_all(dir);
 }
 
-constexpr Pass kLosesAnOutput{"lose_output", "A broken pass.",
-                              [](const Graph& g, const PassOptions&) {
-                                Graph out = g;
+constexpr Pass kLosesAnOutput{"lose_output", "A broken pass.", [](Graph&& g, const PassOptions&) {
+                                Graph out = std::move(g);
                                 out.outputs.clear();
                                 return out;
                               }};
-constexpr Pass kBreaksAType{"break_type", "A broken pass.", [](const Graph& g, const PassOptions&) {
-                              Graph out = g;
+constexpr Pass kBreaksAType{"break_type", "A broken pass.", [](Graph&& g, const PassOptions&) {
+                              Graph out = std::move(g);
                               out.nodes.back().out[0].dtype = DType::F64;
                               return out;
                             }};

@@ -142,14 +142,14 @@ TEST(Driver, CountsReadersForConditions) {
   }
 }
 
-TEST(Rebuild, CopiesGraphsAsTheyAre) {
+TEST(Rebuild, KeepsGraphsAsTheyAre) {
   Builder b("g");
   const Value v = b.input("x", kVector), w = b.param("w", kVector);
   b.output(op::add(b, v, w));
   b.update("w", op::neg(b, w));
   const Graph g = b.finish();
   Rebuild r(g);
-  for (int32_t i = 0; i < g.size(); ++i) r.copy(i);
+  for (int32_t i = 0; i < r.size(); ++i) r.push(i, r.take(i));
   EXPECT_EQ(r.finish(), g);
 }
 
