@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_set>
 
 namespace rlx {
 
@@ -211,14 +212,16 @@ Tensors evaluate(const Graph& g, std::span<const Tensor> leaves) {
 
 Evaluated evaluate(const Graph& g, const NamedTensors& named) {
   Tensors leaves;
+  std::unordered_set<std::string_view> names;
   for (int32_t node : leaf_nodes(g)) {
+    names.insert(leaf(g, node).name);
     const auto it = named.find(leaf(g, node).name);
     user_check(it != named.end(), "leaf-missing", "graph \"{}\": \"{}\" is not given", g.name,
                leaf(g, node).name);
     leaves.push_back(it->second);
   }
   for (const auto& [name, tensor] : named)
-    user_check(g.find_leaf(name).valid(), "leaf-unknown",
+    user_check(names.contains(name), "leaf-unknown",
                "graph \"{}\" has no input or parameter \"{}\"", g.name, name);
   return evaluate(g, leaves, kUnobserved);
 }

@@ -74,7 +74,7 @@ std::vector<const Array*> arrays_of(const nb::sequence& list) {
 
 Array leaf(Scope& s, const Op<LeafAttrs>& op, const std::string& name, nb::handle shape,
            nb::handle dtype) {
-  user_check(!s.builder.graph().find_leaf(name).valid(), "leaf-name",
+  user_check(!s.builder.find_leaf(name).valid(), "leaf-name",
              "{} \"{}\": \"{}\" has an input or parameter of that name", op.def.name, name,
              s.builder.graph().name);
   return s.make(op(s.builder, {}, {name, read_dtype(dtype), read_shape(shape)}));
@@ -136,7 +136,7 @@ void bind_scope(nb::module_& m) {
            })
       .def("leaf",
            [](const std::shared_ptr<Scope>& s, const std::string& name) {
-             const Value v = s->builder.graph().find_leaf(name);
+             const Value v = s->builder.find_leaf(name);
              user_check(v.valid(), "no-leaf", "\"{}\" has no input or parameter \"{}\"",
                         s->builder.graph().name, name);
              return wrap(s->make(v));

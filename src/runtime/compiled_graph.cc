@@ -6,11 +6,10 @@ namespace rlx {
 
 namespace {
 
-template <class Leaves>
-size_t index_of(const Leaves& leaves, const std::string& name, std::string_view what,
-                const Graph& g) {
-  for (size_t i = 0; i < leaves.size(); ++i)
-    if (leaves[i].name == name) return i;
+template <class Leaves, class Index>
+size_t index_of(const Leaves& leaves, const Index& index, const std::string& name,
+                std::string_view what, const Graph& g) {
+  if (const auto found = index.find(name); found != index.end()) return found->second;
   std::vector<std::string_view> names;
   for (const auto& leaf : leaves) names.push_back(leaf.name);
   fail(ErrorKind::user, fmt::format("{}-unknown", what), "graph \"{}\" has no {} \"{}\"; it has {}",
@@ -47,8 +46,12 @@ class CompiledGraph::Use {
 CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable)
     : executable_(std::move(executable)) {
   const Graph& g = signature();
-  for (Value v : g.inputs()) input_leaves_.push_back({g.node(v).get<LeafAttrs>().name, g.type(v)});
-  for (Value v : g.params()) param_leaves_.push_back({g.node(v).get<LeafAttrs>().name, g.type(v)});
+  auto add = [&](std::vector<Leaf>& leaves, Index& index, Value v) {
+    leaves.push_back({g.node(v).get<LeafAttrs>().name, g.type(v)});
+    index.emplace(leaves.back().name, index.size());
+  };
+  for (Value v : g.inputs()) add(input_leaves_, input_index_, v);
+  for (Value v : g.params()) add(param_leaves_, param_index_, v);
   inputs_.resize(input_leaves_.size());
   input_pointers_.resize(input_leaves_.size(), nullptr);
   for (const Type& t : g.output_types()) output_types_.emplace_back(t.dtype, t.shape.sizes());
@@ -83,7 +86,7 @@ void CompiledGraph::prepare() {
 // ---- parameters
 
 size_t CompiledGraph::param_index(const std::string& name) const {
-  return index_of(param_leaves_, name, "param", signature());
+  return index_of(param_leaves_, param_index_, name, "param", signature());
 }
 
 void CompiledGraph::store_param(size_t index, const void* data) {
@@ -135,7 +138,7 @@ NamedTensors CompiledGraph::params() const {
 // ---- inputs and outputs
 
 size_t CompiledGraph::input_index(const std::string& name) const {
-  return index_of(input_leaves_, name, "input", signature());
+  return index_of(input_leaves_, input_index_, name, "input", signature());
 }
 
 void CompiledGraph::store_input(size_t index, const void* data) {

@@ -34,6 +34,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "rlx/lower/backend.h"
@@ -106,6 +107,7 @@ class CompiledGraph {
     Type type;
     bool set = false;
   };
+  using Index = std::unordered_map<std::string, size_t>;  // of leaves by name
   // Whether a call is inside. A moved object is a new one.
   struct Busy {
     std::atomic<bool> flag{false};
@@ -135,6 +137,7 @@ class CompiledGraph {
 
   std::unique_ptr<Executable> executable_;
   std::vector<Leaf> input_leaves_, param_leaves_;
+  Index input_index_, param_index_;
   std::vector<std::optional<Tensor>> inputs_;  // owned memory behind the pointers, where not bound
   std::vector<const void*> input_pointers_;
   std::vector<std::pair<DType, Ints>> output_types_;
