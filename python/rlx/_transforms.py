@@ -131,9 +131,10 @@ class jit:
     static_argnums and static_argnames are arguments whose values (hashable) are part of the program, however they are
     passed: by place, by keyword or by default. Arrays that f uses from outside are captured at tracing; arrays are
     immutable, but a variable that later names another array is not noticed.
-    """
 
-    _LIMIT = 256  # programs kept per function
+    All functions together keep programs and captured arrays of 512 MiB, those used last; what was dropped is traced and
+    compiled again when it is called.
+    """
 
     def __init__(self, f, static_argnums=(), static_argnames=()):
         _check_function("jit", f)
@@ -142,8 +143,9 @@ class jit:
         numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
         names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
         self._signature, self._static = _static_parameters(f, numbers, names) if numbers or names else (None, ())
-        self._cache = OrderedDict()
+        self._cache = {}  # of _core.KeptFunction
         self._lock = threading.Lock()
+        self._full = 64  # at so many entries those that were dropped are swept
 
     def __get__(self, obj, cls=None):
         return self if obj is None else functools.partial(self, obj)
@@ -179,7 +181,8 @@ class jit:
             leaves = [_argument(x) for x in leaves]
         types = _core.types_key(leaves)
         key = (types, tree, static, _core.get_backend())
-        entry = self._cache.get(key) if types is not None else None
+        kept = self._cache.get(key) if types is not None else None
+        entry = None if kept is None else kept.use()
         if entry is None:
             traced = trace(f, leaves, tree)
             if types is None or any(x._traced for x in traced.captured):  # part of a program around it
@@ -189,10 +192,12 @@ class jit:
         return unflatten(out_tree, program.run(leaves + captured if captured else leaves))
 
     def _keep(self, key, entry):
+        kept = _core.KeptFunction(entry)
         with self._lock:
-            self._cache[key] = entry
-            if len(self._cache) > self._LIMIT:
-                self._cache.popitem(last=False)
+            self._cache[key] = kept
+            if len(self._cache) >= self._full:
+                self._cache = {k: v for k, v in self._cache.items() if v.is_kept}
+                self._full = max(64, 2 * len(self._cache))
         return entry
 
     def graph(self, *args, **kwargs):

@@ -5,7 +5,8 @@
 //   return **cache.insert(hash, key, make());
 //
 // The bytes of a value may change while it is kept: they are asked for at every insert, which then
-// drops values until the rest fits; the new one always stays. Not thread-safe.
+// drops values until the rest fits; the new one always stays. Dropped values are destroyed last, when the
+// cache is whole again: their destructors may use it. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,15 @@ class LruCache {
     return nullptr;
   }
 
+  // As find(), without counting as a use.
+  template <class Equal>
+  bool contains(uint64_t hash, Equal&& equal) const {
+    auto [first, last] = by_hash_.equal_range(hash);
+    for (; first != last; ++first)
+      if (equal(first->second->key)) return true;
+    return false;
+  }
+
   Value* insert(uint64_t hash, Key key, Value value) {
     entries_.push_front({hash, std::move(key), std::move(value)});
     try {
@@ -43,14 +53,26 @@ class LruCache {
       entries_.pop_front();
       throw;
     }
+    Value* const kept = &entries_.front().value;
     int64_t sum = 0;
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
       sum += bytes_of_(it->value);
       if (sum <= limit_ || it == entries_.begin()) continue;
-      drop_from(it);
+      drop(it, entries_.end());  // this one and all that were used before it
       break;
     }
-    return &entries_.front().value;
+    return kept;
+  }
+
+  template <class Equal>
+  void erase(uint64_t hash, Equal&& equal) {
+    auto [first, last] = by_hash_.equal_range(hash);
+    for (; first != last; ++first)
+      if (equal(first->second->key)) {
+        const Place place = first->second;
+        drop(place, std::next(place));
+        return;
+      }
   }
 
   size_t size() const { return entries_.size(); }
@@ -59,7 +81,7 @@ class LruCache {
     for (const Entry& e : entries_) sum += bytes_of_(e.value);
     return sum;
   }
-  void clear() { by_hash_.clear(), entries_.clear(); }
+  void clear() { drop(entries_.begin(), entries_.end()); }
 
  private:
   struct Entry {
@@ -69,14 +91,14 @@ class LruCache {
   };
   using Place = typename std::list<Entry>::iterator;
 
-  // This one and all that were used before it.
-  void drop_from(Place first) {
-    for (Place it = first; it != entries_.end(); ++it) {
+  void drop(Place first, Place last) {
+    for (Place it = first; it != last; ++it) {
       auto [at, end] = by_hash_.equal_range(it->hash);
       while (at->second != it) ++at;
       by_hash_.erase(at);
     }
-    entries_.erase(first, entries_.end());
+    std::list<Entry> dropped;
+    dropped.splice(dropped.begin(), entries_, first, last);
   }
 
   int64_t limit_;

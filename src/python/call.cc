@@ -282,18 +282,13 @@ EagerEntry& compiled_call(const OpDef& op, const Attrs& attrs, std::span<const O
   if (EagerEntry* hit = eager_cache().find(hash, same)) return *hit;
   auto [graph, wanted] = choose(op, attrs, operands);
   const Device device = current_device();
-  std::optional<CompiledGraph> f;
-  {
-    nb::gil_scoped_release unlocked;
-    f.emplace(Session(device).compile(graph));
-  }
+  std::shared_ptr<Program> program = compile_interruptibly(device, graph);
   EagerKey key{&op, device, attrs, {}, {}};
   for (const Operand& o : operands) {
     key.arrays.emplace_back(o.natural(), o.array ? o.array->tensor->sizes() : Ints{});
     key.is_array.push_back(o.array != nullptr);
   }
-  return *eager_cache().insert(hash, std::move(key),
-                               {std::make_shared<Program>(std::move(*f)), std::move(wanted)});
+  return *eager_cache().insert(hash, std::move(key), {std::move(program), std::move(wanted)});
 }
 
 std::vector<Tensor> run_op(const OpDef& op, const Attrs& attrs, std::span<const Operand> operands) {

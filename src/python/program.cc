@@ -161,15 +161,62 @@ std::shared_ptr<Program> compile_cached(const Graph& g) {
   const uint64_t hash = mix(g.hash(), static_cast<uint64_t>(device));
   auto same = [&](const GraphKey& k) { return k.device == device && k.graph == g; };
   if (auto* hit = graph_cache().find(hash, same)) return *hit;
+  return *graph_cache().insert(hash, {device, g}, compile_interruptibly(device, g));
+}
+
+std::shared_ptr<Program> compile_interruptibly(Device device, const Graph& g) {
   std::optional<CompiledGraph> compiled;
-  {
-    nb::gil_scoped_release unlocked;
-    compiled.emplace(Session(device).compile(g));
-  }
-  return *graph_cache().insert(hash, {device, g}, std::make_shared<Program>(std::move(*compiled)));
+  run_interruptibly(
+      true, [&](const std::atomic<bool>*) { compiled.emplace(Session(device).compile(g)); });
+  return std::make_shared<Program>(std::move(*compiled));
+}
+
+// ---- what jit keeps
+
+namespace {
+
+struct FunctionEntry {
+  std::shared_ptr<Program> program;
+  int64_t captured_bytes;
+  nb::tuple entry;
+};
+using FunctionCache = LruCache<uint64_t, FunctionEntry>;
+FunctionCache& function_cache() {
+  static auto* cache = new FunctionCache(kCacheBytes, [](const FunctionEntry& e) {
+    return e.program->resident_bytes() + e.captured_bytes;
+  });
+  return *cache;
+}
+
+auto has_number(uint64_t number) {
+  return [number](uint64_t other) { return other == number; };
+}
+
+}  // namespace
+
+KeptFunction::KeptFunction(nb::tuple entry) {
+  static uint64_t last = 0;
+  number_ = ++last;
+  int64_t bytes = 0;
+  for (nb::handle h : nb::cast<nb::list>(entry[1]))
+    bytes += static_cast<int64_t>(tensor_of(*as_array(h)).bytes());
+  auto program = nb::cast<std::shared_ptr<Program>>(entry[0]);
+  function_cache().insert(number_, number_, {std::move(program), bytes, std::move(entry)});
+}
+
+KeptFunction::~KeptFunction() { function_cache().erase(number_, has_number(number_)); }
+
+nb::object KeptFunction::use() {
+  const FunctionEntry* found = function_cache().find(number_, has_number(number_));
+  return found ? nb::object(found->entry) : nb::none();
+}
+
+bool KeptFunction::is_kept() const {
+  return function_cache().contains(number_, has_number(number_));
 }
 
 void clear_caches() {
+  function_cache().clear();
   graph_cache().clear();
   clear_eager_cache();
 }
@@ -181,6 +228,10 @@ void bind_program(nb::module_& m) {
         for (nb::handle h : operands) inputs.push_back(tensor_of(*as_array(h)).raw());
         return wrap_all(p->run(inputs));
       });
+  nb::class_<KeptFunction>(m, "KeptFunction", "What jit keeps of a function.")
+      .def(nb::init<nb::tuple>())
+      .def("use", &KeptFunction::use)
+      .def_prop_ro("is_kept", &KeptFunction::is_kept);
   m.def("compile_cached", compile_cached);
   m.def("clear_caches", clear_caches);
   m.def("get_backend", [] { return std::string(name(current_device())); });

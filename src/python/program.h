@@ -35,6 +35,23 @@ Device& current_device();
 // What the programs in a cache may keep; those used last stay.
 inline constexpr int64_t kCacheBytes = int64_t{512} << 20;
 
+// What jit keeps of a function for one kind of arguments: `entry` is a tuple of a Program, a list of arrays, and
+// anything. All functions share one cache, bounded by the bytes of programs and arrays: an entry is there
+// while its holder lives and others did not push it out.
+class KeptFunction {
+ public:
+  explicit KeptFunction(nb::tuple entry);
+  ~KeptFunction();
+  KeptFunction(const KeptFunction&) = delete;
+  nb::object use();  // the entry, None when it was dropped
+  bool is_kept() const;
+
+ private:
+  uint64_t number_;
+};
+
+// Compiles without the interpreter lock. Ctrl-C is noticed afterwards; a second one ends the process.
+std::shared_ptr<Program> compile_interruptibly(Device device, const Graph& g);
 // Compiles for the current device, unless an equal graph has been compiled before.
 std::shared_ptr<Program> compile_cached(const Graph& g);
 

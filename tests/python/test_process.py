@@ -61,6 +61,50 @@ def test_the_cache_of_programs_is_bounded():
     assert rlx.add(rlx.zeros(2), 1.0).tolist() == [1, 1]
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+def test_what_jit_keeps_is_bounded_by_bytes():
+    """Each function holds a captured array of 64 MiB; twelve of them would be 768 MiB, 512 are kept."""
+    rlx.clear_caches()
+    before = resident()
+    functions = []
+    for i in range(12):
+        big = rlx.full((16 << 20,), float(i + 1), dtype="float32")
+        functions.append((lambda big: rlx.jit(lambda at: rlx.gather(big, at, axis=0)))(big))
+        assert functions[-1](rlx.array([0, 7])).tolist() == [i + 1.0] * 2
+        functions[-1].__wrapped__ = functions[-1]._f = None  # what the user's own function holds is not the cache's
+        del big
+    assert resident() - before < 640 << 20
+    kept = [len([k for k in f._cache.values() if k.is_kept]) for f in functions]
+    assert kept[-1] == 1 and kept[0] == 0 and 6 <= sum(kept) <= 8  # those used last
+    rlx.clear_caches()
+    assert resident() - before < 128 << 20
+
+
+def test_functions_that_were_dropped_work():
+    traces = []
+
+    def f(x):
+        traces.append(x.shape)
+        return x + 1.0
+
+    g = rlx.jit(f)
+    x = rlx.zeros(3)
+    assert g(x).tolist() == g(x).tolist() == [1, 1, 1] and len(traces) == 1
+    rlx.clear_caches()
+    assert g(x).tolist() == [1, 1, 1] and len(traces) == 2
+    assert g(x).tolist() == [1, 1, 1] and len(traces) == 2
+
+
+def test_keys_of_dropped_functions_do_not_pile_up():
+    f = rlx.jit(lambda x: x + 1.0)
+    with rlx.use_backend("reference"):
+        for i in range(300):
+            f(rlx.zeros(i + 1))
+            if i % 50 == 0:
+                rlx.clear_caches()
+    assert len(f._cache) < 130
+
+
 SLOW = """
 import rlx, sys
 x = rlx.ones((400, 400))
@@ -124,6 +168,57 @@ print("done", len(seen), flush=True)
 def test_a_handler_that_raises_nothing_lets_the_run_go_on():
     done = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "done 3", done.stderr
+
+
+# Many kernels, or one: a thread sends the signal; process time counts for all threads that may be working.
+INTERRUPTED = """
+import os, rlx, signal, sys, threading, time
+x = rlx.ones((4096, 4096) if sys.argv[1] == "kernel" else (400, 400))
+f = {
+    "loop": rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=1000000)[0]),
+    "kernel": lambda x: x @ x,
+}[sys.argv[1]]
+sent = []
+def send():
+    sent.append(time.process_time())
+    os.kill(os.getpid(), signal.SIGINT)
+try:
+    threading.Timer(0.3, send).start()
+    while True:
+        f(x)
+except KeyboardInterrupt:
+    print("interrupted", time.process_time() - sent[0] < 0.5 * os.cpu_count())
+"""
+
+
+@pytest.mark.parametrize("what", ["loop", "kernel"])
+def test_an_interrupt_is_seen_within_half_a_second(what):
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, what], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "interrupted True", done.stdout + done.stderr
+
+
+# Python's own handler does nothing, so a run goes on after one signal; of two that come before a run has looked, the second
+# ends the process.
+STUBBORN = """
+import os, rlx, signal, threading
+x = rlx.ones((400, 400))
+f = rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=1000000)[0])
+signal.signal(signal.SIGINT, lambda *_: None)
+def send():
+    while True:
+        os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=send, daemon=True).start()
+while True:
+    try:
+        f(x)
+    except rlx.Error:
+        pass
+"""
+
+
+def test_a_second_interrupt_ends_the_process():
+    done = subprocess.run([sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=300)
+    assert done.returncode == -signal.SIGINT, done.stdout + done.stderr
 
 
 def test_the_lock_is_free_while_running():

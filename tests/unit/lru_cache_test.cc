@@ -55,6 +55,34 @@ TEST(LruCache, BytesThatGrowAreCounted) {
   EXPECT_EQ(find(c, 0), nullptr);
 }
 
+TEST(LruCache, ErasesOne) {
+  Cache c = make_cache(100);
+  for (int key = 0; key < 4; ++key) insert(c, key, 25);
+  c.erase(1, [](int k) { return k == 2; });
+  c.erase(1, [](int k) { return k == 7; });
+  c.erase(5, [](int) { return true; });
+  EXPECT_EQ(c.size(), 3u);
+  EXPECT_EQ(c.bytes(), 75);
+  EXPECT_EQ(find(c, 2), nullptr);
+  insert(c, 2, 25);
+  for (int key = 0; key < 4; ++key) EXPECT_NE(find(c, key), nullptr) << key;
+}
+
+// A value whose destructor takes another one out, as objects of an interpreter may.
+TEST(LruCache, DroppedValuesMayUseTheCache) {
+  using Values = LruCache<int, std::shared_ptr<void>>;
+  Values c(3, [](const auto&) { return int64_t{1}; });
+  for (int key = 0; key < 8; ++key) {
+    c.insert(1, key, std::shared_ptr<void>(nullptr, [&c, key](void*) {
+               if (key % 2 == 0) c.erase(1, [&](int k) { return k == key + 1; });
+             }));
+    EXPECT_LE(c.size(), 3u);
+    EXPECT_NE(c.find(1, [&](int k) { return k == key; }), nullptr);
+  }
+  c.clear();
+  EXPECT_EQ(c.size(), 0u);
+}
+
 TEST(LruCache, DroppedValuesAreFreed) {
   Cache c = make_cache(10);
   const auto value = std::make_shared<int64_t>(6);
