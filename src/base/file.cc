@@ -1,5 +1,6 @@
 #include "rlx/base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 #include "rlx/base/error.h"
@@ -98,15 +100,14 @@ bool is_temporary(const std::string& name, const std::string& prefix) {
 
 // Removes what processes that died left behind: their locks died with them.
 void sweep(const fs::path& folder, const std::string& prefix) {
-  std::error_code none;
-  for (auto it = fs::directory_iterator(folder, none); !none && it != fs::directory_iterator();
-       it.increment(none)) {
-    if (!is_temporary(it->path().filename().string(), prefix)) continue;
-    const Descriptor file = open_file(it->path(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  for (const std::string& name : names_in(folder)) {
+    if (!is_temporary(name, prefix)) continue;
+    const fs::path path = folder / name;
+    const Descriptor file = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     struct stat info{};
     if (file.valid() && ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) &&
         ::flock(file.get(), LOCK_EX | LOCK_NB) == 0)
-      file_calls().unlink(it->path().c_str());
+      file_calls().unlink(path.c_str());
   }
 }
 
@@ -151,6 +152,21 @@ fs::path follow_links(fs::path path) {
     path = next.is_absolute() ? next : path.parent_path() / next;
   }
   cannot("follow", given, "too many symbolic links");
+}
+
+// std::filesystem's iterators end the process when memory runs out.
+std::vector<std::string> names_in(const fs::path& folder) {
+  struct Close {
+    void operator()(DIR* d) const { ::closedir(d); }
+  };
+  errno = 0;
+  const std::unique_ptr<DIR, Close> dir(::opendir(folder.c_str()));
+  if (!dir && errno == ENOMEM) raise_out_of_memory();
+  std::vector<std::string> names;
+  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr)
+    if (const std::string_view name = entry->d_name; name != "." && name != "..")
+      names.emplace_back(name);
+  return names;
 }
 
 fs::path folder_of(const fs::path& path) {

@@ -25,6 +25,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rlx {
 
@@ -84,6 +85,8 @@ void make_folder(const std::filesystem::path& path);
 std::filesystem::path follow_links(std::filesystem::path path);
 // The folder that a file of this name stands in.
 std::filesystem::path folder_of(const std::filesystem::path& path);
+// The names of what is in the folder; none when it cannot be read.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
 // Whether there is something that is not replaced but written to.
 bool is_pipe_or_device(const std::filesystem::path& path);
 

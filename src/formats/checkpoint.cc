@@ -98,62 +98,66 @@ void read_record(ByteReader& r, NamedTensors& out) {
 
 void save_checkpoint(const std::filesystem::path& path, const NamedTensors& tensors,
                      const std::string& family) {
-  uint64_t length = kHeaderBytes + kChecksumBytes;
-  for (const auto& [name, t] : tensors) {
-    user_check(is_name(name), "checkpoint-name",
-               "a tensor's name must be UTF-8 text and not empty");
-    user_check(t.rank() <= kMaxRank, "checkpoint-rank", "\"{}\" has more than {} axes", name,
-               kMaxRank);
-    length += record_bytes(name, t);
-  }
-  Writer w(path, family);
-  w.text(kCheckpointMagic);
-  w.number(kVersion);
-  w.number(static_cast<uint32_t>(tensors.size()));
-  w.number(length);
-  for (const auto& [name, t] : tensors) {
-    w.number(static_cast<uint32_t>(name.size()));
-    w.text(name);
-    w.number(static_cast<uint8_t>(to_string(t.dtype()).size()));
-    w.text(to_string(t.dtype()));
-    w.number(static_cast<uint8_t>(t.sizes().size()));
-    for (int64_t s : t.sizes()) w.number(static_cast<uint64_t>(s));
-    w.bytes(t.raw(), t.bytes());
-  }
-  w.finish();
+  within_memory([&] {
+    uint64_t length = kHeaderBytes + kChecksumBytes;
+    for (const auto& [name, t] : tensors) {
+      user_check(is_name(name), "checkpoint-name",
+                 "a tensor's name must be UTF-8 text and not empty");
+      user_check(t.rank() <= kMaxRank, "checkpoint-rank", "\"{}\" has more than {} axes", name,
+                 kMaxRank);
+      length += record_bytes(name, t);
+    }
+    Writer w(path, family);
+    w.text(kCheckpointMagic);
+    w.number(kVersion);
+    w.number(static_cast<uint32_t>(tensors.size()));
+    w.number(length);
+    for (const auto& [name, t] : tensors) {
+      w.number(static_cast<uint32_t>(name.size()));
+      w.text(name);
+      w.number(static_cast<uint8_t>(to_string(t.dtype()).size()));
+      w.text(to_string(t.dtype()));
+      w.number(static_cast<uint8_t>(t.sizes().size()));
+      for (int64_t s : t.sizes()) w.number(static_cast<uint64_t>(s));
+      w.bytes(t.raw(), t.bytes());
+    }
+    w.finish();
+  });
 }
 
 NamedTensors parse_checkpoint(std::string_view bytes, const std::string& what) {
-  ByteReader header(bytes, what);
-  if (header.left() < kCheckpointMagic.size() ||
-      header.take(kCheckpointMagic.size()) != kCheckpointMagic)
-    header.error_at(0, "checkpoint-magic", "this is not a checkpoint");
-  const uint32_t version = header.u32();
-  if (version != kVersion)
-    header.error("checkpoint-version", "version {} is not known; this program reads version {}",
-                 version, kVersion);
-  const uint32_t count = header.u32();
-  const uint64_t length = header.u64();
-  if (length < kHeaderBytes + kChecksumBytes)
-    header.error("truncated", "a length of {} bytes is not possible", length);
-  if (length > bytes.size())
-    header.error("truncated", "{} bytes of {} are there", bytes.size(), length);
-  if (length < bytes.size())
-    header.error("overlong", "{} bytes follow the end", bytes.size() - length);
+  return within_memory([&] {
+    ByteReader header(bytes, what);
+    if (header.left() < kCheckpointMagic.size() ||
+        header.take(kCheckpointMagic.size()) != kCheckpointMagic)
+      header.error_at(0, "checkpoint-magic", "this is not a checkpoint");
+    const uint32_t version = header.u32();
+    if (version != kVersion)
+      header.error("checkpoint-version", "version {} is not known; this program reads version {}",
+                   version, kVersion);
+    const uint32_t count = header.u32();
+    const uint64_t length = header.u64();
+    if (length < kHeaderBytes + kChecksumBytes)
+      header.error("truncated", "a length of {} bytes is not possible", length);
+    if (length > bytes.size())
+      header.error("truncated", "{} bytes of {} are there", bytes.size(), length);
+    if (length < bytes.size())
+      header.error("overlong", "{} bytes follow the end", bytes.size() - length);
 
-  const std::string_view body = bytes.substr(0, bytes.size() - kChecksumBytes);
-  uint64_t stored;
-  std::memcpy(&stored, bytes.data() + body.size(), sizeof stored);
-  if (checksum(body) != stored) header.error("checksum", "the checksum does not fit the content");
+    const std::string_view body = bytes.substr(0, bytes.size() - kChecksumBytes);
+    uint64_t stored;
+    std::memcpy(&stored, bytes.data() + body.size(), sizeof stored);
+    if (checksum(body) != stored) header.error("checksum", "the checksum does not fit the content");
 
-  ByteReader r(body, what);
-  r.take(kHeaderBytes);
-  if (count > r.left() / kMinRecordBytes + 1)
-    r.error("truncated", "{} tensors do not fit in {} bytes", count, r.left());
-  NamedTensors out;
-  for (uint32_t i = 0; i < count; ++i) read_record(r, out);
-  if (!r.done()) r.error("overlong", "{} bytes follow the last tensor", r.left());
-  return out;
+    ByteReader r(body, what);
+    r.take(kHeaderBytes);
+    if (count > r.left() / kMinRecordBytes + 1)
+      r.error("truncated", "{} tensors do not fit in {} bytes", count, r.left());
+    NamedTensors out;
+    for (uint32_t i = 0; i < count; ++i) read_record(r, out);
+    if (!r.done()) r.error("overlong", "{} bytes follow the last tensor", r.left());
+    return out;
+  });
 }
 
 std::string seal_checkpoint(std::string bytes) {
@@ -173,7 +177,7 @@ bool is_checkpoint(const std::filesystem::path& path) {
 }
 
 NamedTensors load_checkpoint(const std::filesystem::path& path) {
-  return parse_checkpoint(read_file(path), path.string());
+  return within_memory([&] { return parse_checkpoint(read_file(path), path.string()); });
 }
 
 }  // namespace rlx

@@ -69,16 +69,11 @@ uint64_t hash_of(const TextStore& store) {
 // Removes the side files of `target` but for the one called `kept`.
 void remove_old_side_files(const fs::path& target, const std::string& kept) {
   const std::string name = target.filename().string();
-  std::vector<fs::path> old;
-  std::error_code none;
-  for (auto it = fs::directory_iterator(folder_of(target), none);
-       !none && it != fs::directory_iterator(); it.increment(none)) {
-    const std::string other = it->path().filename().string();
-    if (other != kept && (is_side_file(other, name) || it->path() == unnamed_side_file(target)) &&
-        is_checkpoint(it->path()))
-      old.push_back(it->path());
-  }
-  for (const fs::path& p : old) remove_file(p);
+  const fs::path folder = folder_of(target);
+  for (const std::string& other : names_in(folder))
+    if (other != kept && (is_side_file(other, name) || other == unnamed_side_file(name)) &&
+        is_checkpoint(folder / other))
+      remove_file(folder / other);
 }
 
 }  // namespace
@@ -89,55 +84,61 @@ std::string constants_file(std::string_view text) {
 }
 
 Graph read_graph(std::string_view content, const std::string& what, const fs::path& folder) {
-  if (is_graph_bytes(content)) return from_bytes(content, what);
-  const std::string side = constants_file(content);
-  if (side.empty()) return parse_text(content, what, {});
-  require_plain_name(side, what);
-  data_check(is_there(folder / side), "constant-file",
-             "{}: its constants are in {}, which is not there", what, (folder / side).string());
-  return parse_text(content, what, read_side_file(folder / side));
+  return within_memory([&] {
+    if (is_graph_bytes(content)) return from_bytes(content, what);
+    const std::string side = constants_file(content);
+    if (side.empty()) return parse_text(content, what, {});
+    require_plain_name(side, what);
+    data_check(is_there(folder / side), "constant-file",
+               "{}: its constants are in {}, which is not there", what, (folder / side).string());
+    return parse_text(content, what, read_side_file(folder / side));
+  });
 }
 
 Graph load_graph(const fs::path& path) {
-  const fs::path target = follow_links(path);
-  std::string content = read_file(path);
-  for (;;) {
-    const std::string side = is_graph_bytes(content) ? "" : constants_file(content);
-    if (side.empty() && !is_graph_bytes(content) && is_there(unnamed_side_file(path)))
-      return parse_text(content, path.string(), read_side_file(unnamed_side_file(path)));
-    // A link to a text stands beside a link to its side file, or alone.
-    const fs::path folder =
-        side.empty() || is_there(folder_of(path) / side) ? folder_of(path) : folder_of(target);
-    try {
-      return read_graph(content, path.string(), folder);
-    } catch (const Error&) {
-      // The program that was read may have been replaced before its side file was.
-      std::string now = read_file(path);
-      if (now == content) throw;
-      content = std::move(now);
+  return within_memory([&] {
+    const fs::path target = follow_links(path);
+    std::string content = read_file(path);
+    for (;;) {
+      const std::string side = is_graph_bytes(content) ? "" : constants_file(content);
+      if (side.empty() && !is_graph_bytes(content) && is_there(unnamed_side_file(path)))
+        return parse_text(content, path.string(), read_side_file(unnamed_side_file(path)));
+      // A link to a text stands beside a link to its side file, or alone.
+      const fs::path folder =
+          side.empty() || is_there(folder_of(path) / side) ? folder_of(path) : folder_of(target);
+      try {
+        return read_graph(content, path.string(), folder);
+      } catch (const Error&) {
+        // The program that was read may have been replaced before its side file was.
+        std::string now = read_file(path);
+        if (now == content) throw;
+        content = std::move(now);
+      }
     }
-  }
+  });
 }
 
 void save_graph(const fs::path& path, const Graph& g) {
-  if (path.extension() == ".rlxb") return write_file(path, to_bytes(g));
-  if (is_pipe_or_device(path)) return write_file(path, print(g));
-  TextStore store;
-  std::string text = print(g, &store);
-  const fs::path target = follow_links(path);
-  const FolderLock lock(folder_of(target));  // side files that others are about to name stay
-  AtomicFile file(path);                     // raises before a side file is written
-  std::string side;
-  if (!store.constants.empty()) {
-    side = fmt::format("{}.{}{}", target.filename().string(), key(hash_of(store)), kSideEnding);
-    NamedTensors constants;
-    for (const auto& [hash, tensor] : store.constants) constants.emplace(key(hash), tensor);
-    save_checkpoint(folder_of(target) / side, constants, target.filename().string());
-    text = fmt::format("constants {}\n{}", quote(side), text);
-  }
-  file.write(text);
-  file.commit();
-  remove_old_side_files(target, side);
+  within_memory([&] {
+    if (path.extension() == ".rlxb") return write_file(path, to_bytes(g));
+    if (is_pipe_or_device(path)) return write_file(path, print(g));
+    TextStore store;
+    std::string text = print(g, &store);
+    const fs::path target = follow_links(path);
+    const FolderLock lock(folder_of(target));  // side files that others are about to name stay
+    AtomicFile file(path);                     // raises before a side file is written
+    std::string side;
+    if (!store.constants.empty()) {
+      side = fmt::format("{}.{}{}", target.filename().string(), key(hash_of(store)), kSideEnding);
+      NamedTensors constants;
+      for (const auto& [hash, tensor] : store.constants) constants.emplace(key(hash), tensor);
+      save_checkpoint(folder_of(target) / side, constants, target.filename().string());
+      text = fmt::format("constants {}\n{}", quote(side), text);
+    }
+    file.write(text);
+    file.commit();
+    remove_old_side_files(target, side);
+  });
 }
 
 }  // namespace rlx

@@ -192,27 +192,29 @@ void swap_bytes(Tensor& t, int64_t number) {
 }  // namespace
 
 Tensor parse_npy(std::string_view bytes, const std::string& what) {
-  ByteReader r(bytes, what);
-  if (r.left() < kNpyMagic.size() || r.take(kNpyMagic.size()) != kNpyMagic)
-    r.error_at(0, "npy-magic", "this is not an .npy file");
-  const unsigned major = r.u8(), minor = r.u8();
-  if (major < 1 || major > 3 || minor != 0)
-    r.error_at(kNpyMagic.size(), "npy-version",
-               fmt::format("version {}.{} is not known", major, minor));
-  const uint32_t length = major == 1 ? r.u16() : r.u32();
-  const size_t start = r.offset();
-  const Header h = HeaderParser(r.take(length), start, r).parse();
-  const Number number = number_of(*h.descr, r);
-  const Ints& shape = *h.shape;
-  Tensor t = read_tensor_data(r, number.descr->dtype,
-                              *h.fortran ? Ints(shape.rbegin(), shape.rend()) : shape);
-  if (!r.done()) r.error("overlong", "{} bytes follow the data", r.left());
-  if (number.swapped) swap_bytes(t, number.descr->number);
-  return *h.fortran && shape.size() > 1 ? transpose_all(t) : t;
+  return within_memory([&] {
+    ByteReader r(bytes, what);
+    if (r.left() < kNpyMagic.size() || r.take(kNpyMagic.size()) != kNpyMagic)
+      r.error_at(0, "npy-magic", "this is not an .npy file");
+    const unsigned major = r.u8(), minor = r.u8();
+    if (major < 1 || major > 3 || minor != 0)
+      r.error_at(kNpyMagic.size(), "npy-version",
+                 fmt::format("version {}.{} is not known", major, minor));
+    const uint32_t length = major == 1 ? r.u16() : r.u32();
+    const size_t start = r.offset();
+    const Header h = HeaderParser(r.take(length), start, r).parse();
+    const Number number = number_of(*h.descr, r);
+    const Ints& shape = *h.shape;
+    Tensor t = read_tensor_data(r, number.descr->dtype,
+                                *h.fortran ? Ints(shape.rbegin(), shape.rend()) : shape);
+    if (!r.done()) r.error("overlong", "{} bytes follow the data", r.left());
+    if (number.swapped) swap_bytes(t, number.descr->number);
+    return *h.fortran && shape.size() > 1 ? transpose_all(t) : t;
+  });
 }
 
 Tensor read_npy(const std::filesystem::path& path) {
-  return parse_npy(read_file(path), path.string());
+  return within_memory([&] { return parse_npy(read_file(path), path.string()); });
 }
 
 std::string npy_header(const Type& type) {
@@ -235,11 +237,13 @@ std::string npy_header(const Type& type) {
 }
 
 void write_npy(const std::filesystem::path& path, const Tensor& t) {
-  AtomicFile file(path);
-  const std::string header = npy_header(t.type());
-  file.write(header.data(), header.size());
-  file.write(t.raw(), t.bytes());
-  file.commit();
+  within_memory([&] {
+    AtomicFile file(path);
+    const std::string header = npy_header(t.type());
+    file.write(header.data(), header.size());
+    file.write(t.raw(), t.bytes());
+    file.commit();
+  });
 }
 
 }  // namespace rlx

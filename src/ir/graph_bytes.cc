@@ -241,9 +241,11 @@ std::string frame_graph_bytes(std::string_view payload) {
 }
 
 std::string to_bytes(const Graph& g) {
-  ByteWriter payload;
-  GraphWriter(payload, g).write();
-  return frame_graph_bytes(payload.out);
+  return within_memory([&] {
+    ByteWriter payload;
+    GraphWriter(payload, g).write();
+    return frame_graph_bytes(payload.out);
+  });
 }
 
 bool is_graph_bytes(std::string_view bytes) { return bytes.starts_with(kMagic); }

@@ -184,11 +184,13 @@ class Parser {
 }  // namespace
 
 std::string print(const Graph& g, TextStore* store) {
-  Printer p;
-  p.store = store;
-  print_graph(p, g);
-  p.out += '\n';
-  return p.version > 1 ? fmt::format("version {}\n{}", p.version, p.out) : std::move(p.out);
+  return within_memory([&] {
+    Printer p;
+    p.store = store;
+    print_graph(p, g);
+    p.out += '\n';
+    return p.version > 1 ? fmt::format("version {}\n{}", p.version, p.out) : std::move(p.out);
+  });
 }
 
 Graph parse(std::string_view text, const OpTable& table, const TextStore* store) {

@@ -153,12 +153,14 @@ std::vector<Violation> violations(const Graph& g, int added) {
 }
 
 void verify(const Graph& g, std::string_view stage) {
-  const auto found = violations(g, stage.empty() ? 0 : kPassDepth);
-  if (found.empty()) return;
-  const Violation& v = found[0];
-  if (stage.empty()) throw Error(ErrorKind::user, v.rule, v.message).at(v.where);
-  throw Error(ErrorKind::internal, v.rule, fmt::format("after {}: {}", stage, v.message))
-      .at(v.where);
+  within_memory([&] {
+    const auto found = violations(g, stage.empty() ? 0 : kPassDepth);
+    if (found.empty()) return;
+    const Violation& v = found[0];
+    if (stage.empty()) throw Error(ErrorKind::user, v.rule, v.message).at(v.where);
+    throw Error(ErrorKind::internal, v.rule, fmt::format("after {}: {}", stage, v.message))
+        .at(v.where);
+  });
 }
 
 }  // namespace rlx

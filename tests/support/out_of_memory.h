@@ -1,8 +1,8 @@
-// Every allocation fails once: parse, compile and run a program with the n-th allocation of the thread
-// failing, for n = first, first + stride, ...; each attempt ends in Error(resource) or works, and the
-// next one without a failure gives the same bits as ever. Needs allocations.h in the same program.
+// Every allocation fails once: some work with the n-th allocation of the thread failing, for n = first, first + stride,
+// ...; each attempt ends in Error(resource) or works, and the next one without a failure gives the same as ever. Needs
+// allocations.h in the same program.
 //
-//   OutOfMemoryWalk(c).walk(/*first=*/1, /*stride=*/97);   // how many failed
+//   walk_allocations("print", [&] { return print(g); }, /*first=*/1, /*stride=*/1);   // how many failed
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,6 +13,51 @@
 #include "rlx/runtime/runtime.h"
 
 namespace rlx::testing {
+
+// While it lives no allocation fails: what the test itself does.
+class Unfailing {
+ public:
+  Unfailing() : left_(std::exchange(until_failure, 0)) {}
+  ~Unfailing() { until_failure = left_; }
+  Unfailing(const Unfailing&) = delete;
+
+ private:
+  long left_;
+};
+
+// False: there is no n-th allocation. `attempt` gives something that can be compared with what it gave before.
+template <class Attempt, class Result>
+bool fails_well(const std::string& name, Attempt&& attempt, const Result& expected, long n) {
+  bool reached = false;
+  try {
+    const FailingAllocation failure(n);
+    const Result got = attempt();
+    reached = FailingAllocation::reached();
+    if (!(got == expected)) ADD_FAILURE() << name << ": wrong values, allocation " << n;
+  } catch (const Error& e) {
+    reached = true;
+    if (e.kind() != ErrorKind::resource)
+      ADD_FAILURE() << name << ", allocation " << n << ": " << e.what();
+  } catch (const std::exception& e) {
+    reached = true;
+    ADD_FAILURE() << name << ", allocation " << n << ": not an rlx::Error: " << e.what();
+  }
+  if (reached && !(attempt() == expected))
+    ADD_FAILURE() << name << ": wrong values after allocation " << n << " failed";
+  return reached;
+}
+
+// All that are at first + k * stride; returns how many failed.
+template <class Attempt>
+long walk_allocations(const std::string& name, Attempt&& attempt, long first, long stride) {
+  const auto expected = attempt();
+  EXPECT_TRUE(attempt() == expected) << name;  // what is made once is made
+  long points = 0;
+  for (long n = first; fails_well(name, attempt, expected, n) && !::testing::Test::HasFailure();
+       n += stride)
+    ++points;
+  return points;
+}
 
 struct OutOfMemoryCase {
   std::string name, text;
@@ -50,68 +95,27 @@ inline std::vector<OutOfMemoryCase> out_of_memory_cases() {
   return out;
 }
 
-class OutOfMemoryWalk {
- public:
-  explicit OutOfMemoryWalk(const OutOfMemoryCase& c) : c_(c) {
-    Tensor x(DType::F32, {8, 16});
-    w_ = Tensor(DType::F32, {16, 16});
-    for (int64_t i = 0; i < x.elements(); ++i) x.set_float(i, 0.01 * static_cast<double>(i % 37));
-    for (int64_t i = 0; i < w_.elements(); ++i) w_.set_float(i, 0.02 * static_cast<double>(i % 23));
-    inputs_.emplace("x", x);
-    expected_ = attempt();
-    EXPECT_TRUE(same(attempt(), expected_));  // what is made once is made
-  }
-
-  // False: there is no n-th allocation.
-  bool fail_at(long n) {
-    bool reached = false;
-    try {
-      const FailingAllocation failure(n);
-      const Tensors y = attempt();
-      reached = FailingAllocation::reached();
-      if (!same(y, expected_)) ADD_FAILURE() << c_.name << ": wrong values, allocation " << n;
-    } catch (const Error& e) {
-      reached = true;
-      if (e.kind() != ErrorKind::resource)
-        ADD_FAILURE() << c_.name << ", allocation " << n << ": " << e.what();
-    } catch (const std::exception& e) {
-      reached = true;
-      ADD_FAILURE() << c_.name << ", allocation " << n << ": not an rlx::Error: " << e.what();
-    }
-    if (reached && !same(attempt(), expected_))
-      ADD_FAILURE() << c_.name << ": wrong values after allocation " << n << " failed";
-    return reached;
-  }
-
-  // All that are at first + k * stride; returns how many failed.
-  long walk(long first, long stride) {
-    long points = 0;
-    for (long n = first; fail_at(n) && !::testing::Test::HasFailure(); n += stride) ++points;
-    return points;
-  }
-
- private:
-  static bool same(const Tensors& a, const Tensors& b) {
-    bool equal = a.size() == b.size();
-    for (size_t i = 0; equal && i < a.size(); ++i) equal = a[i].same_bits(b[i]);
-    return equal;
-  }
-
-  Tensors attempt() const {
-    CompiledGraph f = Session(Device::cpu).compile(parse(c_.text), {.threads = 1});
-    if (c_.has_param) f.set_param("w", w_);
-    Tensors y = f.run(inputs_);
+// Parses, compiles and runs the case.
+inline long walk_compiling(const OutOfMemoryCase& c, long first, long stride) {
+  Tensor x(DType::F32, {8, 16}), w(DType::F32, {16, 16});
+  for (int64_t i = 0; i < x.elements(); ++i) x.set_float(i, 0.01 * static_cast<double>(i % 37));
+  for (int64_t i = 0; i < w.elements(); ++i) w.set_float(i, 0.02 * static_cast<double>(i % 23));
+  const NamedTensors inputs{{"x", x}};
+  auto attempt = [&] {
+    CompiledGraph f = Session(Device::cpu).compile(parse(c.text), {.threads = 1});
+    if (c.has_param) f.set_param("w", w);
+    const Tensors y = f.run(inputs);
     const NamedTensors params = f.params();
-    const long left = std::exchange(until_failure, 0);  // what follows is the test's
-    for (const auto& [name, value] : params) y.push_back(value);
-    until_failure = left;
-    return y;
-  }
-
-  OutOfMemoryCase c_;
-  Tensor w_;
-  NamedTensors inputs_;
-  Tensors expected_;
-};
+    const Unfailing tests_own;
+    std::string bytes;
+    auto add = [&](const Tensor& t) {
+      bytes.append(reinterpret_cast<const char*>(t.raw()), t.bytes());
+    };
+    for (const Tensor& t : y) add(t);
+    for (const auto& [name, t] : params) add(t);
+    return bytes;
+  };
+  return walk_allocations(c.name, attempt, first, stride);
+}
 
 }  // namespace rlx::testing
