@@ -1,6 +1,7 @@
 // rlx train: a character-level GPT on a text, with a report at the end.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "rlx/base/clock.h"
 #include "rlx/base/file.h"
@@ -13,6 +14,7 @@
 #include "rlx/cli/progress.h"
 #include "rlx/cli/trainer.h"
 #include "rlx/cli/trigram.h"
+#include "rlx/formats/checkpoint.h"
 #ifdef RLX_CPU
 #include "rlx/backend/cpu/kernels/machine_limits.h"
 #endif
@@ -76,10 +78,13 @@ class TrainCommand {
 
   void run() {
     baseline_bytes_ = resident_bytes();
+    // What cannot be read is found before any work is done.
+    std::optional<NamedTensors> from;
+    if (!o_.resume.empty()) from = load_checkpoint(o_.resume);
     const auto start = Clock::now();
     Trainer trainer(corpus_, o_.model, {.seed = seed_, .threads = threads_});
     compile_seconds_ = seconds_since(start);
-    if (!o_.resume.empty()) trainer.load(o_.resume);
+    if (from) trainer.load(*std::exchange(from, std::nullopt), o_.resume);
     note("{} training and {} validation characters, {} different; compiled in {:.2f} s\n",
          grouped(static_cast<double>(corpus_.train.size())),
          grouped(static_cast<double>(corpus_.validation.size())), corpus_.vocab(),

@@ -179,11 +179,10 @@ void Trainer::save(const std::filesystem::path& path) const {
   save_checkpoint(path, out);
 }
 
-void Trainer::load(const std::filesystem::path& path) {
+void Trainer::load(const NamedTensors& all, const std::filesystem::path& path) {
   static constexpr const char* kWhat[] = {"vocabulary", "width", "layers",        "heads",
                                           "block",      "batch", "steps",         "warm-up",
                                           "rate",       "seed",  "training text", "alphabet"};
-  const NamedTensors all = load_checkpoint(path);
   auto at = [&](const std::string& name, DType dtype) -> const Tensor& {
     const auto it = all.find(name);
     data_check(it != all.end() && it->second.dtype() == dtype, "resume",

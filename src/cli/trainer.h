@@ -44,8 +44,9 @@ class Trainer {
   // Raises Error(user, "torn-state") after a step that was cancelled or failed: some of its updates may be
   // written and others not.
   void save(const std::filesystem::path& path) const;
-  // Raises Error(user, "resume") when the checkpoint is of another model, text, seed or schedule.
-  void load(const std::filesystem::path& path);
+  // What save() wrote; `path` is for messages. Raises Error(user, "resume") when it is of another model, text, seed or
+  // schedule.
+  void load(const NamedTensors& all, const std::filesystem::path& path);
 
   const CompileInfo& info() const { return step_.info(); }
   History history;

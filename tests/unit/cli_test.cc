@@ -350,6 +350,16 @@ TEST_F(Tool, ResumeRefusesWhatDoesNotFit) {
   auto other = tiny(at("t.txt"), at("c"));
   other.insert(other.end(), {"--resume", at("other.ckpt")});
   EXPECT_EQ(code_of(rlx_tool(other)), "resume");
+  // Before anything is compiled: this model could not be.
+  for (const char* name : {"missing.ckpt", "t.txt"}) {
+    auto early = tiny(at("t.txt"), at("e"));
+    const auto width = std::find(early.begin(), early.end(), "--width");
+    ASSERT_NE(width, early.end());
+    *(width + 1) = "1000000000";
+    early.insert(early.end(), {"--resume", at(name)});
+    const std::string code = code_of(rlx_tool(early));
+    EXPECT_TRUE(code == "file-open" || code == "checkpoint-magic") << code;
+  }
   write_file(at("short.txt"), "abc");
   EXPECT_EQ(code_of(rlx_tool(tiny(at("short.txt"), at("d")))), "text-short");
 }
