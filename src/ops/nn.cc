@@ -29,7 +29,8 @@ NormGradient norm_gradient(Expr x, Expr s, const Ints& axes, double eps, bool ce
   Expr rough = x - mean(x), rest = mean(rough), sides = s - mean(s);
   Expr power = mean(rough * rough) - rest * rest + eps, factor = op::rsqrt(power);
   Expr d = rough - rest;
-  return {d * factor, (sides - d * (mean(sides * rough) / power)) * factor};
+  // Of x nothing but d is needed: a program that trains keeps one value for it, not two.
+  return {d * factor, (sides - d * (mean(sides * d) / power)) * factor};
 }
 
 void check_rope(const InferArgs& a, const RopeAttrs& r, const Dim& rows) {
