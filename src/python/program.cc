@@ -166,8 +166,9 @@ std::shared_ptr<Program> compile_cached(const Graph& g) {
 
 std::shared_ptr<Program> compile_interruptibly(Device device, const Graph& g) {
   std::optional<CompiledGraph> compiled;
-  run_interruptibly(
-      true, [&](const std::atomic<bool>*) { compiled.emplace(Session(device).compile(g)); });
+  run_interruptibly(true, /*repeatable=*/false, [&](const std::atomic<bool>*) {
+    compiled.emplace(Session(device).compile(g));
+  });
   return std::make_shared<Program>(std::move(*compiled));
 }
 
