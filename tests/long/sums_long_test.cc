@@ -3,6 +3,7 @@
 
 #include "../support/exact_sums.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/pool.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx::testing {
@@ -65,6 +66,41 @@ TEST(SumsLong, RunningSum) {
       ASSERT_LE(std::fabs(got[i] - s.value()), sum_bound(s, i + 1, DType::F32))
           << input.name << ", element " << i;
     }
+  }
+}
+
+// A product, a window and scattered updates of 1e8 terms: 0.1 each.
+TEST(SumsLong, KernelsOfAHundredMillion) {
+  constexpr int64_t n = 100'000'000;
+  const Tensor x = sum_input(DType::F32, {n}, sum_inputs()[0]);
+  const double tenth = 0.1f, epsilon = epsilon_of(DType::F32), count = n;
+  const auto run = [&](Builder& b, const void* second) {
+    CompiledGraph f = Session(Device::cpu).compile(b.finish());
+    f.bind_input(0, x.raw());
+    if (second) f.bind_input(1, second);
+    f.run();
+    return f.output_tensor(0);
+  };
+  for (const bool transposed : {false, true}) {
+    Builder b("product");
+    const Type right{DType::F32, transposed ? Shape{1, n} : Shape{n, 1}};
+    b.output(op::matmul(b, b.input("a", {DType::F32, {1, n}}), b.input("b", right),
+                        {.transpose_b = transposed}));
+    EXPECT_NEAR(run(b, x.raw()).get_float(0) / (tenth * tenth * count), 1, 200 * epsilon);
+  }
+  {
+    Builder b("window");
+    b.output(
+        op::pool(b, b.input("x", {DType::F32, {1, n}}), {.kind = PoolKind::sum, .kernel = {n}}));
+    EXPECT_NEAR(run(b, nullptr).get_float(0) / (tenth * count), 1,
+                (16 + std::log2(count / 128)) * epsilon);
+  }
+  {
+    Builder b("updates");
+    b.output(op::scatter_add(b, b.input("updates", {DType::F32, {n}}),
+                             b.input("at", {DType::U8, {n}}), {.axis = 0, .size = 2}));
+    const Tensor at(DType::U8, {n});
+    EXPECT_NEAR(run(b, at.raw()).get_float(0) / (tenth * count), 1, 2 * epsilon);
   }
 }
 

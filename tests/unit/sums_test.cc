@@ -5,6 +5,9 @@
 #include "../support/exact_sums.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/cumulative.h"
+#include "rlx/ops/losses.h"
+#include "rlx/ops/nn.h"
+#include "rlx/ops/norms.h"
 #include "rlx/ops/statistics.h"
 #include "rlx/runtime/runtime.h"
 
@@ -173,6 +176,85 @@ TEST(Sums, RunningLogSumExp) {
       ASSERT_NEAR(got.data<float>()[i], want, 4e-6 + 4e-7 * std::fabs(want))
           << "slope " << slope << ", element " << i;
     }
+  }
+}
+
+// Means, norms, statistics and losses of a long row of numbers around 8.
+TEST(Sums, WhatIsMadeOfThem) {
+  constexpr int64_t n = 300'007;
+  const Tensor x =
+      sum_input(DType::F32, {n}, {"around 8", [](int64_t i, int64_t) {
+                                    return 8 + static_cast<double>(i * 7919 % 1009) / 1009;
+                                  }});
+  const auto sum = [&](auto f) {
+    ExactSum s;
+    for (int64_t i = 0; i < n; ++i) s.add(f(static_cast<double>(x.data<float>()[i])));
+    return s.value();
+  };
+  const auto count = static_cast<double>(n);
+  const double mean = sum([](double v) { return v; }) / count;
+  const double squares = sum([](double v) { return v * v; });
+  const double variance = sum([&](double v) { return (v - mean) * (v - mean); }) / count;
+  const double exponentials = sum([](double v) { return std::exp(v - 8); });
+  const double first = x.data<float>()[0];
+
+  struct Case {
+    std::string name;
+    std::function<Value(Builder&, Value)> build;  // of x [n]; the first element counts
+    double want;
+  };
+  const auto channel = [](Builder& b, Value v) { return op::reshape(b, v, {Shape{1, 1, n}}); };
+  const auto filled = [](Builder& b, Ints sizes, double v) {
+    return b.constant(Tensor::full(DType::F32, std::move(sizes), v));
+  };
+  const double normalised = (first - mean) / std::sqrt(variance + 1e-5);
+  const std::vector<Case> cases{
+      {"mean", [](Builder& b, Value v) { return op::reduce_mean(b, v, {{0}}); }, mean},
+      {"l2", [](Builder& b, Value v) { return op::reduce_l2(b, v, {{0}}); }, std::sqrt(squares)},
+      {"variance", [](Builder& b, Value v) { return op::variance(b, v, {{0}}); }, variance},
+      {"logsumexp", [](Builder& b, Value v) { return op::logsumexp(b, v, {{0}}); },
+       8 + std::log(exponentials)},
+      {"softmax", [](Builder& b, Value v) { return op::softmax(b, v); },
+       std::exp(first - 8) / exponentials},
+      {"layer_norm",
+       [&](Builder& b, Value v) {
+         return op::layer_norm(b, v, filled(b, {n}, 1), filled(b, {n}, 0));
+       },
+       normalised},
+      {"rms_norm",
+       [&](Builder& b, Value v) {
+         return op::rms_norm(b, v, filled(b, {n}, 1), filled(b, {n}, 0));
+       },
+       first / std::sqrt(squares / count + 1e-5)},
+      {"group_norm",
+       [&](Builder& b, Value v) {
+         return op::group_norm(b, channel(b, v), filled(b, {1}, 1), filled(b, {1}, 0), {1});
+       },
+       normalised},
+      {"batch_norm_training's variance",
+       [&](Builder& b, Value v) {
+         return b.emit(op::batch_norm_training.def, ChannelNormAttrs{},
+                       Values{channel(b, v), filled(b, {1}, 1), filled(b, {1}, 0)})[2];
+       },
+       variance},
+      {"normalize", [](Builder& b, Value v) { return op::normalize(b, v); },
+       first / std::sqrt(squares)},
+      {"mse_loss", [&](Builder& b, Value v) { return op::mse_loss(b, v, filled(b, {n}, 1)); },
+       sum([](double v) { return (v - 1) * (v - 1); }) / count},
+      {"l1_loss",
+       [&](Builder& b, Value v) { return op::l1_loss(b, v, filled(b, {n}, 1), {Reduction::sum}); },
+       sum([](double v) { return v - 1; })},
+      {"softmax_cross_entropy",
+       [&](Builder& b, Value v) {
+         return op::softmax_cross_entropy(b, v, b.constant(Tensor::full(DType::I32, {}, 0)));
+       },
+       8 + std::log(exponentials) - first},
+  };
+  for (const Case& c : cases) {
+    Builder b("made_of_sums");
+    b.output(c.build(b, b.input("x", {DType::F32, {n}})));
+    const Tensor got = Session(Device::cpu).compile(b.finish(), {.threads = 2}).run({{"x", x}})[0];
+    EXPECT_NEAR(got.get_float(0) / c.want, 1, 30 * epsilon_of(DType::F32)) << c.name;
   }
 }
 

@@ -8,6 +8,7 @@
 #include "rlx/backend/cpu/kernels/attention.h"
 #include "rlx/backend/cpu/kernels/attention_scores.h"
 #include "rlx/backend/cpu/kernels/attention_tile.h"
+#include "rlx/backend/cpu/kernels/compensated.h"
 #include "rlx/backend/cpu/kernels/gemm_micro.h"
 #include "rlx/backend/cpu/kernels/simd_math.h"
 
@@ -71,6 +72,19 @@ void write_row(int64_t d, const Compute<S>* from, Compute<S> scale, S* to) {
   for (; j < d; ++j) to[j] = Element<S>::put(from[j] * scale);
 }
 
+// Adds n sums of a run to whole and lost and clears them; `last`: they become the whole sum. n is a
+// multiple of a vector's lanes.
+template <class T, int W>
+void end_run(int64_t n, T* run, T* whole, T* lost, bool last) {
+  for (int64_t i = 0; i < n; i += kLanes<T, W>) {
+    Vec<T, W> sum = load<T, W>(whole + i), rest = load<T, W>(lost + i);
+    add_run(sum, rest, load<T, W>(run + i));
+    store<T, W>(whole + i, sum);
+    store<T, W>(lost + i, rest);
+    store<T, W>(run + i, last ? sum + rest : Vec<T, W>{});
+  }
+}
+
 template <class S, int W, bool General>
 struct AttentionImpl {
   using T = Compute<S>;
@@ -125,16 +139,30 @@ struct AttentionImpl {
 
   struct Forward {
     T *kt, *v, *q, *sum, *scores, *top, *total;
+    T *whole, *lost;      // sum and, behind it, total: of earlier runs, and what was lost
+    int64_t in_runs = 0;  // elements of whole; 0: there is one run
     explicit Forward(const AttentionProblem& p, Arena& arena) {
       const int64_t width = round_up(p.head_dim),
                     keys = round_up(p.kv_len < kForwardKeys ? p.kv_len : kForwardKeys);
       kt = arena.take(p.head_dim * keys);
       v = arena.take(keys * width);
       q = arena.take(kForwardRows * width);
-      sum = arena.take(kForwardRows * width);  // of weight times v
+      sum = arena.take(kForwardRows * (width + 1));  // of weight times v
+      total = sum + kForwardRows * width;            // the sum of weights so far
       scores = arena.take(kRows<W> * keys);
-      top = arena.take(kForwardRows);    // the largest score so far
-      total = arena.take(kForwardRows);  // the sum of weights so far
+      top = arena.take(kForwardRows);  // at most 1 less than the largest score so far
+      if (p.kv_len > kRunTiles * kForwardKeys) in_runs = kForwardRows * (width + 1);
+      whole = arena.take(in_runs);
+      lost = arena.take(in_runs);
+    }
+    // Scales what earlier runs left of row i.
+    void shrink(int64_t i, int64_t width, T factor) const {
+      for (int64_t c = i * width; c < (i + 1) * width; c += L) {
+        store<T, W>(whole + c, load<T, W>(whole + c) * factor);
+        store<T, W>(lost + c, load<T, W>(lost + c) * factor);
+      }
+      whole[kForwardRows * width + i] *= factor;
+      lost[kForwardRows * width + i] *= factor;
     }
   };
 
@@ -170,11 +198,16 @@ struct AttentionImpl {
       f.total[i] = General ? exp2<T>(sink - f.top[i]) : T{0};
     }
     for (int64_t i = 0; i < rows * width; ++i) f.sum[i] = 0;
+    for (int64_t i = rows * width; f.in_runs && i < kForwardRows * width; ++i) f.sum[i] = 0;
+    for (int64_t i = rows; f.in_runs && i < kForwardRows; ++i) f.total[i] = 0;
+    for (int64_t i = 0; i < f.in_runs; ++i) f.whole[i] = f.lost[i] = 0;
     Operands o;
     if constexpr (General) o = head_operands<S>(p, buffers.mask, buffers.bias, b, h);
     const int64_t all = visible_keys(p, first + rows - 1, 0, p.kv_len);
     const int64_t start = General ? keys_before_window(p, first, 0, p.kv_len) : 0;
     for (int64_t j = start; j < all; j += kForwardKeys) {
+      if (f.in_runs && j > start && (j - start) / kForwardKeys % kRunTiles == 0)
+        end_run<T, W>(f.in_runs, f.sum, f.whole, f.lost, false);
       const int64_t keys = all - j < kForwardKeys ? all - j : kForwardKeys;
       pack_panels<S, W>(d, keys, k + j * p.k.seq, 1, p.k.seq, f.kt, d * P);
       copy_rows<S, W>(keys, d, v + j * p.v.seq, p.v.seq, 1, f.v, width);
@@ -183,6 +216,7 @@ struct AttentionImpl {
         forward_rows(p, f, o, first, blocks.begin(block), blocks.begin(block + 1), j, keys);
       }
     }
+    if (f.in_runs) end_run<T, W>(f.in_runs, f.sum, f.whole, f.lost, true);
     if constexpr (General) average_unseeing_rows(p, f, v, rows);
     S* const out =
         static_cast<S*>(buffers.out) + b * p.out.batch + h * p.out.head + first * p.out.seq;
@@ -219,10 +253,14 @@ struct AttentionImpl {
     for (int64_t i = 0; i < rows; ++i) {
       const bool unseeing = f.top[i] == kMasked && f.total[i] == f.total[i];  // and no NaN
       if (!unseeing || p.kv_len == 0) continue;
-      T* const sum = f.sum + i * width;
-      for (int64_t c = 0; c < width; ++c) sum[c] = 0;
-      for (int64_t j = 0; j < p.kv_len; ++j)
-        for (int64_t c = 0; c < d; ++c) sum[c] += Element<S>::get(v[j * p.v.seq + c]);
+      // The sum of a run, of all runs, and what that lost: the queries are not needed any more.
+      T *const run = f.sum + i * width, *const whole = f.q, *const lost = f.q + width;
+      for (int64_t c = 0; c < width; ++c) run[c] = whole[c] = lost[c] = 0;
+      for (int64_t j = 0; j < p.kv_len; ++j) {
+        for (int64_t c = 0; c < d; ++c) run[c] += Element<S>::get(v[j * p.v.seq + c]);
+        if (j % kPlainTerms == kPlainTerms - 1) end_run<T, W>(width, run, whole, lost, false);
+      }
+      end_run<T, W>(width, run, whole, lost, true);
       f.total[i] = static_cast<T>(p.kv_len);
     }
   }
@@ -253,8 +291,10 @@ struct AttentionImpl {
     // One loop per step: the rows of a step do not wait for each other.
     T shrink[kRows<W>];
     for (int64_t i = begin; i < end; ++i) {
-      const T before = f.top[i];
-      f.top[i] = row_max(f.scores + (i - begin) * row, visible_keys(p, first + i, j, keys), before);
+      const T before = f.top[i], top = row_max(f.scores + (i - begin) * row,
+                                               visible_keys(p, first + i, j, keys), before);
+      // It moves by more than 1 at a time, so that what moving it rounds does not add up.
+      f.top[i] = top > before + 1 || !(before > kMasked) ? top : before;
       shrink[i - begin] = before - f.top[i];
     }
     for (int64_t i = begin; i < end; ++i) {
@@ -267,6 +307,7 @@ struct AttentionImpl {
       for (int64_t c = 0; c < width; c += L) {
         store<T, W>(f.sum + i * width + c, load<T, W>(f.sum + i * width + c) * factor);
       }
+      if (f.in_runs && factor != 1) f.shrink(i, width, factor);
     }
     gemm_panels<T, W, Into::Add>({.m = end - begin,
                                   .n = width,
@@ -317,6 +358,10 @@ struct AttentionImpl {
     T *dk, *dv;                      // of the kv head, all rows
     T *kt, *vt, *k;                  // of one key tile
     T *weight, *dscore;              // of one tile: [kBackwardRows x key_tile]
+    bool dq_in_runs, dk_in_runs;     // there is more than one run of key tiles, of query tiles
+    T *dq_whole, *dq_lost;           // of dq
+    T *dk_whole, *dk_lost, *dv_whole, *dv_lost;  // of one key tile
+    T* row;                                      // three rows
     explicit Backward(const AttentionProblem& p, Arena& arena) {
       width = round_up(p.head_dim);
       key_tile = round_up(p.kv_len < kBackwardKeys ? p.kv_len : kBackwardKeys);
@@ -332,6 +377,26 @@ struct AttentionImpl {
       k = arena.take(key_tile * width);
       weight = arena.take(kBackwardRows * key_tile);
       dscore = arena.take(kBackwardRows * key_tile);
+      dq_in_runs = p.kv_len > kRunTiles * kBackwardKeys;
+      dk_in_runs = p.q_len > kRunTiles * kBackwardRows;
+      dq_whole = arena.take(dq_in_runs ? p.q_len * width : 0);
+      dq_lost = arena.take(dq_in_runs ? p.q_len * width : 0);
+      const int64_t tile = dk_in_runs ? key_tile * width : 0;
+      dk_whole = arena.take(tile), dk_lost = arena.take(tile);
+      dv_whole = arena.take(tile), dv_lost = arena.take(tile);
+      row = arena.take(General ? 3 * width : 0);
+    }
+    // Before, during and after the sums of keys [j, j + keys) over the queries. dk and dv hold what
+    // earlier heads left there.
+    void begin_keys(int64_t j, int64_t keys) const {
+      for (int64_t i = 0, at = j * width; i < keys * width; ++i, ++at) {
+        dk_whole[i] = dk[at], dv_whole[i] = dv[at];
+        dk[at] = dv[at] = dk_lost[i] = dv_lost[i] = 0;
+      }
+    }
+    void end_keys(int64_t j, int64_t keys, bool last) const {
+      end_run<T, W>(keys * width, dk + j * width, dk_whole, dk_lost, last);
+      end_run<T, W>(keys * width, dv + j * width, dv_whole, dv_lost, last);
     }
   };
 
@@ -373,13 +438,20 @@ struct AttentionImpl {
         pack_panels<S, W>(d, keys, k + j * p.k.seq, 1, p.k.seq, g.kt, d * P);
         pack_panels<S, W>(d, keys, v + j * p.v.seq, 1, p.v.seq, g.vt, d * P);
         copy_rows<S, W>(keys, d, k + j * p.k.seq, p.k.seq, 1, g.k, g.width);
+        if (g.dq_in_runs && j > 0 && j / kBackwardKeys % kRunTiles == 0)
+          end_run<T, W>(p.q_len * g.width, g.dq, g.dq_whole, g.dq_lost, false);
+        if (g.dk_in_runs) g.begin_keys(j, keys);
         const int64_t end = General ? end_query(p, j + keys - 1) : p.q_len;
         for (int64_t i = first_query(p, j) / kBackwardRows * kBackwardRows; i < end;
              i += kBackwardRows) {
           const int64_t rows = p.q_len - i < kBackwardRows ? p.q_len - i : kBackwardRows;
           backward_tile(p, g, o, dbias, i, rows, j, keys);
+          if (g.dk_in_runs && i / kBackwardRows % kRunTiles == kRunTiles - 1)
+            g.end_keys(j, keys, false);
         }
+        if (g.dk_in_runs) g.end_keys(j, keys, true);
       }
+      if (g.dq_in_runs) end_run<T, W>(p.q_len * g.width, g.dq, g.dq_whole, g.dq_lost, true);
       S* const dq = static_cast<S*>(buffers.dq) + b * p.dq.batch + h * p.dq.head;
       for (int64_t i = 0; i < p.q_len; ++i) {
         write_row<S, W>(d, g.dq + i * g.width, static_cast<T>(p.scale), dq + i * p.dq.seq);
@@ -404,6 +476,8 @@ struct AttentionImpl {
     copy_rows<S, W>(p.q_len, d, q, p.q.seq, q_scale(p), g.q, g.width);
     copy_rows<S, W>(p.q_len, d, dout, p.dout.seq, 1, g.dout, g.width);
     for (int64_t i = 0; i < p.q_len * g.width; ++i) g.dq[i] = 0;
+    for (int64_t i = 0; g.dq_in_runs && i < p.q_len * g.width; ++i)
+      g.dq_whole[i] = g.dq_lost[i] = 0;
     for (int64_t i = 0; i < p.q_len; ++i) {
       g.lse[i] = lse[i] * kLog2e;
       const T* const x = g.dout + i * g.width;
@@ -419,13 +493,19 @@ struct AttentionImpl {
 
   // Rows without visible keys weigh all values alike.
   static void spread_unseeing_rows(const AttentionProblem& p, const Backward& g) {
+    T *const sum = g.row, *const whole = g.row + g.width, *const lost = g.row + 2 * g.width;
+    for (int64_t c = 0; c < 3 * g.width; ++c) g.row[c] = 0;
+    int64_t found = 0;
     for (int64_t i = 0; i < p.q_len; ++i) {
       if (!(g.lse[i] <= kNoVisibleKey * kLog2e)) continue;
-      const T weight = T{1} / static_cast<T>(p.kv_len);
-      for (int64_t j = 0; j < p.kv_len; ++j)
-        for (int64_t c = 0; c < g.width; ++c)
-          g.dv[j * g.width + c] += weight * g.dout[i * g.width + c];
+      for (int64_t c = 0; c < g.width; ++c) sum[c] += g.dout[i * g.width + c];
+      if (++found % kPlainTerms == 0) end_run<T, W>(g.width, sum, whole, lost, false);
     }
+    if (found == 0) return;
+    end_run<T, W>(g.width, sum, whole, lost, true);
+    const T weight = T{1} / static_cast<T>(p.kv_len);
+    for (int64_t j = 0; j < p.kv_len; ++j)
+      for (int64_t c = 0; c < g.width; ++c) g.dv[j * g.width + c] += weight * sum[c];
   }
 
   // Query rows [i, i + rows) against keys [j, j + keys).

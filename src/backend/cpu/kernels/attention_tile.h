@@ -14,6 +14,8 @@ inline constexpr int64_t kForwardKeys = 256;  // keys per step of the running so
 inline constexpr int64_t kBackwardRows =
     128;  // query rows and keys of a tile in the backward sweep
 inline constexpr int64_t kBackwardKeys = 128;
+// Tiles whose sums are added plainly; with more of them, sums are formed in runs (compensated.h).
+inline constexpr int64_t kRunTiles = 16;
 
 struct AttentionFns {
   void (*forward)(const AttentionProblem&, const AttentionForwardBuffers&, int64_t begin,

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <limits>
 
+#include "rlx/backend/cpu/kernels/compensated.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/checked.h"
 
@@ -52,10 +53,7 @@ struct RunningSum<T> {
   T sum = 0, lost = 0, run = 0;
   void add(T x) { run += x; }
   void fold() {
-    const T x = run + lost, total = sum + x, added = total - sum;
-    const T error = (sum - (total - added)) + (x - added);
-    lost = error == error ? error : 0;  // an infinity loses NaN
-    sum = total;
+    add_run(sum, lost, run);
     run = 0;
   }
   T value() const { return sum + (lost + run); }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "rlx/backend/cpu/kernels/compensated.h"
 #include "rlx/backend/cpu/kernels/conv_lines.h"
 #include "rlx/backend/cpu/kernels/matmul.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
@@ -138,6 +139,23 @@ void store_halves(DType d, const float* from, int64_t rows, int64_t columns, int
         for (int64_t j = 0; j < columns; ++j)
           static_cast<S*>(to)[i * row + j] = Element<S>::put(from[i * columns + j]);
   });
+}
+
+// Sums that are formed in runs (compensated.h): `run`, whose rows are `run_row` apart, is added to
+// `whole` and `lost`, which are dense.
+void add_run_any(DType d, int64_t rows, int64_t columns, void* run, int64_t run_row, void* whole,
+                 void* lost, bool last) {
+  auto add = [&]<class T>(T, int64_t parts) {  // parts of an element
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns * parts; ++j) {
+        T& x = static_cast<T*>(run)[i * run_row * parts + j];
+        const int64_t at = i * columns * parts + j;
+        add_run(static_cast<T*>(whole)[at], static_cast<T*>(lost)[at], x);
+        x = last ? static_cast<T*>(whole)[at] + static_cast<T*>(lost)[at] : T{};
+      }
+  };
+  if (d == DType::F64) return add(double{}, 1);
+  add(float{}, d == DType::C64 ? 2 : 1);
 }
 
 // ---- products -----------------------------------------------------------------------------------
@@ -313,7 +331,7 @@ class SumByW final : public ConvPlan {
   int64_t blocks() const override { return p_.groups * rows_.count() * depths_.count(); }
   size_t scratch_bytes() const override {
     return static_cast<size_t>(std::max(whole_.scratch_bytes(), last_.scratch_bytes()) +
-                               unfolded_bytes() + sums_bytes());
+                               unfolded_bytes() + sums_bytes() + 2 * run_bytes());
   }
   void run(int64_t block, const void* x, const void* dy, void* dw,
            std::byte* scratch) const override {
@@ -323,7 +341,11 @@ class SumByW final : public ConvPlan {
     std::byte* const target =
         advance(dw, p_.dtype, (group * p_.out + rows_.first(row)) * p_.depth() + first);
     std::byte* const sums = sums_bytes() ? scratch + unfolded_bytes() : target;
+    std::byte* const whole = scratch + unfolded_bytes() + sums_bytes();
+    std::byte* const products = whole + 2 * run_bytes();
+    std::memset(whole, 0, static_cast<size_t>(2 * run_bytes()));
     clear(sums, rows, depth);
+    int64_t added = 0;
     for (int64_t n = 0; n < p_.images; ++n) {
       const int64_t plane = n * p_.groups + group;
       const std::byte* const image = advance(x, p_.dtype, plane * p_.in * p_.pixels());
@@ -334,7 +356,14 @@ class SumByW final : public ConvPlan {
         unfold_any(p_, image, first, depth, begin, end, scratch);
         (positions_.is_last(c) ? last_ : whole_)
             .run(rows_.is_last(row), depths_.is_last(part), advance(results, p_.dtype, begin),
-                 scratch, sums, scratch + unfolded_bytes() + sums_bytes());
+                 scratch, sums, products);
+        added += adds_of(positions_.size(c));
+        const bool last = n == p_.images - 1 && c == positions_.count() - 1;
+        if (run_bytes() && (added >= kPlainTerms || last)) {
+          add_run_any(sum_dtype(p_.dtype), rows, depth, sums, sums_bytes() ? depth : p_.depth(),
+                      whole, whole + run_bytes(), last);
+          added = 0;
+        }
       }
     }
     if (sums_bytes())
@@ -364,6 +393,14 @@ class SumByW final : public ConvPlan {
   }
   int64_t sums_bytes() const {
     return sum_dtype(p_.dtype) == p_.dtype ? 0 : align_up(rows_.step * depths_.step * 4, 64);
+  }
+  // How often a product over so many positions adds to the sums.
+  static int64_t adds_of(int64_t positions) { return ceil_div(positions, kPlainTerms); }
+  // Of the sum of all runs, and of what it lost.
+  int64_t run_bytes() const {
+    const int64_t adds = p_.images * positions_.count() * adds_of(positions_.step);
+    if (!(is_float(p_.dtype) || is_complex(p_.dtype)) || adds <= kPlainTerms) return 0;
+    return align_up(rows_.step * depths_.step * size_of(sum_dtype(p_.dtype)), 64);
   }
 
   ConvProblem p_;

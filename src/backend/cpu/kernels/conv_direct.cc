@@ -1,9 +1,10 @@
 // Convolution and its transpose in x with one channel in and one out per group: a plane is a block,
-// and every tap adds a scaled line to a line of sums.
+// and every tap that meets a line of results adds a scaled line to it.
 #include <algorithm>
 #include <type_traits>
 
 #include "rlx/backend/cpu/kernels/conv_lines.h"
+#include "rlx/backend/cpu/kernels/line_sums.h"
 #include "rlx/backend/cpu/kernels/lines.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
 
@@ -27,61 +28,88 @@ class DirectConv final : public ConvPlan {
       : p_(p), forward_(sum == ConvSum::y), fns_(line_fns(isa)) {}
 
   int64_t blocks() const override { return p_.images * p_.groups; }
-  // Sums of a line of results, or of a whole plane of x.
-  size_t scratch_bytes() const override {
-    return static_cast<size_t>(forward_ ? p_.y[2] : p_.pixels()) * sizeof(double);
-  }
+  // A line of sums, and two more where they are formed in runs.
+  size_t scratch_bytes() const override { return 3 * line_bytes(); }
   void run(int64_t block, const void* a, const void* w, void* out,
            std::byte* scratch) const override {
     visit_dtype(p_.dtype, [&]<class S>() {
       if constexpr (!std::is_same_v<S, c64_t> && !std::is_same_v<S, bool_t>) {
         const S* const kernel = static_cast<const S*>(w) + block % p_.groups * p_.taps();
-        auto* const sums = reinterpret_cast<Compute<S>*>(scratch);
         if (forward_)
           sum_by_y(static_cast<const S*>(a) + block * p_.pixels(), kernel,
-                   static_cast<S*>(out) + block * p_.positions(), sums);
+                   static_cast<S*>(out) + block * p_.positions(), scratch);
         else
           sum_by_x(static_cast<const S*>(a) + block * p_.positions(), kernel,
-                   static_cast<S*>(out) + block * p_.pixels(), sums);
+                   static_cast<S*>(out) + block * p_.pixels(), scratch);
       }
     });
   }
 
  private:
-  // Calls f(tap, the line of the plane it meets, the valid columns of the line of results).
-  template <class E, class F>
-  void for_each_tap(E* plane, int64_t line, F f) const {
-    for (int64_t k = 0; k < p_.taps(); ++k) {
-      const Tap tap = tap_of(p_, k);
-      E* const met = line_of(p_, plane, tap, line);
-      if (!met) continue;
-      const int64_t start = start_of(p_, tap, 0);
-      const Valid valid(start, p_.stride[2], p_.x[2], p_.y[2]);
-      if (valid.begin < valid.end) f(k, met + start + valid.begin * p_.stride[2], valid);
+  size_t line_bytes() const {
+    return static_cast<size_t>(align_up((forward_ ? p_.y[2] : p_.x[2]) * 8, 64));
+  }
+
+  // Calls f(sums, next) for a line of n sums, then stores them; f calls next() before each tap.
+  template <class S, class F>
+  void sum_line(std::byte* scratch, int64_t n, S* to, F f) const {
+    using T = Compute<S>;
+    T* const sums = reinterpret_cast<T*>(scratch);
+    if constexpr (std::is_floating_point_v<T>) {
+      LineSums<T> runs(fns_, kPlainTerms, sums, reinterpret_cast<T*>(scratch + line_bytes()),
+                       reinterpret_cast<T*>(scratch + 2 * line_bytes()), n);
+      f(sums, [&] { runs.next(); });
+      runs.finish();
+    } else {
+      std::fill(sums, sums + n, T{});
+      f(sums, [] {});
     }
+    for (int64_t i = 0; i < n; ++i) to[i] = Element<S>::put(sums[i]);
   }
 
   template <class S>
-  void sum_by_y(const S* x, const S* kernel, S* y, Compute<S>* sums) const {
-    for (int64_t line = 0; line < p_.y[0] * p_.y[1]; ++line, y += p_.y[2]) {
-      std::fill(sums, sums + p_.y[2], Compute<S>{});
-      for_each_tap(x, line, [&](int64_t k, const S* from, const Valid& valid) {
-        add_line(fns_, sums + valid.begin, 1, from, p_.stride[2], Element<S>::get(kernel[k]),
-                 valid.end - valid.begin);
+  void sum_by_y(const S* x, const S* kernel, S* y, std::byte* scratch) const {
+    for (int64_t line = 0; line < p_.y[0] * p_.y[1]; ++line, y += p_.y[2])
+      sum_line(scratch, p_.y[2], y, [&](Compute<S>* sums, auto next) {
+        for (int64_t k = 0; k < p_.taps(); ++k) {
+          const Tap tap = tap_of(p_, k);
+          const S* const met = line_of(p_, x, tap, line);
+          if (!met) continue;
+          const int64_t start = start_of(p_, tap, 0);
+          const Valid valid(start, p_.stride[2], p_.x[2], p_.y[2]);
+          if (valid.begin >= valid.end) continue;
+          next();
+          add_line(fns_, sums + valid.begin, 1, met + start + valid.begin * p_.stride[2],
+                   p_.stride[2], Element<S>::get(kernel[k]), valid.end - valid.begin);
+        }
       });
-      for (int64_t i = 0; i < p_.y[2]; ++i) y[i] = Element<S>::put(sums[i]);
-    }
+  }
+
+  // The position along `axis` whose tap `tap` meets element `at` of x; -1 when none does.
+  int64_t position_of(size_t axis, int64_t at, int64_t tap) const {
+    const int64_t offset = at + p_.low[axis] - tap * p_.dilation[axis];
+    if (offset < 0 || offset % p_.stride[axis]) return -1;
+    return offset / p_.stride[axis] < p_.y[axis] ? offset / p_.stride[axis] : -1;
   }
 
   template <class S>
-  void sum_by_x(const S* dy, const S* kernel, S* dx, Compute<S>* sums) const {
-    std::fill(sums, sums + p_.pixels(), Compute<S>{});
-    for (int64_t line = 0; line < p_.y[0] * p_.y[1]; ++line, dy += p_.y[2])
-      for_each_tap(sums, line, [&](int64_t k, Compute<S>* to, const Valid& valid) {
-        add_line(fns_, to, p_.stride[2], dy + valid.begin, 1, Element<S>::get(kernel[k]),
-                 valid.end - valid.begin);
+  void sum_by_x(const S* dy, const S* kernel, S* dx, std::byte* scratch) const {
+    for (int64_t line = 0; line < p_.x[0] * p_.x[1]; ++line, dx += p_.x[2])
+      sum_line(scratch, p_.x[2], dx, [&](Compute<S>* sums, auto next) {
+        for (int64_t k = 0; k < p_.taps(); ++k) {
+          const Tap tap = tap_of(p_, k);
+          const int64_t depth = position_of(0, line / p_.x[1], tap.depth),
+                        row = position_of(1, line % p_.x[1], tap.row);
+          if (depth < 0 || row < 0) continue;
+          const int64_t start = start_of(p_, tap, 0);
+          const Valid valid(start, p_.stride[2], p_.x[2], p_.y[2]);
+          if (valid.begin >= valid.end) continue;
+          next();
+          add_line(fns_, sums + start + valid.begin * p_.stride[2], p_.stride[2],
+                   dy + (depth * p_.y[1] + row) * p_.y[2] + valid.begin, 1,
+                   Element<S>::get(kernel[k]), valid.end - valid.begin);
+        }
       });
-    for (int64_t i = 0; i < p_.pixels(); ++i) dx[i] = Element<S>::put(sums[i]);
   }
 
   ConvProblem p_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rlx/backend/cpu/kernels/compensated.h"
 #include "rlx/backend/cpu/kernels/index.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/checked.h"
@@ -46,17 +47,34 @@ S combine(S a, S b) {
 template <class S>
 constexpr bool kHalf = std::is_same_v<S, f16_t> || std::is_same_v<S, bf16_t>;
 
+// Whether what adding an update rounds away is kept and added with the next: where an element may get
+// more updates than are added plainly.
+bool compensates(const ScatterProblem& p) {
+  return p.kind == ScatterKind::add && is_float(p.dtype) && p.count > kPlainTerms;
+}
+size_t target_bytes(const ScatterProblem& p) {
+  return static_cast<size_t>(scatter_rows(p) * p.inner) * (p.dtype == DType::F64 ? 8 : 4);
+}
+
 // Combines the updates whose index lies in rows [first, first + rows) with `target`, whose row 0 is
-// `first` and which is in the type of computation for the halves.
+// `first` and which is in the type of computation for the halves. lost: nullptr, or zeros [rows,
+// inner] for what additions round away.
 template <ScatterKind kind, class S, class Target>
 void combine_rows(const ScatterProblem& p, const S* updates, const void* indices, uint32_t* flag,
-                  int64_t first, int64_t rows, Target* target, int64_t target_row) {
+                  int64_t first, int64_t rows, Target* target, int64_t target_row, Target* lost) {
   const Index index(indices, p.index_dtype, p.axis, flag);
   for (int64_t u = 0; u < p.count; ++u) {
     const int64_t row = index(u) - first;
     if (row < 0 || row >= rows) continue;
     const S* const from = updates + u * p.updates_count;
     Target* const to = target + row * target_row;
+    if constexpr (kind == ScatterKind::add && std::is_floating_point_v<Target>) {
+      if (lost) {
+        Target* const rest = lost + row * p.inner;
+        for (int64_t t = 0; t < p.inner; ++t) add_run(to[t], rest[t], Element<S>::get(from[t]));
+        continue;
+      }
+    }
     for (int64_t t = 0; t < p.inner; ++t) {
       if constexpr (kHalf<S>) {
         to[t] = combine<kind>(to[t], Element<S>::get(from[t]));
@@ -65,6 +83,16 @@ void combine_rows(const ScatterProblem& p, const S* updates, const void* indices
       }
     }
   }
+  if constexpr (std::is_floating_point_v<Target>)
+    for (int64_t r = 0; lost && r < rows; ++r)
+      for (int64_t t = 0; t < p.inner; ++t) target[r * target_row + t] += lost[r * p.inner + t];
+}
+
+template <class Target>
+Target* cleared_losses(const ScatterProblem& p, int64_t rows, void* memory) {
+  if (!compensates(p)) return nullptr;
+  std::memset(memory, 0, static_cast<size_t>(rows * p.inner) * sizeof(Target));
+  return static_cast<Target*>(memory);
 }
 
 template <ScatterKind kind, class S>
@@ -77,7 +105,8 @@ void scatter_block(const ScatterProblem& p, const S* x, const S* updates, const 
         values[r * p.inner + t] = x ? Element<S>::get(x[(first + r) * p.out_axis + t]) : 0.f;
       }
     }
-    combine_rows<kind>(p, updates, indices, flag, first, rows, values, p.inner);
+    combine_rows<kind>(p, updates, indices, flag, first, rows, values, p.inner,
+                       cleared_losses<float>(p, rows, values + rows * p.inner));
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t t = 0; t < p.inner; ++t) {
         out[(first + r) * p.out_axis + t] = Element<S>::put(values[r * p.inner + t]);
@@ -93,7 +122,8 @@ void scatter_block(const ScatterProblem& p, const S* x, const S* updates, const 
         std::copy_n(x + (first + r) * p.out_axis, p.inner, row);
       }
     }
-    combine_rows<kind>(p, updates, indices, flag, first, rows, target, p.out_axis);
+    combine_rows<kind>(p, updates, indices, flag, first, rows, target, p.out_axis,
+                       cleared_losses<S>(p, rows, scratch));
   }
 }
 
@@ -177,7 +207,7 @@ int64_t scatter_blocks(const ScatterProblem& p) {
 
 size_t scatter_scratch_bytes(const ScatterProblem& p) {
   const bool half = p.dtype == DType::F16 || p.dtype == DType::BF16;
-  return half ? static_cast<size_t>(scatter_rows(p) * p.inner) * sizeof(float) : 0;
+  return (half + compensates(p)) * target_bytes(p);
 }
 
 void scatter(const ScatterProblem& p, const void* x, const void* updates, const void* indices,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rlx/backend/cpu/kernels/compensated.h"
 #include "rlx/backend/cpu/kernels/index.h"
 #include "rlx/base/checked.h"
 
@@ -90,9 +91,10 @@ int64_t grouped_outer_blocks(const GroupedProblem& p) {
   return p.experts * ceil_div(p.k, kOuterRows);
 }
 
-// Gathered columns of x, gathered rows of y, and the sum of a chunk.
+// Gathered columns of x, gathered rows of y, the sum of a chunk, and what the sum of those lost.
 size_t grouped_outer_scratch_bytes(const GroupedProblem& p) {
-  return static_cast<size_t>(kRows * kOuterRows + kRows * p.n + kOuterRows * p.n) * sizeof(float);
+  return static_cast<size_t>(kRows * kOuterRows + kRows * p.n + 2 * kOuterRows * p.n) *
+         sizeof(float);
 }
 
 void grouped_outer(const GroupedProblem& p, const float* x, const float* y, const void* ids,
@@ -102,19 +104,22 @@ void grouped_outer(const GroupedProblem& p, const float* x, const float* y, cons
   float* left = reinterpret_cast<float*>(scratch);
   float* right = left + kRows * kOuterRows;
   float* sum = right + kRows * p.n;
+  float* lost = sum + kOuterRows * p.n;
   const Index id(ids, p.id_dtype, p.experts, flag);
   for (int64_t block = begin; block < end; ++block) {
     const int64_t expert = block / tiles, first = block % tiles * kOuterRows,
                   height = std::min(kOuterRows, p.k - first);
     float* out = result + (expert * p.k + first) * p.n;
     std::fill(out, out + height * p.n, 0.0f);
+    std::fill(lost, lost + height * p.n, 0.0f);
     int64_t rows[kRows];
     for (int64_t row = 0, count; (count = next_rows(id, p.m, expert, row, rows)) > 0;) {
       gather_rows(x + first, rows, count, p.k, height, left);
       gather_rows(y, rows, count, p.n, p.n, right);
       f.combine(left, 1, height, height, right, p.n, p.n, count, sum, p.n);
-      for (int64_t i = 0; i < height * p.n; ++i) out[i] += sum[i];
+      for (int64_t i = 0; i < height * p.n; ++i) add_run(out[i], lost[i], sum[i]);
     }
+    for (int64_t i = 0; i < height * p.n; ++i) out[i] += lost[i];
   }
 }
 

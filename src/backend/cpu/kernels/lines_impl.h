@@ -1,6 +1,7 @@
 // The loops of lines.h. Included only by the lines_<isa>.cc files.
 #pragma once
 
+#include "rlx/backend/cpu/kernels/compensated.h"
 #include "rlx/backend/cpu/kernels/lines.h"
 #include "rlx/backend/cpu/kernels/simd.h"
 
@@ -16,6 +17,21 @@ struct Lines {
     for (; i + L <= n; i += L)
       store<float, W>(sums + i, load<float, W>(sums + i) + s * load<float, W>(x + i));
     for (; i < n; ++i) sums[i] += scale * x[i];
+  }
+
+  static void add_run(float* whole, float* lost, float* run, int64_t n) {
+    int64_t i = 0;
+    for (; i + L <= n; i += L) {
+      Vec<float, W> sum = load<float, W>(whole + i), rest = load<float, W>(lost + i);
+      cpu::add_run(sum, rest, load<float, W>(run + i));
+      store<float, W>(whole + i, sum);
+      store<float, W>(lost + i, rest);
+      store<float, W>(run + i, Vec<float, W>{});
+    }
+    for (; i < n; ++i) {
+      cpu::add_run(whole[i], lost[i], run[i]);
+      run[i] = 0;
+    }
   }
 
   template <bool largest>
@@ -36,7 +52,7 @@ struct Lines {
 template <int W>
 LineFns line_fns_of() {
   return {&Lines<W>::add_scaled, &Lines<W>::template extreme<true>,
-          &Lines<W>::template extreme<false>};
+          &Lines<W>::template extreme<false>, &Lines<W>::add_run};
 }
 
 }  // namespace rlx::cpu

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "rlx/backend/cpu/kernels/compensated.h"
 #include "rlx/backend/cpu/kernels/matmul_tile.h"
 #include "rlx/backend/cpu/kernels/onednn.h"
 #include "rlx/base/checked.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr int64_t kAlign = 64;
 // The most of k that is summed in registers before C is touched: a block of A rows must fit in the
 // first cache.
-constexpr int64_t kMaxDepth = 320;
+constexpr int64_t kMaxDepth = kPlainTerms;
 constexpr int64_t kColumnStep =
     32;  // tiles of n begin at multiples of this: whole panels for every Isa
 
@@ -131,7 +132,7 @@ class NativePlan final : public MatmulPlan {
              .scratch = {}};
     sizes_ = fns_.sizes(call_);
     int64_t at = 0;
-    for (int i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < scratch_at_.size(); ++i) {
       scratch_at_[i] = at;
       at += align_up(sizes_.scratch[i], kAlign);
     }
@@ -187,7 +188,8 @@ class NativePlan final : public MatmulPlan {
     call.c =
         static_cast<char*>(c) + (at.c + t.m_begin * problem_.c_row + t.n_begin * problem_.c_col) *
                                     size_of(problem_.out_dtype);
-    for (int i = 0; i < 3; ++i) call.scratch[i] = static_cast<char*>(scratch) + scratch_at_[i];
+    for (size_t i = 0; i < scratch_at_.size(); ++i)
+      call.scratch[i] = static_cast<char*>(scratch) + scratch_at_[i];
     return call;
   }
 
@@ -195,7 +197,7 @@ class NativePlan final : public MatmulPlan {
   MatmulTileCall call_;
   MatmulTileSizes sizes_;
   int64_t element_;
-  std::array<int64_t, 3> scratch_at_{};
+  std::array<int64_t, 4> scratch_at_{};
   size_t scratch_bytes_ = 0;
 };
 

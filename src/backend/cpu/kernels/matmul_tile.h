@@ -21,12 +21,12 @@ struct MatmulTileCall {
   int64_t c_row, c_col;
   bool accumulate;
   int64_t k_block;   // how much of k is summed before C is touched
-  void* scratch[3];  // for a block of B, of A, and for C
+  void* scratch[4];  // for a block of B, of A, for C, and for a run of k beside what C lost
 };
 
-// Which scratch areas a tile needs, in bytes (for scratch[0..2]), and the size of B packed.
+// Which scratch areas a tile needs, in bytes (for scratch[0..3]), and the size of B packed.
 struct MatmulTileSizes {
-  int64_t scratch[3];
+  int64_t scratch[4];
   int64_t packed_column_bytes;  // of one packed column of B, all of k
   int64_t panel;                // columns are packed in multiples of this
 };

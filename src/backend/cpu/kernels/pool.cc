@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "rlx/backend/cpu/kernels/line_sums.h"
 #include "rlx/backend/cpu/kernels/lines.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/checked.h"
@@ -12,6 +13,7 @@ namespace rlx::cpu {
 namespace {
 
 constexpr int64_t kBlockWork = 1 << 14;  // taps
+constexpr int64_t kPoolRun = 16;         // terms of a float sum that are added plainly
 
 template <class S>
 constexpr bool kInteger = std::is_integral_v<S>;
@@ -128,19 +130,48 @@ void combine_line(const LineFns& fns, Fold<S>* best, const S* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) best[i] = combine<fold>(best[i], value_of<S>(x[i]));
 }
 
+// Calls f(next) to fold terms into `line`: f calls next() before each. Float sums are formed in runs,
+// in two more lines behind `runs`.
+template <class S, PoolFold fold, class F>
+void fold_line(const LineFns& fns, Fold<S>* line, int64_t n, std::byte* runs, size_t line_bytes,
+               F f) {
+  if constexpr (std::is_floating_point_v<Fold<S>> &&
+                (fold == PoolFold::Sum || fold == PoolFold::Mean)) {
+    LineSums<Fold<S>> sums(fns, kPoolRun, line, reinterpret_cast<Fold<S>*>(runs),
+                           reinterpret_cast<Fold<S>*>(runs + line_bytes), n);
+    f([&] { sums.next(); });
+    sums.finish();
+  } else {
+    std::fill(line, line + n, initial<S, fold>());
+    f([] {});
+  }
+}
+
+size_t line_bytes(const PoolProblem& p) {
+  return static_cast<size_t>(align_up(std::max(p.x[2], p.y[2]) * 8, 64));
+}
+
 // First the lines of x are folded into one (`column`), then its elements.
 template <class S, PoolFold fold>
 void pool_line(const PoolProblem& p, const LineFns& fns, const S* plane, int64_t line, S* y,
-               Fold<S>* sums, Fold<S>* column) {
-  std::fill(column, column + p.x[2], initial<S, fold>());
-  std::fill(sums, sums + p.y[2], initial<S, fold>());
-  for_each_line(
-      p, line, [&](int64_t offset) { combine_line<S, fold>(fns, column, plane + offset, p.x[2]); });
-  for (int64_t k = 0; k < p.kernel[2]; ++k) {
-    const Columns c(p, k);
-    for (int64_t i = c.begin; i < c.end; ++i)
-      sums[i] = combine<fold>(sums[i], column[c.start + i * c.stride]);
-  }
+               std::byte* scratch) {
+  auto* const sums = reinterpret_cast<Fold<S>*>(scratch);
+  auto* const column = reinterpret_cast<Fold<S>*>(scratch + line_bytes(p));
+  std::byte* const runs = scratch + 2 * line_bytes(p);
+  fold_line<S, fold>(fns, column, p.x[2], runs, line_bytes(p), [&](auto next) {
+    for_each_line(p, line, [&](int64_t offset) {
+      next();
+      combine_line<S, fold>(fns, column, plane + offset, p.x[2]);
+    });
+  });
+  fold_line<S, fold>(fns, sums, p.y[2], runs, line_bytes(p), [&](auto next) {
+    for (int64_t k = 0; k < p.kernel[2]; ++k) {
+      const Columns c(p, k);
+      next();
+      for (int64_t i = c.begin; i < c.end; ++i)
+        sums[i] = combine<fold>(sums[i], column[c.start + i * c.stride]);
+    }
+  });
   if constexpr (fold == PoolFold::Mean) {
     const int64_t others =
         counted_taps(p, 0, line / p.y[1]).count() * counted_taps(p, 1, line % p.y[1]).count();
@@ -208,14 +239,10 @@ void visit_pooled(const PoolProblem& p, F f) {
   });
 }
 
-size_t line_bytes(const PoolProblem& p) {
-  return static_cast<size_t>(align_up(std::max(p.x[2], p.y[2]) * 8, 64));
-}
-
 }  // namespace
 
 int64_t pool_blocks(const PoolProblem& p) { return p.planes * blocks_per_plane(p); }
-size_t pool_scratch_bytes(const PoolProblem& p) { return 2 * line_bytes(p); }
+size_t pool_scratch_bytes(const PoolProblem& p) { return 4 * line_bytes(p); }
 
 void pool(const PoolProblem& p, Isa isa, const void* x, void* y, int64_t begin, int64_t end,
           std::byte* scratch) {
@@ -223,9 +250,7 @@ void pool(const PoolProblem& p, Isa isa, const void* x, void* y, int64_t begin, 
   visit_pooled(p, [&]<class S, PoolFold fold>() {
     for_each_result_line(p, begin, end, [&](int64_t plane, int64_t line) {
       pool_line<S, fold>(p, fns, static_cast<const S*>(x) + plane * p.pixels(), line,
-                         static_cast<S*>(y) + plane * p.windows() + line * p.y[2],
-                         reinterpret_cast<Fold<S>*>(scratch),
-                         reinterpret_cast<Fold<S>*>(scratch + line_bytes(p)));
+                         static_cast<S*>(y) + plane * p.windows() + line * p.y[2], scratch);
     });
   });
 }
@@ -252,9 +277,10 @@ void pool_backward(const PoolProblem& p, const void* x, const void* dy, void* dx
   visit_pooled(p, [&]<class S, PoolFold fold>() {
     auto* const best = reinterpret_cast<Fold<S>*>(scratch);
     auto* const place = reinterpret_cast<int64_t*>(scratch + line_bytes(p));
-    auto* const sums = reinterpret_cast<Fold<S>*>(scratch + 2 * line_bytes(p));
+    using Total = std::conditional_t<kInteger<S>, int64_t, double>;
+    auto* const sums = reinterpret_cast<Total*>(scratch + 2 * line_bytes(p));
     for (int64_t plane = begin; plane < end; ++plane) {
-      std::fill(sums, sums + p.pixels(), Fold<S>{});
+      std::fill(sums, sums + p.pixels(), Total{});
       for (int64_t line = 0; line < lines(p); ++line) {
         find_line<S, fold>(p, static_cast<const S*>(x) + plane * p.pixels(), line, best, place);
         const S* const from = static_cast<const S*>(dy) + plane * p.windows() + line * p.y[2];
@@ -262,7 +288,7 @@ void pool_backward(const PoolProblem& p, const void* x, const void* dy, void* dx
           if (place[i] >= 0) sums[place[i]] += value_of<S>(from[i]);
       }
       S* const to = static_cast<S*>(dx) + plane * p.pixels();
-      for (int64_t i = 0; i < p.pixels(); ++i) to[i] = stored<S>(sums[i]);
+      for (int64_t i = 0; i < p.pixels(); ++i) to[i] = stored<S>(static_cast<Fold<S>>(sums[i]));
     }
   });
 }

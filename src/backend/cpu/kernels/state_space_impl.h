@@ -1,6 +1,7 @@
 // The recurrences for one instruction set. Included only by the state_space_<isa>.cc files.
 #pragma once
 
+#include "rlx/backend/cpu/kernels/compensated.h"
 #include "rlx/backend/cpu/kernels/simd_math.h"
 #include "rlx/backend/cpu/kernels/state_space.h"
 
@@ -72,12 +73,13 @@ struct SelectiveScanBackwardImpl {
   static constexpr T kLog2e = 1.4426950408889634074, kLn2 = 0.69314718055994530942;
 
   struct Scratch {
-    int64_t page;      // elements of one array
-    T *a, *back, *da;  // a in log2; what later steps send back to h
-    T *kept, *inner;   // h before every kScanSteps-th step; h around the steps of one
-                       // stretch
-    T *sum_b, *sum_c;  // [states, L]: of one step, over the channels
-    T *db, *dc;        // [steps, states], over the parts
+    int64_t page;           // elements of one array
+    T *a, *back, *da;       // a in log2; what later steps send back to h; of one stretch
+    T *da_whole, *da_lost;  // of all stretches, and what that sum lost
+    T *kept, *inner;        // h before every kScanSteps-th step; h around the steps of one
+                            // stretch
+    T *sum_b, *sum_c;       // [states, L]: of one step, over the channels
+    T *db, *dc;             // [steps, states], over the parts
     int64_t bytes;
     // Without a base it only counts.
     Scratch(const SelectiveScanProblem& p, std::byte* base) : page(p.states * kScanChannels) {
@@ -88,6 +90,7 @@ struct SelectiveScanBackwardImpl {
         return at;
       };
       a = take(page), back = take(page), da = take(page);
+      da_whole = take(page), da_lost = take(page);
       kept = take(page * stretches(p)), inner = take(page * (kScanSteps + 1));
       sum_b = take(p.states * L), sum_c = take(p.states * L);
       db = take(p.steps * p.states), dc = take(p.steps * p.states);
@@ -122,7 +125,7 @@ struct SelectiveScanBackwardImpl {
       for (int64_t c = 0; c < kScanChannels; ++c) {
         const int64_t i = n * kScanChannels + c;
         s.a[i] = c < count ? Element<S>::get(rates[c * p.states + n]) * kLog2e : T{0};
-        s.back[i] = s.da[i] = s.inner[i] = 0;
+        s.back[i] = s.da[i] = s.da_whole[i] = s.da_lost[i] = s.inner[i] = 0;
       }
     }
     // Forward; inner[0] and inner[1] take turns.
@@ -144,11 +147,18 @@ struct SelectiveScanBackwardImpl {
                 s.inner + (t + 1) * s.page);
       for (int64_t t = steps - 1; t >= 0; --t)
         retreat(p, g, s, at * p.steps, start + t, first, count, s.inner + t * s.page);
+      for (int64_t i = 0; i < s.page; i += L) {
+        Vec<T, W> sum = load<T, W>(s.da_whole + i), lost = load<T, W>(s.da_lost + i);
+        add_run(sum, lost, load<T, W>(s.da + i));
+        store<T, W>(s.da_whole + i, sum);
+        store<T, W>(s.da_lost + i, lost);
+        store<T, W>(s.da + i, Vec<T, W>{});
+      }
     }
     for (int64_t c = 0; c < count; ++c)
       for (int64_t n = 0; n < p.states; ++n)
         static_cast<T*>(g.da)[(at * p.channels + first + c) * p.states + n] =
-            s.da[n * kScanChannels + c];
+            s.da_whole[n * kScanChannels + c] + s.da_lost[n * kScanChannels + c];
   }
 
   // next = exp(delta a) h + delta b x at row `t` of the tensors.
