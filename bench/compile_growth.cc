@@ -30,7 +30,10 @@ namespace {
 
 using namespace growth;
 
-constexpr double kLimit = 1.15;  // of compiling as a whole, and of each stage
+constexpr double kLimit = 1.15;  // of compiling as a whole, and of each stage but for one
+// A buffer is placed by climbing a tree over time, a few lists at each level: n log(n) to n log(n)^2, which from 1,000 to
+// 16,000 nodes is 1.12 to 1.24.
+constexpr double kPlanLimit = 1.25;
 // A stage that takes less than this at the largest size shows the clock and the caches, not its growth.
 constexpr double kLeastSeconds = 2e-3;
 
@@ -87,7 +90,8 @@ bool run_case(const Case& c, int runs) {
     std::vector<double> seconds;
     for (const Seconds& row : least) seconds.push_back(row[s]);
     const double e = exponent(c.sizes, seconds);
-    const bool counts = seconds.back() >= kLeastSeconds, bad = counts && e > kLimit;
+    const bool counts = seconds.back() >= kLeastSeconds,
+               bad = counts && e > (s == plan ? kPlanLimit : kLimit);
     std::printf("| %s | %s |", s == 0 ? c.name : "", kStageNames[s]);
     for (size_t i = 0; i < seconds.size(); ++i) std::printf(" %.2f |", seconds[i] * 1e3);
     for (size_t i = seconds.size(); i < kDepths.size(); ++i) std::printf(" |");
@@ -127,7 +131,8 @@ int run(int argc, char** argv) {
   std::printf(" exponent |\n|---|---|---|---|---|---|---|---|---|\n");
   for (const Case& c : kCases)
     if (wanted.empty() || wanted.contains(c.name)) fine = run_case(c, runs) && fine;
-  std::printf("\n%s above %.2f.\n", fine ? "No exponent is" : "Some exponents are", kLimit);
+  std::printf("\n%s above %.2f (%.2f for plan).\n", fine ? "No exponent is" : "Some exponents are",
+              kLimit, kPlanLimit);
   return check && !fine ? 1 : 0;
 }
 

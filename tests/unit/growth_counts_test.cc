@@ -1,0 +1,92 @@
+// Compiling takes work in proportion to the program, counted and not timed. The folders that walk over whole programs are
+// compiled once more for this test, so that they call a counter at every basic block (tests/CMakeLists.txt): a loop over
+// everything inside a loop over everything shows, wherever it stands. bench/compile_growth measures the same by the clock.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../../bench/growth_cases.h"
+#include "rlx/runtime/runtime.h"
+
+namespace {
+int64_t blocks = 0;
+}
+
+extern "C" void __sanitizer_cov_trace_pc() { ++blocks; }
+
+namespace rlx {
+namespace {
+
+using namespace growth;
+
+// Of log(work) over log(size). A search that has an end takes up to it in more places of a longer program, and
+// placing a buffer climbs a tree; a loop over everything inside another is 2.
+constexpr double kMost = 1.25, kMostOfPlan = 1.45;
+constexpr int64_t kFew = 20000;  // blocks that show nothing
+
+double exponent(int64_t at_half, int64_t at_whole) {
+  return std::log2(static_cast<double>(at_whole) / static_cast<double>(at_half));
+}
+
+using Counts = std::array<int64_t, kStages>;
+
+Counts counts(const Case& c, int64_t size) {
+  Counts out{};
+  cpu::CpuTarget target({.compile_threads = 1});
+  each_stage(c, size, target, [&](Stage stage, auto&& work) {
+    const int64_t before = blocks;
+    auto result = work();
+    out[stage] = blocks - before;
+    return result;
+  });
+  return out;
+}
+
+class GrowthCounts : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GrowthCounts, EveryStageIsInProportion) {
+  const Case& c = GetParam();
+  const int64_t half = c.sizes[1], whole = 2 * half;
+  const Counts a = counts(c, half), b = counts(c, whole);
+  for (size_t s = 0; s <= plan; ++s) {
+    if (b[s] < kFew) continue;
+    EXPECT_LE(exponent(a[s], b[s]), s == plan ? kMostOfPlan : kMost)
+        << kStageNames[s] << ": " << a[s] << " blocks for " << half << ", " << b[s] << " for "
+        << whole;
+  }
+  // The counter is there, and deterministic.
+  EXPECT_GT(b[passes], 0);
+  EXPECT_EQ(counts(c, half)[verifying], a[verifying]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GrowthCounts, ::testing::ValuesIn(kCases),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+// Values by name: the whole of a program's parameters and inputs, one by one and together.
+int64_t setting(int64_t n) {
+  Builder b("leaves");
+  Value sum = b.input("x", kVector);
+  NamedTensors params, inputs;
+  for (int64_t i = 0; i < n; ++i) {
+    const std::string p = fmt::format("p{}", i), x = fmt::format("x{}", i);
+    sum = op::add(b, op::add(b, sum, b.param(p, kVector)), b.input(x, kVector));
+    params.emplace(p, Tensor(DType::F32, {64}));
+    inputs.emplace(x, Tensor(DType::F32, {64}));
+  }
+  b.output(sum);
+  CompiledGraph f = Session(Device::reference).compile(b.finish());
+  const int64_t before = blocks;
+  f.set_params(params);
+  for (const auto& [name, value] : params) f.set_param(name, value);
+  for (const auto& [name, value] : inputs) f.set_input(name, value);
+  return blocks - before;
+}
+
+TEST(GrowthCounts, LeavesAreLookedUp) {
+  const int64_t a = setting(250), b = setting(500);
+  EXPECT_GT(b, kFew);
+  EXPECT_LE(exponent(a, b), kMost) << a << " " << b;
+}
+
+}  // namespace
+}  // namespace rlx
