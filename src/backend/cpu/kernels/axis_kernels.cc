@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "rlx/backend/cpu/kernels/compensated.h"
+#include "rlx/backend/cpu/kernels/isa.h"
+#include "rlx/backend/cpu/kernels/lines.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/checked.h"
 
@@ -36,59 +38,105 @@ T number(int v) {
     return static_cast<T>(v);
 }
 
-// What a line has come to: add() takes the next element, value() is the result so far, and fold() is
-// called after every kRun elements. A float sum is formed over as many, and what adding that to the
-// rest rounds away is carried on, so that each value is as exact as if it were summed by halves.
+// What the lines of a span have come to, each kind of number in an array of its own, so that lines
+// are computed side by side: add() takes the next element of line c, value() is its result so far,
+// and fold() is called for all lines after every kRun elements. A float sum is formed over as many,
+// and what adding that to the rest rounds away is carried on, so that each value is as exact as if
+// it were summed by halves.
 constexpr int64_t kRun = 16;
 
 template <class T>
 struct RunningSum {
-  T sum{};
-  void add(T x) { sum = sum + x; }
-  void fold() {}
-  T value() const { return sum; }
+  T sum[kWidth];
+  explicit RunningSum(int64_t count) { std::fill_n(sum, count, T{}); }
+  void add(int64_t c, T x) { sum[c] = sum[c] + x; }
+  void fold(int64_t) {}
+  T value(int64_t c) const { return sum[c]; }
 };
 template <std::floating_point T>
 struct RunningSum<T> {
-  T sum = 0, lost = 0, run = 0;
-  void add(T x) { run += x; }
-  void fold() {
-    add_run(sum, lost, run);
-    run = 0;
+  T sum[kWidth], lost[kWidth], run[kWidth];
+  explicit RunningSum(int64_t count) {
+    std::fill_n(sum, count, T{});
+    std::fill_n(lost, count, T{});
+    std::fill_n(run, count, T{});
   }
-  T value() const { return sum + (lost + run); }
+  void add(int64_t c, T x) { run[c] += x; }
+  void fold(int64_t count) {
+    for (int64_t c = 0; c < count; ++c) add_run(sum[c], lost[c], run[c]);
+    std::fill_n(run, count, T{});
+  }
+  T value(int64_t c) const { return sum[c] + (lost[c] + run[c]); }
 };
 template <>
 struct RunningSum<c64_t> {
   RunningSum<float> re, im;
-  void add(c64_t x) { re.add(x.re), im.add(x.im); }
-  void fold() { re.fold(), im.fold(); }
-  c64_t value() const { return {re.value(), im.value()}; }
+  explicit RunningSum(int64_t count) : re(count), im(count) {}
+  void add(int64_t c, c64_t x) { re.add(c, x.re), im.add(c, x.im); }
+  void fold(int64_t count) { re.fold(count), im.fold(count); }
+  c64_t value(int64_t c) const { return {re.value(c), im.value(c)}; }
 };
 
 template <class T>
 struct RunningProduct {
-  T product = number<T>(1);
-  void add(T x) { product = product * x; }
-  void fold() {}
-  T value() const { return product; }
+  T product[kWidth];
+  explicit RunningProduct(int64_t count) { std::fill_n(product, count, number<T>(1)); }
+  void add(int64_t c, T x) { product[c] = product[c] * x; }
+  void fold(int64_t) {}
+  T value(int64_t c) const { return product[c]; }
 };
 
-template <template <class> class Running, class S>
-void scan_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, int64_t count) {
-  Running<Compute<S>> so_far[kWidth];
+// The sums of f32 lines that lie side by side.
+void sum_lines(const AxisProblem& p, bool reverse, const float* x, float* y, int64_t count) {
+  const LineFns fns = line_fns(host_isa());
+  RunningSum<float> so_far(count);
+  for (int64_t step = 0; step < p.n; ++step) {
+    const int64_t i = reverse ? p.n - 1 - step : step;
+    fns.add_running(so_far.sum, so_far.lost, so_far.run, x + i * p.x_n, y + i * p.y_n, count);
+    if (step % kRun < kRun - 1) continue;
+    fns.add_run(so_far.sum, so_far.lost, so_far.run, count);
+    std::fill_n(so_far.run, count, 0.0f);
+  }
+}
+
+// step: between the elements of neighbouring lines, in x and in y.
+template <template <class> class Running, class S, class Count, class Step>
+void scan_lines(const AxisProblem& p, ScanOptions options, const S* x, S* y, Count count,
+                Step x_step, Step y_step) {
+  Running<Compute<S>> so_far(count);
   for (int64_t step = 0; step < p.n; ++step) {
     const int64_t i = options.reverse ? p.n - 1 - step : step;
-    for (int64_t c = 0; c < count; ++c) {
-      const Compute<S> value = Element<S>::get(x[i * p.x_n + c * p.x_inner]);
-      S& target = y[i * p.y_n + c * p.y_inner];
-      if (options.exclusive) target = Element<S>::put(so_far[c].value());
-      so_far[c].add(value);
-      if (!options.exclusive) target = Element<S>::put(so_far[c].value());
+    const S* const from = x + i * p.x_n;
+    S* const to = y + i * p.y_n;
+    if (options.exclusive) {
+      for (int64_t c = 0; c < count; ++c) {
+        const Compute<S> value = Element<S>::get(from[c * x_step]);
+        to[c * y_step] = Element<S>::put(so_far.value(c));
+        so_far.add(c, value);
+      }
+    } else {
+      for (int64_t c = 0; c < count; ++c) {
+        so_far.add(c, Element<S>::get(from[c * x_step]));
+        to[c * y_step] = Element<S>::put(so_far.value(c));
+      }
     }
-    if (step % kRun == kRun - 1)
-      for (int64_t c = 0; c < count; ++c) so_far[c].fold();
+    if (step % kRun == kRun - 1) so_far.fold(count);
   }
+}
+
+// A line alone, and lines beside each other, are loops that the compiler knows more of.
+template <template <class> class Running, class S>
+void scan_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, int64_t count) {
+  using One = std::integral_constant<int64_t, 1>;
+  const bool dense = p.x_inner == 1 && p.y_inner == 1;
+  if constexpr (std::is_same_v<Running<Compute<S>>, RunningSum<float>> && std::is_same_v<S, float>)
+    if (dense && count > 1 && !options.exclusive) return sum_lines(p, options.reverse, x, y, count);
+  if (count == 1)
+    scan_lines<Running>(p, options, x, y, One(), One(), One());
+  else if (dense)
+    scan_lines<Running>(p, options, x, y, count, One(), One());
+  else
+    scan_lines<Running>(p, options, x, y, count, p.x_inner, p.y_inner);
 }
 
 // What loses to every value: an infinity, or the limit of an integer type.
@@ -134,20 +182,24 @@ void extremum_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, 
 // up.
 template <class T>
 struct RunningExponentials {
-  T scale = worst<T>(false);
+  T scale[kWidth];
   RunningSum<T> total;
-  void add(T v) {
-    if (v == scale) {  // infinities too
-      total.add(1);
-    } else if (v < scale + 1) {
-      total.add(std::exp(v - scale));
+  explicit RunningExponentials(int64_t count) : total(count) {
+    std::fill_n(scale, count, worst<T>(false));
+  }
+  void add(int64_t c, T v) {
+    if (v == scale[c]) {  // infinities too
+      total.add(c, 1);
+    } else if (v < scale[c] + 1) {
+      total.add(c, std::exp(v - scale[c]));
     } else {  // larger by 1 or more, or NaN, which stays
-      total = {total.value() * std::exp(scale - v), 0, 1};
-      scale = v;
+      total.sum[c] = total.value(c) * std::exp(scale[c] - v);
+      total.lost[c] = 0, total.run[c] = 1;
+      scale[c] = v;
     }
   }
-  void fold() { total.fold(); }
-  T value() const { return scale + std::log(total.value()); }
+  void fold(int64_t count) { total.fold(count); }
+  T value(int64_t c) const { return scale[c] + std::log(total.value(c)); }
 };
 
 // Calls f(span, x of the span, y of the span).

@@ -2,6 +2,7 @@
 // and every tap that meets a line of results adds a scaled line to it.
 #include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "rlx/backend/cpu/kernels/conv_lines.h"
 #include "rlx/backend/cpu/kernels/line_sums.h"
@@ -25,7 +26,7 @@ void add_line(const LineFns& fns, T* to, int64_t to_stride, const S* from, int64
 class DirectConv final : public ConvPlan {
  public:
   DirectConv(const ConvProblem& p, ConvSum sum, Isa isa)
-      : p_(p), forward_(sum == ConvSum::y), fns_(line_fns(isa)) {}
+      : p_(p), forward_(sum == ConvSum::y), fns_(line_fns(isa)), columns_(columns_of(p)) {}
 
   int64_t blocks() const override { return p_.images * p_.groups; }
   // A line of sums, and two more where they are formed in runs.
@@ -69,19 +70,20 @@ class DirectConv final : public ConvPlan {
 
   template <class S>
   void sum_by_y(const S* x, const S* kernel, S* y, std::byte* scratch) const {
+    const auto& [kd, kh, kw] = p_.kernel;
     for (int64_t line = 0; line < p_.y[0] * p_.y[1]; ++line, y += p_.y[2])
       sum_line(scratch, p_.y[2], y, [&](Compute<S>* sums, auto next) {
-        for (int64_t k = 0; k < p_.taps(); ++k) {
-          const Tap tap = tap_of(p_, k);
-          const S* const met = line_of(p_, x, tap, line);
-          if (!met) continue;
-          const int64_t start = start_of(p_, tap, 0);
-          const Valid valid(start, p_.stride[2], p_.x[2], p_.y[2]);
-          if (valid.begin >= valid.end) continue;
-          next();
-          add_line(fns_, sums + valid.begin, 1, met + start + valid.begin * p_.stride[2],
-                   p_.stride[2], Element<S>::get(kernel[k]), valid.end - valid.begin);
-        }
+        const S* tap = kernel;
+        for (int64_t depth = 0; depth < kd; ++depth)
+          for (int64_t row = 0; row < kh; ++row, tap += kw) {
+            const S* const met = line_of(p_, x, {depth, row, 0}, line);
+            if (!met) continue;
+            for (const Column& c : columns_) {
+              next();
+              add_line(fns_, sums + c.begin, 1, met + c.x, p_.stride[2],
+                       Element<S>::get(tap[c.tap]), c.count);
+            }
+          }
       });
   }
 
@@ -94,27 +96,46 @@ class DirectConv final : public ConvPlan {
 
   template <class S>
   void sum_by_x(const S* dy, const S* kernel, S* dx, std::byte* scratch) const {
+    const auto& [kd, kh, kw] = p_.kernel;
     for (int64_t line = 0; line < p_.x[0] * p_.x[1]; ++line, dx += p_.x[2])
       sum_line(scratch, p_.x[2], dx, [&](Compute<S>* sums, auto next) {
-        for (int64_t k = 0; k < p_.taps(); ++k) {
-          const Tap tap = tap_of(p_, k);
-          const int64_t depth = position_of(0, line / p_.x[1], tap.depth),
-                        row = position_of(1, line % p_.x[1], tap.row);
-          if (depth < 0 || row < 0) continue;
-          const int64_t start = start_of(p_, tap, 0);
-          const Valid valid(start, p_.stride[2], p_.x[2], p_.y[2]);
-          if (valid.begin >= valid.end) continue;
-          next();
-          add_line(fns_, sums + start + valid.begin * p_.stride[2], p_.stride[2],
-                   dy + (depth * p_.y[1] + row) * p_.y[2] + valid.begin, 1,
-                   Element<S>::get(kernel[k]), valid.end - valid.begin);
+        for (int64_t depth = 0; depth < kd; ++depth) {
+          const int64_t y_depth = position_of(0, line / p_.x[1], depth);
+          for (int64_t row = 0; y_depth >= 0 && row < kh; ++row) {
+            const int64_t y_row = position_of(1, line % p_.x[1], row);
+            if (y_row < 0) continue;
+            const S* const from = dy + (y_depth * p_.y[1] + y_row) * p_.y[2];
+            for (const Column& c : columns_) {
+              next();
+              add_line(fns_, sums + c.x, p_.stride[2], from + c.begin, 1,
+                       Element<S>::get(kernel[(depth * kh + row) * kw + c.tap]), c.count);
+            }
+          }
         }
       });
+  }
+
+  // A tap along the last axis: which results of a line it has a part in, and where the first of them
+  // meets x.
+  struct Column {
+    int64_t tap, begin, count, x;
+  };
+  static std::vector<Column> columns_of(const ConvProblem& p) {
+    std::vector<Column> columns;
+    for (int64_t k = 0; k < p.kernel[2]; ++k) {
+      const int64_t start = start_of(p, {0, 0, k}, 0);
+      const Valid valid(start, p.stride[2], p.x[2], p.y[2]);
+      if (valid.begin < valid.end)
+        columns.push_back(
+            {k, valid.begin, valid.end - valid.begin, start + valid.begin * p.stride[2]});
+    }
+    return columns;
   }
 
   ConvProblem p_;
   bool forward_;
   LineFns fns_;
+  std::vector<Column> columns_;
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include "rlx/backend/cpu/kernels/compensated.h"
 #include "rlx/backend/cpu/kernels/index.h"
+#include "rlx/backend/cpu/kernels/isa.h"
+#include "rlx/backend/cpu/kernels/lines.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/checked.h"
 
@@ -63,6 +65,7 @@ template <ScatterKind kind, class S, class Target>
 void combine_rows(const ScatterProblem& p, const S* updates, const void* indices, uint32_t* flag,
                   int64_t first, int64_t rows, Target* target, int64_t target_row, Target* lost) {
   const Index index(indices, p.index_dtype, p.axis, flag);
+  [[maybe_unused]] const LineFns fns = line_fns(host_isa());
   for (int64_t u = 0; u < p.count; ++u) {
     const int64_t row = index(u) - first;
     if (row < 0 || row >= rows) continue;
@@ -71,7 +74,10 @@ void combine_rows(const ScatterProblem& p, const S* updates, const void* indices
     if constexpr (kind == ScatterKind::add && std::is_floating_point_v<Target>) {
       if (lost) {
         Target* const rest = lost + row * p.inner;
-        for (int64_t t = 0; t < p.inner; ++t) add_run(to[t], rest[t], Element<S>::get(from[t]));
+        if constexpr (std::is_same_v<S, float>)
+          fns.add_run(to, rest, from, p.inner);
+        else
+          for (int64_t t = 0; t < p.inner; ++t) add_run(to[t], rest[t], Element<S>::get(from[t]));
         continue;
       }
     }

@@ -41,8 +41,8 @@ class LineSums {
       fns_.add_run(whole_, lost_, run_, n_);
     } else {
       for (int64_t i = 0; i < n_; ++i) add_run(whole_[i], lost_[i], run_[i]);
-      std::fill_n(run_, n_, T{});
     }
+    std::fill_n(run_, n_, T{});
   }
 
   const LineFns& fns_;

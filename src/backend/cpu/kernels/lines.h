@@ -15,8 +15,11 @@ struct LineFns {
   void (*add_scaled)(float* sums, const float* x, float scale, int64_t n);
   void (*max)(float* best, const float* x, int64_t n);  // NaN wins
   void (*min)(float* best, const float* x, int64_t n);
-  // whole + lost += run, which is cleared (compensated.h)
-  void (*add_run)(float* whole, float* lost, float* run, int64_t n);
+  // whole + lost += run (compensated.h)
+  void (*add_run)(float* whole, float* lost, const float* run, int64_t n);
+  // run += x; y = whole + lost + run
+  void (*add_running)(const float* whole, const float* lost, float* run, const float* x, float* y,
+                      int64_t n);
 };
 
 LineFns line_fns(Isa isa);

@@ -19,18 +19,28 @@ struct Lines {
     for (; i < n; ++i) sums[i] += scale * x[i];
   }
 
-  static void add_run(float* whole, float* lost, float* run, int64_t n) {
+  static void add_run(float* whole, float* lost, const float* run, int64_t n) {
     int64_t i = 0;
     for (; i + L <= n; i += L) {
       Vec<float, W> sum = load<float, W>(whole + i), rest = load<float, W>(lost + i);
       cpu::add_run(sum, rest, load<float, W>(run + i));
       store<float, W>(whole + i, sum);
       store<float, W>(lost + i, rest);
-      store<float, W>(run + i, Vec<float, W>{});
+    }
+    for (; i < n; ++i) cpu::add_run(whole[i], lost[i], run[i]);
+  }
+
+  static void add_running(const float* whole, const float* lost, float* run, const float* x,
+                          float* y, int64_t n) {
+    int64_t i = 0;
+    for (; i + L <= n; i += L) {
+      const Vec<float, W> now = load<float, W>(run + i) + load<float, W>(x + i);
+      store<float, W>(run + i, now);
+      store<float, W>(y + i, load<float, W>(whole + i) + (load<float, W>(lost + i) + now));
     }
     for (; i < n; ++i) {
-      cpu::add_run(whole[i], lost[i], run[i]);
-      run[i] = 0;
+      run[i] += x[i];
+      y[i] = whole[i] + (lost[i] + run[i]);
     }
   }
 
@@ -52,7 +62,7 @@ struct Lines {
 template <int W>
 LineFns line_fns_of() {
   return {&Lines<W>::add_scaled, &Lines<W>::template extreme<true>,
-          &Lines<W>::template extreme<false>, &Lines<W>::add_run};
+          &Lines<W>::template extreme<false>, &Lines<W>::add_run, &Lines<W>::add_running};
 }
 
 }  // namespace rlx::cpu
