@@ -140,11 +140,21 @@ def test_jacobians_take_tuples_keywords_and_aux():
     close(ba, np.tile(2 * na, (3, 1)))
     close(bb, np.zeros((3, 3)))
     close(rlx.hessian(g)(a, b, power=3), 6 * 12 * np.diag(na))
+    for last in (1, -1):
+        close(rlx.hessian(lambda a, b: (b**3).sum() * a.sum(), last)(a, b), 6 * 3 * np.diag(nb))
     h, aux = rlx.hessian(lambda a: ((a**3).sum(), a * 2), has_aux=True)(a)
     close(h, np.diag(6 * na))
     close(aux, 2 * na)
     out, slope, aux = rlx.jvp(lambda a: ((a**2).sum(), a + 1), (a,), (rlx.ones(2, "float64"),), has_aux=True)
     assert out.item() == 5 and slope.item() == 6 and aux.tolist() == [2, 3]
+
+
+def test_results_that_no_slice_reaches_are_repeated():
+    c = rlx.array(np.arange(4.0))
+    for axis, want in {0: np.tile(2 * np.arange(4.0), (3, 1)), 1: np.tile(2 * np.arange(4.0), (3, 1)).T}.items():
+        x, y = rlx.vmap(lambda x, c: (x, 2 * c), in_axes=(0, None), out_axes=(0, axis))(rlx.ones(3), c)
+        assert x.shape == (3,)
+        close(y, want)
 
 
 def test_rounding_has_no_slope():

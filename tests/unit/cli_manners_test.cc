@@ -304,6 +304,18 @@ TEST(SamplePrompt, IsWhatTheModelGoesOnFrom) {
   EXPECT_EQ(c.decode(trainer.sample(tokens("abcd\na"), 3, 0.1)), "bcd");
 }
 
+TEST(SampleTemperature, DecidesHowFarFromTheLikeliest) {
+  const Corpus c = make_corpus(testing::some_text(), 16);
+  GptConfig config;
+  config.vocab = c.vocab(), config.width = 16, config.layers = 1, config.heads = 2;
+  config.block = 16, config.batch = 2, config.steps = 5, config.warmup = 1;
+  Trainer trainer(c, config, {.seed = 1, .threads = 1});
+  const std::vector<int32_t> prompt = sample_prompt(c, 16);
+  const auto cold = trainer.sample(prompt, 20, 1e-6);
+  EXPECT_EQ(trainer.sample(prompt, 20, 1e-7), cold);
+  EXPECT_NE(trainer.sample(prompt, 20, 1e6), cold);
+}
+
 // ---- batches
 
 // At a rate that changes nothing, the loss tells which rows a step read: others in every step, the same for one seed.

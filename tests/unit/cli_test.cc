@@ -74,6 +74,7 @@ TEST_F(Tool, OpsShowsThePageOfOne) {
   const Result unknown = rlx_tool({"ops", "softmax_cross_enthalpy"});
   EXPECT_EQ(unknown.status, 1);
   EXPECT_NE(unknown.err.find("op-unknown"), std::string::npos) << unknown.err;
+  EXPECT_NE(rlx_tool({"ops", "sofmax"}).err.find("; did you mean softmax?"), std::string::npos);
 }
 
 TEST_F(Tool, EveryCommandHasAnExample) {

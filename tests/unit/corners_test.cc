@@ -290,6 +290,50 @@ TEST(Updates, OfAParameterThatNothingReads) {
   }
 }
 
+// ---- memory and chains
+
+Tensor small_numbers(const Ints& sizes) {
+  Tensor t(f32, sizes);
+  for (int64_t i = 0; i < t.elements(); ++i) t.set_float(i, static_cast<double>(i * 7919 % 5 - 2));
+  return t;
+}
+
+void expect_exact(const Graph& g, const NamedTensors& in) {
+  const Tensors want = evaluate(g, in).outputs;
+  for (int threads : {1, 3}) {
+    const Tensors got =
+        Session(Device::cpu).compile(g, {.threads = threads, .poison = true}).run(in);
+    for (size_t k = 0; k < want.size(); ++k) EXPECT_TRUE(got[k].same_bits(want[k])) << k;
+  }
+}
+
+// Both results of one kernel could take over the operand that ends there; one may.
+TEST(Sharing, TwoResultsOfOneKernel) {
+  for (int64_t n : {8, 70}) {
+    Builder b("two");
+    const Value x = b.input("x", {f32, {n, n}}), w = b.input("w", {f32, {n, n}});
+    const Value t = op::matmul(b, x, w);
+    const Value one = op::add(b, t, b.constant(f32, 1)), two = op::mul(b, t, b.constant(f32, 2));
+    b.output(op::matmul(b, op::sub(b, one, two), w));
+    b.output(op::matmul(b, one, w));
+    b.output(op::matmul(b, two, w));
+    expect_exact(b.finish(), {{"x", small_numbers({n, n})}, {"w", small_numbers({n, n})}});
+  }
+}
+
+// Products whose tiles have 26 and 65 rows: a chain of both has tiles of 130, or there is none.
+TEST(Tiles, OfDifferentHeights) {
+  for (int64_t rows : {130, 390, 129}) {
+    Builder b("products");
+    const Value x = b.input("x", {f32, {rows, 600}}), v = b.input("v", {f32, {600, 64}}),
+                w = b.input("w", {f32, {64, 16}});
+    b.output(op::matmul(b, op::matmul(b, x, v), w));
+    expect_exact(b.finish(), {{"x", small_numbers({rows, 600})},
+                              {"v", small_numbers({600, 64})},
+                              {"w", small_numbers({64, 16})}});
+  }
+}
+
 // ---- functions with derivatives of their own
 
 // (2 x, 3 x), whose stated slopes are 20 and 300: each cotangent goes to its own result.

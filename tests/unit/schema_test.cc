@@ -84,6 +84,22 @@ TEST(Schema, EveryOperandHasAName) {
   }
 }
 
+// The page of an op: its example, what it does with its operands, its attributes, and bookkeeping last.
+TEST(Schema, PagesBeginWithTheExample) {
+  for (const OpDef* op : {&op::softmax.def, &op::conv.def}) {
+    const std::string page = reference_page(*op, {}, "EXAMPLE\n\n");
+    size_t before = 0;
+    for (const std::string& part :
+         {std::string("EXAMPLE"), "`" + signature(*op) + "`", std::string("| attribute |"),
+          std::string("Dtypes of "), std::string("Kind: ")}) {
+      const size_t at = page.find(part);
+      ASSERT_NE(at, std::string::npos) << part << "\n" << page;
+      EXPECT_GT(at, before) << part << "\n" << page;
+      before = at;
+    }
+  }
+}
+
 TEST(Schema, MessagesNameOperands) {
   Builder b("f");
   const Value logits = b.input("logits", {DType::F32, {4, 3}}),

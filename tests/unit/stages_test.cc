@@ -500,7 +500,24 @@ TEST(Hir, MtpHeadReadsTheLastToken) {
                                 .mtp_vocab = 5};
   m.set_outputs({m.qwen35_mtp_head(in, head, f32({2, 1, 5}))});
   const Graph g = hir_to_graph(m);
-  EXPECT_EQ(evaluate(g, some_values(g)).outputs[0].type(), f32({2, 1, 5}));
+  const NamedTensors at = some_values(g);
+  const Tensor y = evaluate(g, at).outputs[0];
+  EXPECT_EQ(y.type(), f32({2, 1, 5}));
+  // Every column of every operand has its part in the result: queries and gates, each norm, both tables.
+  for (const auto& [name, t] : at) {
+    if (!is_float(t.dtype())) continue;
+    for (int64_t column = 0; column < t.sizes().back(); ++column) {
+      // What is added to all keys alike, in columns that are not turned, softmax does not see.
+      if (name == "p19" && column >= head.n_rot) continue;
+      NamedTensors moved = at;
+      Tensor& other = moved[name] = Tensor(t.dtype(), t.sizes());
+      for (int64_t i = 0; i < t.elements(); ++i)
+        other.set_float(
+            i, t.get_float(i) +
+                   (i % t.sizes().back() == column ? 0.25 + 0.5 * static_cast<double>(i % 3) : 0));
+      EXPECT_FALSE(evaluate(g, moved).outputs[0].same_bits(y)) << name << " column " << column;
+    }
+  }
 }
 
 TEST(Hir, NamesReachTheGraph) {
