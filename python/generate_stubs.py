@@ -45,9 +45,29 @@ def stub(signatures, op):
     return f'def {signatures.python_name(op.name)}({signatures.parameters(op, annotation)}) -> Any:\n    """{doc}"""\n'
 
 
-def package_stub(source, signatures, ops):
-    """The names of __init__.py, re-exported, and the ops under those that are free."""
+def aliases(source):
+    """(name, its line) for each row of the table in _aliases.py."""
+    (table,) = [
+        n.value for n in ast.parse(source).body
+        if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name) and n.targets[0].id == "ALIASES"
+    ]  # fmt: skip
+    for key, value in zip(table.keys, table.values):
+        name = key.value
+        if isinstance(value, ast.Name):
+            yield name, f"from rlx._aliases import {value.id} as {name}"
+        elif isinstance(value, ast.Attribute) and value.value.id == "op":
+            yield name, f"from rlx.op import {value.attr} as {name}"
+        else:
+            yield name, f"{name}: Any"
+
+
+def package_stub(source, alias_source, signatures, ops):
+    """The names of __init__.py, re-exported, the aliases, and the ops under those that are free."""
     lines, taken = ['"""Type stubs of the package, written from its sources and the op table."""\n'], set()
+    lines.append("from typing import Any\n")
+    for name, line in aliases(alias_source):
+        lines.append(line)
+        taken.add(name)
     for node in ast.parse(source).body:
         if isinstance(node, ast.ImportFrom) and node.module.startswith("rlx"):
             names = [(a.name, a.asname or a.name) for a in node.names if not a.name.startswith("_")]
@@ -57,7 +77,7 @@ def package_stub(source, signatures, ops):
             targets = [t for x in node.targets for t in (x.elts if isinstance(x, ast.Tuple) else [x])]
             lines += [f"{t.id}: {'str' if t.id == '__version__' else 'DType'}" for t in targets]
             taken.update(t.id for t in targets)
-        elif isinstance(node, ast.FunctionDef):
+        elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             lines.append(f"def {node.name}() -> {ast.unparse(node.returns)}: ...")
             taken.add(node.name)
     names = [signatures.python_name(op.name) for op in ops]
@@ -76,7 +96,8 @@ def main(folder):
 
     ops = [op for op, _ in _core.op_table() if op.kind != "leaf"]
     write(folder / "op.pyi", HEADER + "\n".join(stub(_signatures, op) for op in ops))
-    write(folder / "__init__.pyi", package_stub((folder / "__init__.py").read_text(), _signatures, ops))
+    sources = [(folder / name).read_text() for name in ("__init__.py", "_aliases.py")]
+    write(folder / "__init__.pyi", package_stub(*sources, _signatures, ops))
 
 
 if __name__ == "__main__":

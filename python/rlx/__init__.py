@@ -47,6 +47,7 @@ from rlx._functions import (
     logical_not,
     logical_or,
     logical_xor,
+    lstsq,
     matmul,
     matrix_power,
     norm,
@@ -107,6 +108,7 @@ from rlx._shaping import (
     triu,
 )
 from rlx._spectral import fft, fftn, fftshift, ifft, ifftn, ifftshift, irfft, rfft
+from rlx._aliases import ALIASES as _ALIASES
 from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, from_bytes, load_graph, parse
 from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jit, jvp, stop_gradient, value_and_grad, vjp, vmap
 from rlx._control import cond, custom_fn, scan, while_loop
@@ -124,7 +126,18 @@ def ops() -> list[str]:
     return list(op.FUNCTIONS)
 
 
+globals().update(_ALIASES)
 for _name, _function in op.FUNCTIONS.items():  # the table's ops, under names that are not taken above
     globals().setdefault(_name, _function)
 del _name, _function
 _atexit.register(_core.forget)
+
+
+def __getattr__(name):
+    if name.startswith("_"):
+        raise AttributeError(f"module 'rlx' has no attribute {name!r}")
+    import difflib
+
+    near = difflib.get_close_matches(name, [n for n in globals() if not n.startswith("_")], 3, 0.7)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; rlx.ops() lists the ops"
+    raise AttributeError(f"module 'rlx' has no attribute {name!r}{hint}")

@@ -10,6 +10,7 @@ In a traced function a number that was an argument does so, too: what stands for
 
 import builtins
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +24,12 @@ ArrayLike = Any
 _FLOAT, _DOUBLE, _INT, _BOOL = dtype("f32"), dtype("f64"), dtype("i64"), dtype("bool")
 _NUMBERS = (bool, int, float, complex)
 _WEAK = (*_NUMBERS, np.generic)
+_LISTS = (list, tuple, range)  # what arrays are made of, item by item
+_OPERANDS = (_core.ArrayBase, int, float, complex, np.ndarray, np.generic, *_LISTS)
 
 
 def _takes(other):
-    return isinstance(other, (_core.ArrayBase, int, float, complex, np.ndarray, np.generic))
+    return isinstance(other, _OPERANDS)
 
 
 def is_number(x):
@@ -50,15 +53,33 @@ def _weakly(f, *xs):
     xs = [exact(x) for x in xs]
     if f is _divide:  # as Python's, in double precision
         xs = [x.astype(_DOUBLE) if isinstance(x, _core.ArrayBase) else x for x in xs]
-    return f(*xs)._as_weak(True)
+    y = f(*xs)
+    return tuple(part._as_weak(True) for part in y) if isinstance(y, tuple) else y._as_weak(True)
 
 
 def _binary(f, reflected=False):
     def method(self, other):
         if not _takes(other):
+            # Else Python would repeat it, by way of __index__, or append the array's bytes to it.
+            if f in (op.mul, op.add) and isinstance(other, Sequence):
+                raise TypeError(f"{f.__name__}: a {type(other).__name__} is no operand for an array")
             return NotImplemented
         xs = (other, self) if reflected else (self, other)
         return _weakly(f, *xs) if self._weak else f(*xs)
+
+    return method
+
+
+def _equality(f, of_others):
+    """== or !=. None, strings and bytes equal no element, as in NumPy; objects of other classes decide themselves."""
+    compared = _binary(f)
+
+    def method(self, other):
+        if other is None or isinstance(other, (str, bytes)):
+            from rlx._functions import full  # which needs arrays
+
+            return full(self.shape, of_others)
+        return compared(self, other)
 
     return method
 
@@ -80,6 +101,10 @@ def floating(x):
 
 def _divide(x, y):
     return op.div(floating(x), floating(y))
+
+
+def _divmod(x, y):
+    return op.floor_div(x, y), op.mod(x, y)
 
 
 def _power(x, y):
@@ -124,6 +149,7 @@ class Array(_core.ArrayBase):
     """A tensor. `rlx.array` makes one from anything array-like; its elements never change."""
 
     if TYPE_CHECKING:  # methods that these modules set: they need this one
+        from rlx._aliases import dot, take, take_along_axis
         from rlx._functions import (
             abs,
             ceil,
@@ -137,6 +163,7 @@ class Array(_core.ArrayBase):
             logical_not,
             logical_or,
             logical_xor,
+            lstsq,
             matmul,
             matrix_power,
             norm,
@@ -304,8 +331,8 @@ class Array(_core.ArrayBase):
         return complex(self._item())
 
     def __index__(self):
-        if self.dtype.kind != "integer":
-            raise TypeError(f"an index must be an integer, not {self.dtype!r}")
+        if self.dtype.kind != "integer" or self.shape != ():
+            raise TypeError(f"only an array of rank 0 of integers can be an index, not {self._type}")
         return self._item()
 
     def __format__(self, spec):
@@ -317,7 +344,6 @@ class Array(_core.ArrayBase):
         return (self[i] for i in range(len(self)))
 
     def __contains__(self, x):
-        x = asarray(x) if isinstance(x, (list, tuple)) else x
         return _takes(x) and bool((self == x).any())
 
     def __reduce__(self):
@@ -336,6 +362,7 @@ class Array(_core.ArrayBase):
     __mul__, __rmul__ = _binary(op.mul), _binary(op.mul, True)
     __truediv__, __rtruediv__ = _binary(_divide), _binary(_divide, True)
     __floordiv__, __rfloordiv__ = _binary(op.floor_div), _binary(op.floor_div, True)
+    __divmod__, __rdivmod__ = _binary(_divmod), _binary(_divmod, True)
     __mod__, __rmod__ = _binary(op.mod), _binary(op.mod, True)
     __pow__, __rpow__ = _binary(_power), _binary(_power, True)
     __lshift__, __rlshift__ = _binary(op.shift_left), _binary(op.shift_left, True)
@@ -344,7 +371,7 @@ class Array(_core.ArrayBase):
     __and__, __rand__ = _binary(_and), _binary(_and, True)
     __or__, __ror__ = _binary(_or), _binary(_or, True)
     __xor__, __rxor__ = _binary(_xor), _binary(_xor, True)
-    __eq__, __ne__ = _binary(op.eq), _binary(op.ne)
+    __eq__, __ne__ = _equality(op.eq, False), _equality(op.ne, True)
     __lt__, __le__ = _binary(op.lt), _binary(op.le)
     __gt__, __ge__ = _binary(op.gt), _binary(op.ge)
 
@@ -369,6 +396,12 @@ class Array(_core.ArrayBase):
 
     def __getitem__(self, index):
         return _indexing.get(self, index)
+
+    def __setitem__(self, index, value):
+        raise TypeError(
+            "an rlx.Array never changes; make another one: rlx.where(mask, value, x), rlx.dynamic_update_slice(x, "
+            "value, start), rlx.scatter(x, indices, values), or change a copy in NumPy, numpy.array(x)"
+        )
 
     # ---- methods with NumPy's arguments
 
@@ -408,6 +441,10 @@ class Array(_core.ArrayBase):
         axes = list(range(self.ndim))
         axes[a], axes[b] = axes[b], axes[a]
         return self.transpose(axes)
+
+    def copy(self):
+        """The array itself: nobody can change it."""
+        return self
 
     def flatten(self):
         return self.reshape(-1)
@@ -478,25 +515,38 @@ def _from_numpy(a, to):
     return _core.from_buffer(found.name, a.shape, a.view(np.uint16) if found.name == "bf16" else a)
 
 
+def _check_fits(a, to):
+    """Integers must hold the numbers in a, apart from their fractions."""
+    limits = np.iinfo(to.dtype)
+    whole = np.trunc(a) if a.dtype.kind == "f" else a
+    low, high = int(limits.min), int(limits.max)
+    fits = (whole >= low) & (whole < high + 1 if a.dtype.kind == "f" else whole <= high)  # high itself may be no float
+    if not np.all(fits):
+        bad = a[~fits].reshape(-1)[0].item()
+        raise UserError("scalar-range", f"array: {bad} does not fit in {to.long_name}, from {low} to {high}")
+
+
 def _from_list(x, to):
     """A Python number or nested lists of them: floats become float32, integers int64, unless told otherwise."""
     a = np.asarray(x)
+    if a.dtype.kind == "f" and np.any(np.abs(a) >= 2.0**63):
+        large = [v for v in _leaves([x]) if isinstance(v, int) and not -(2**63) <= v < 2**63]
+        if large:  # NumPy has made floats of integers of both signs
+            raise UserError("scalar-range", f"array: {large[0]} does not fit in 64 bits; write it as a float")
+    if a.dtype.kind in "iubf" and to is not None and to.kind == "integer":
+        _check_fits(a, to)
+        return _from_numpy(a.astype(to.dtype), None)
     if a.dtype == np.float64:
         if to is None or (to.is_floating and to.dtype is not None):
             return _from_numpy(a.astype((to or _FLOAT).dtype), None)
     if a.dtype == np.complex128 and (to is None or to.kind == "complex"):
         return _from_numpy(a.astype(np.complex64), None)
-    if a.dtype.kind in "iub" and to is not None and to.kind == "integer":
-        limits = np.iinfo(to.dtype)
-        if a.size and (a.min() < limits.min or a.max() > limits.max):
-            raise UserError("scalar-range", f"array: the values do not all fit in {to.long_name}")
-        return _from_numpy(a.astype(to.dtype), None)
     return _from_numpy(a, to)
 
 
 def _leaves(x):
     for item in x:
-        if isinstance(item, (list, tuple)):
+        if isinstance(item, _LISTS):
             yield from _leaves(item)
         else:
             yield item
@@ -509,7 +559,7 @@ def _from_mixed_list(x, to):
 
 
 def _stacked(x, to):
-    parts = [_stacked(item, to) if isinstance(item, (list, tuple)) else _part(item, to) for item in x]
+    parts = [_stacked(item, to) if isinstance(item, _LISTS) else _part(item, to) for item in x]
     if not parts:
         return _from_numpy(np.zeros(0, to.dtype or np.float32), None).astype(to)
     return op.concat(*[strong(p).reshape((1, *p.shape)) for p in parts], axis=0)
@@ -528,7 +578,8 @@ def asarray(x, dtype=None):
     Takes NumPy arrays of any layout and byte order, objects with the buffer protocol, `__array__` or DLPack, numbers
     and nested lists. NumPy arrays and scalars keep their dtype; Python floats become float32, integers int64, complex
     numbers complex64; a list of several dtypes gets that which they have when they meet. A dtype that RLX
-    lacks raises `rlx.Error` with the code "dtype": no value is ever changed silently.
+    lacks raises `rlx.Error` with the code "dtype": no value is ever changed silently. With a dtype, arrays are cast as by
+    `astype`; Python's numbers must fit: floats lose their fraction in integers, and NaN or 1e10 in int32 raise.
     """
     to = None if dtype is None else _as_dtype(dtype)
     if isinstance(x, _core.ArrayBase):
@@ -537,7 +588,7 @@ def asarray(x, dtype=None):
         made = _from_numpy(x if isinstance(x, np.ndarray) else np.asarray(x), to)
     elif isinstance(x, _NUMBERS):
         made = _from_list(x, to)
-    elif isinstance(x, (list, tuple)):
+    elif isinstance(x, _LISTS):
         plain = builtins.all(type(item) in _NUMBERS for item in _leaves(x))
         made = _from_list(x, to) if plain else _from_mixed_list(x, to)
     elif hasattr(x, "__dlpack__"):

@@ -10,7 +10,7 @@ from rlx._array import asarray, exact, is_number, strong
 from rlx._dtypes import ALL
 from rlx._errors import UserError
 from rlx._transforms import in_trace, run_trace
-from rlx._tree import flatten, unflatten
+from rlx._tree import described, flatten, unflatten
 
 
 def _arrays(tree):
@@ -136,7 +136,7 @@ def cond(pred, true_fun, false_fun, *operands):
     def join(traced):
         (_, yes, yes_tree), (_, no, no_tree) = traced
         if yes_tree != no_tree:
-            raise UserError("cond-result", f"cond: one body returns {yes_tree}, the other {no_tree}")
+            raise UserError("cond-result", f"cond: one body returns {described(yes_tree)}, the other {described(no_tree)}")
         return [ALL[_core.joint_dtype(pair)] for pair in zip(yes, no)]
 
     bodies, captured = _bodies(
@@ -179,7 +179,9 @@ def while_loop(cond_fun, body_fun, init, max_iterations=None):
 def _next_carries(value, tree, carries):
     leaves, structure = flatten(value)
     if structure != tree:
-        raise UserError("carry-type", f"the carry is {tree} and the body returns {structure}")
+        raise UserError(
+            "carry-type", f"the carry is {described(tree)} and the body returns {described(structure)}; * is an array"
+        )
     return [_carry(y, c) for y, c in zip(leaves, carries)]
 
 
@@ -254,5 +256,5 @@ def _derivative(scope, of, value):
         return [scope.zeros_like(x) for x in arrays]
     leaves, structure = flatten(value)
     if structure != tree:
-        raise UserError("custom-fn", f"custom_fn: a derivative of {tree} cannot be {structure}")
+        raise UserError("custom-fn", f"custom_fn: a derivative of {described(tree)} cannot be {described(structure)}")
     return [_carry(y, x) for y, x in zip(leaves, arrays)]

@@ -55,7 +55,9 @@ def arange(start, stop=None, step=1, dtype=None):
 
 def linspace(start, stop, num=50, endpoint=True, *, dtype="float32", count=None):
     """num numbers at equal distances from start to stop, or short of it without endpoint."""
-    count = num if count is None else count
+    count, to = num if count is None else count, as_dtype(dtype)
+    if to.kind == "integer":  # rounded down, as NumPy's
+        return asarray(np.linspace(float(start), float(stop), count, endpoint, dtype=to.dtype))
     return op.linspace(start=start, stop=stop, count=count, endpoint=endpoint, dtype=dtype)
 
 
@@ -260,6 +262,16 @@ def svd(x, /, full_matrices=True):
     return op.svd(floating(x), full_matrices=full_matrices)
 
 
+def lstsq(a, b, rcond=None, *, rtol=None):
+    """The x of least norm for which a x is nearest to b, a matrix or a vector; singular values of at most rcond times the
+    largest count as 0."""
+    a, b, rtol = floating(asarray(a)), floating(asarray(b)), rcond if rtol is None else rtol
+    if b.ndim != 1:
+        return op.lstsq(a, b, rtol=rtol)
+    x = op.lstsq(a, b.reshape(-1, 1), rtol=rtol)
+    return x.reshape(x.shape[:-1])
+
+
 _MATRIX_NORMS = {"fro": "fro", "nuc": "nuc", 1: "one", 2: "two", np.inf: "inf"}
 
 
@@ -292,7 +304,7 @@ def norm(x, /, ord=None, axis=None, keepdims=False, *, axes=None):
 
 METHODS = (
     abs, floor, ceil, trunc, round, logical_and, logical_or, logical_xor, logical_not, heaviside, clip, matmul,
-    tensordot, outer, inner, vdot, cross, matrix_power, cholesky, qr, svd, norm,
+    tensordot, outer, inner, vdot, cross, matrix_power, cholesky, qr, svd, norm, lstsq,
 )  # fmt: skip
 for _method in METHODS:
     setattr(Array, _method.__name__, _method)

@@ -60,7 +60,7 @@ def _get_traced(x, items):
     if any(map(_is_array, items)):  # then numbers count as arrays, which decides where the result's axes are
         items = [np.asarray(i) if _is_place(i) else i for i in items]
     starts, limits, strides, flipped, shape = [], [], [], [], []
-    arrays = []  # (axis of the sliced and reshaped array, indices)
+    arrays = []  # (axis of the sliced and reshaped array, indices from its beginning)
     axis = 0
     for i in _filled(x, items):
         if i is None:
@@ -73,7 +73,7 @@ def _get_traced(x, items):
                 flipped.append(axis)
             shape.append(count)
         elif _is_array(i):
-            arrays.append((len(shape), i))
+            arrays.append((len(shape), check_places(i, size, axis)))
             start, limit, step = 0, size, 1
             shape.append(size)
         else:
@@ -124,21 +124,28 @@ def _range(s, size):
     return (start, last + 1, step, count) if step > 0 else (last, start + 1, step, count)
 
 
-def _gathered(y, arrays):
-    """y with the axes of integer arrays replaced: next to each other their place is kept, else it is in front."""
+def check_places(i, size, axis):
+    """Indices along an axis, counted from its beginning; those that are known now must lie in it."""
     from rlx._array import asarray
 
-    axes = [a for a, _ in arrays]
-    indices = []
-    for a, i in arrays:
-        i = asarray(i, "int64") if isinstance(i, list) and np.size(i) == 0 else asarray(i)
-        if i.dtype.kind != "integer":
-            raise UserError(
-                "index-dtype", f"a traced array takes indices of integers, got {i.dtype}; for a mask use rlx.select"
-            )
-        size = y.shape[a]
+    i = asarray(i, "int64") if isinstance(i, list) and np.size(i) == 0 else asarray(i)
+    if i.dtype.kind != "integer":
+        raise UserError(
+            "index-dtype", f"indices of an axis are integers, got {i.dtype}; a traced array takes no mask: use rlx.where"
+        )
+    if i._traced or not isinstance(size, int):
         i = i.astype("int64")
-        indices.append(op.select(op.lt(i, 0), op.add(i, size), i))
+        return op.select(op.lt(i, 0), op.add(i, size), i)
+    places = i.numpy().astype(np.int64)
+    wrong = places[(places < -size) | (places >= size)]
+    if wrong.size:
+        raise UserIndexError("index-range", f"index {wrong[0]} is out of range for axis {axis} of size {size}")
+    return asarray(np.where(places < 0, places + size, places))
+
+
+def _gathered(y, arrays):
+    """y with the axes of integer arrays replaced: next to each other their place is kept, else it is in front."""
+    axes, indices = [a for a, _ in arrays], [i for _, i in arrays]
     if len(axes) == 1:
         return op.gather(y, indices[0], axis=axes[0])
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))

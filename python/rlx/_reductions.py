@@ -23,6 +23,8 @@ def axes_of(x, axis):
     n = x.ndim
     axes = range(n) if axis is None else axis if isinstance(axis, (tuple, list, range)) else (axis,)
     for a in axes:
+        if isinstance(a, (bool, np.bool_)):
+            raise TypeError(f"an axis is an integer, not {a}")
         if not -n <= a < n:
             raise UserIndexError("axis-range", f"axis {a} is out of range for {x._type}")
     return [a % n for a in axes]

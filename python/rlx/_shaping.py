@@ -61,10 +61,15 @@ def concat(*arrays, axis=0):
 
 
 def stack(arrays, /, *more, axis=0):
-    """Arrays side by side along a new axis."""
-    if isinstance(arrays, (list, tuple)) and len(more) == 1 and isinstance(more[0], int):
+    """Arrays side by side along a new axis: a list of them, the slices of one array, or each as an argument."""
+    several = isinstance(arrays, (list, tuple)) or np.ndim(arrays) > 0
+    if several and len(more) == 1 and isinstance(more[0], int) and not isinstance(more[0], bool):
         more, axis = (), more[0]
-    return op.stack(*(arrays if isinstance(arrays, (list, tuple)) and not more else (arrays, *more)), axis=axis)
+    if more:
+        return op.stack(arrays, *more, axis=axis)
+    if not several:
+        raise TypeError("stack: takes several arrays, or one of rank 1 or more")
+    return op.stack(*arrays, axis=axis)
 
 
 def split(x, indices_or_sections=None, /, axis=0, *, sizes=None):
@@ -129,14 +134,20 @@ def meshgrid(*xs, indexing="xy", xy=None):
     return tuple(op.gather(a.reshape(-1), at, axis=0) for a, at in zip(arrays, places))
 
 
+def _matrices(x):
+    """x; a vector as the rows of a square matrix."""
+    x = asarray(x)
+    return op.broadcast(x, shape=(*x.shape, *x.shape)) if x.ndim == 1 else x
+
+
 def tril(x, /, k=0):
-    """The elements on and below the diagonal k; zeros above."""
-    return op.tril(x, k=k)
+    """The elements on and below the diagonal k; zeros above. A vector stands for each row of a square matrix."""
+    return op.tril(_matrices(x), k=k)
 
 
 def triu(x, /, k=0):
-    """The elements on and above the diagonal k; zeros below."""
-    return op.triu(x, k=k)
+    """The elements on and above the diagonal k; zeros below. A vector stands for each row of a square matrix."""
+    return op.triu(_matrices(x), k=k)
 
 
 def diagonal(x, /, offset=0, axis1=0, axis2=1):

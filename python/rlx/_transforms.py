@@ -18,7 +18,7 @@ from rlx import _core, op
 from rlx._array import Array, asarray, is_number, strong
 from rlx._errors import UserError
 from rlx._functions import zeros_like
-from rlx._tree import flatten, spread, unflatten
+from rlx._tree import described, flatten, spread, unflatten
 
 
 class Traced:
@@ -201,7 +201,8 @@ class jit:
         return entry
 
     def graph(self, *args, **kwargs):
-        """The graph of the function on arguments of these types, as an `rlx.Graph`."""
+        """The graph of the function on arguments of these types, as an `rlx.Graph`: its inputs x0, x1, .. are the leaves
+        of the arguments, and arrays that the function uses from outside are constants in it."""
         from rlx._graph import Graph
 
         f = self._f
@@ -209,7 +210,10 @@ class jit:
             f, _, kwargs = self._split(args, kwargs)
             args = ()
         leaves, tree = flatten((args, kwargs))
-        return Graph._of(trace(f, [_argument(x) for x in leaves], tree).graph)
+        traced = trace(f, [_argument(x) for x in leaves], tree)
+        if any(x._traced for x in traced.captured):
+            raise UserError("trace-value", f"graph: {_name(self._f)} uses an array of the function being traced around it")
+        return Graph._of(traced.graph.with_constants(len(leaves), traced.captured))
 
 
 def _static_parameters(f, numbers, names):
@@ -330,7 +334,10 @@ def vjp(f, *primals, has_aux=False):
     def pull(cotangents):
         given, given_tree = flatten(cotangents)
         if given_tree != out_tree:
-            raise UserError("cotangents", f"the cotangents {given_tree} are not built like the results {out_tree}")
+            raise UserError(
+                "cotangents",
+                f"the cotangents {described(given_tree)} are not built like the results {described(out_tree)}",
+            )
         by_name = dict(inputs)
         for name, y, ct in zip(names, ys, given):
             if _is_differentiable(y):
@@ -377,7 +384,9 @@ def _tangent_leaves(leaves, primals, tangents):
         elif t is None and not any(_is_differentiable(x) for x in leaves[len(out) : len(out) + len(p_leaves)]):
             out += [None] * len(p_leaves)
         else:
-            raise UserError("tangents", f"the tangents {t_tree} are not built like the primals {p_tree}")
+            raise UserError(
+                "tangents", f"the tangents {described(t_tree)} are not built like the primals {described(p_tree)}"
+            )
     return out
 
 

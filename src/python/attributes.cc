@@ -35,6 +35,7 @@ std::string text_of(const std::string& type, nb::handle v) {
   if (type.starts_with('[')) return list_text(type.substr(1, type.size() - 2), v);
   if (type == "bool") return bool_text(v);
   if (type == "int") {
+    if (PyBool_Check(v.ptr())) throw nb::type_error("is an integer, not a bool");
     const nb::object index = nb::steal(PyNumber_Index(v.ptr()));
     if (!index.is_valid()) throw nb::python_error();
     return nb::cast<std::string>(nb::str(index));
@@ -104,6 +105,8 @@ void read_field(const OpDef& op, const FieldInfo& f, void* attrs, nb::handle v) 
     why = "more than one value";
   } catch (nb::python_error& e) {
     why = nb::cast<std::string>(nb::str(e.value()));
+  } catch (const nb::builtin_exception& e) {
+    throw nb::type_error(fmt::format("{}: attribute {} {}", op.name, f.name, e.what()).c_str());
   } catch (const nb::cast_error&) {
     why = "of the wrong type";
   } catch (const Error& e) {

@@ -63,6 +63,20 @@ std::pair<Graph, std::vector<bool>> batched(const Graph& g, const std::vector<in
   return {b.finish(), flags};
 }
 
+// The graph whose inputs after the first `kept` are these values, as constants.
+Graph with_constants(const Graph& g, size_t kept, const nb::sequence& values) {
+  Builder b(g.name);
+  const std::vector<Value> inputs = g.inputs();
+  check(kept + nb::len(values) == inputs.size(), "with_constants: {} of {} inputs have values",
+        nb::len(values), inputs.size());
+  Values in;
+  for (size_t i = 0; i < kept; ++i)
+    in.push_back(b.input(g.node(inputs[i]).get<LeafAttrs>().name, g.type(inputs[i])));
+  for (nb::handle v : values) in.push_back(b.constant(tensor_of(*as_array(v))));
+  for (Value v : b.inline_graph(g, in)) b.output(v);
+  return b.finish();
+}
+
 NamedTensors named_tensors(const nb::dict& values) {
   NamedTensors out;
   for (const auto& [name, value] : values) {
@@ -191,6 +205,7 @@ void bind_graphs(nb::module_& m) {
       .def("vmap", [](const Graph& g, const std::map<std::string, int64_t>& axes, nb::handle size,
                       int64_t out_axis) { return vmap(g, axes, read_dim(size), out_axis); })
       .def("batched", batched)
+      .def("with_constants", with_constants)
       .def("first_outputs",
            [](Graph g, size_t count) {
              g.outputs.resize(count);

@@ -93,10 +93,11 @@ def check(name, case, ours, numpys):
 # ---- elementwise
 
 ELEMENTWISE = {
-    1: """abs acos acosh asin asinh atan atanh bitwise_not cbrt ceil conj cos cosh deg2rad exp exp2 expm1 floor imag log
-          log10 log1p log2 logical_not nan_to_num rad2deg real round sign sin sinc sinh sqrt square tan tanh trunc""".split(),
-    2: """add atan2 bitwise_and bitwise_or bitwise_xor copysign heaviside hypot logaddexp logical_and logical_or logical_xor
-          maximum minimum mod pow""".split(),
+    1: """abs absolute acos acosh asin asinh atan atanh bitwise_not cbrt ceil conj cos cosh deg2rad exp exp2 expm1 floor imag isfinite isinf isnan log
+          log10 log1p log2 logical_not nan_to_num negative rad2deg real round sign sin sinc sinh sqrt square tan tanh trunc""".split(),
+    2: """add atan2 bitwise_and bitwise_or bitwise_xor copysign divide equal floor_divide greater greater_equal heaviside hypot less
+          less_equal logaddexp logical_and logical_or logical_xor maximum minimum mod multiply not_equal pow power remainder
+          subtract true_divide""".split(),
 }
 VALUES = np.array([-2.5, -1.5, -1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 2.5, 7.0])
 OTHERS = np.array([2.0, -0.5, 3.0, 2.0, 0.0, -1.0, 0.5, 0.25, 2.0, -2.5, 3.0])
@@ -116,9 +117,9 @@ def test_elementwise(dtype):
                     values = values[np.isfinite(values) & (values != 1)]
                 xs = [np.abs(v) if dtype == "uint8" else v for v in (values, others)[:arity]]
                 xs = [x.astype(dtype) for x in xs]
-                if name == "pow" and np.dtype(dtype).kind in "iu":
+                if name in ("pow", "power") and np.dtype(dtype).kind in "iu":
                     xs[1] = np.abs(xs[1])  # NumPy refuses the others
-                if name == "mod" and np.dtype(dtype).kind in "iu":
+                if name in ("mod", "remainder", "floor_divide") and np.dtype(dtype).kind in "iu":
                     xs[1] = np.where(xs[1] == 0, 1, xs[1]).astype(dtype)  # division by zero is documented
                 try:
                     expected = getattr(np, name)(*xs)
@@ -147,6 +148,7 @@ CASES = {
     "argsort": [lambda f, a: f(a(F)), lambda f, a: f(a(F), 0), lambda f, a: f(a(F), axis=None)],
     "array": [lambda f, a: f(F), lambda f, a: f([[1, 2], [3, 4]]), lambda f, a: f(INTS, np.int8), lambda f, a: f([1, 2.5])],
     "asarray": [lambda f, a: f(F), lambda f, a: f([True, False]), lambda f, a: f(INTS, asked(np.float64))],
+    "broadcast_to": [lambda f, a: f(a(V), (3, 5)), lambda f, a: f(a(F[:1]), (2, 3, 4)), lambda f, a: f(a(V[0]), 3)],
     "cholesky": [lambda f, a: f(a(SYMMETRIC)), lambda f, a: f(a(SYMMETRIC), upper=True)],
     "clip": [lambda f, a: f(a(F), -0.5, 0.5), lambda f, a: f(a(F), 0, None), lambda f, a: f(a(INTS), None, 2),
              lambda f, a: f(a(F), min=0.0, max=a(F * 0 + 1))],
@@ -159,9 +161,21 @@ CASES = {
                lambda f, a: f(a(F), 0, asked(np.float64))],
     "diagonal": [lambda f, a: f(a(CUBE[0])), lambda f, a: f(a(F), 1), lambda f, a: f(a(CUBE), offset=-1)],
     "eigh": [lambda f, a: f(a(SYMMETRIC))[0]],
+    "dot": [lambda f, a: f(a(V), a(W)), lambda f, a: f(a(F), a(F.T)), lambda f, a: f(a(CUBE), a(F.T)), lambda f, a: f(a(F), a(CUBE.transpose(0, 2, 1))),
+            lambda f, a: f(a(CUBE), a(F[0])), lambda f, a: f(a(V[0]), a(F)), lambda f, a: f(a(F), 2.0)],
     "einsum": [lambda f, a: f("ij,kj->ik", a(F), a(F)), lambda f, a: f("ij->j", a(F)), lambda f, a: f("ii", a(SQUARE))],
+    "empty": [lambda f, a: f((2, 3)) * 0, lambda f, a: f(3, np.int32) * 0],
     "expand_dims": [lambda f, a: f(a(F), 0), lambda f, a: f(a(F), -1), lambda f, a: f(a(F), axis=(0, 3))],
     "eye": [lambda f, a: f(3), lambda f, a: f(2, 4), lambda f, a: f(3, 4, 1), lambda f, a: f(3, k=-1, dtype=np.int32)],
+    "flip": [lambda f, a: f(a(F)), lambda f, a: f(a(CUBE), 1), lambda f, a: f(a(INTS), axis=(0, -1)), lambda f, a: f(a(V[0]))],
+    "full_like": [lambda f, a: f(a(F), 2), lambda f, a: f(a(INTS), 3.5), lambda f, a: f(a(F), 1, np.int8)],
+    "hstack": [lambda f, a: f([a(V), a(W)]), lambda f, a: f((a(F), a(F))), lambda f, a: f([a(V[0]), 2.0])],
+    "vstack": [lambda f, a: f([a(V), a(W)]), lambda f, a: f((a(F), a(F))), lambda f, a: f([a(V[0]), a(V[1])])],
+    "moveaxis": [lambda f, a: f(a(CUBE), 0, -1), lambda f, a: f(a(CUBE), (0, 1), (-1, 0)), lambda f, a: f(a(F), 1, 0)],
+    "ones_like": [lambda f, a: f(a(F)), lambda f, a: f(a(INTS)), lambda f, a: f(a(F), np.int32)],
+    "ravel": [lambda f, a: f(a(CUBE)), lambda f, a: f(a(V[0]))],
+    "swapaxes": [lambda f, a: f(a(CUBE), 0, 2), lambda f, a: f(a(F), -1, 0)],
+    "take": [lambda f, a: f(a(F), 5), lambda f, a: f(a(F), [0, -1, 2]), lambda f, a: f(a(F), a(INTS[:2] % 3), 0), lambda f, a: f(a(F), [[-1, 0]], axis=1)],
     "full": [lambda f, a: f(3, 7), lambda f, a: f((2, 3), 0.5), lambda f, a: f((2,), True), lambda f, a: f((2,), 7, np.int8)],
     "inner": [lambda f, a: f(a(V), a(W)), lambda f, a: f(a(F), a(F)), lambda f, a: f(a(F), 2.0)],
     "kron": [lambda f, a: f(a(F), a(SQUARE)), lambda f, a: f(a(V), a(W))],
@@ -211,21 +225,21 @@ CASES = {
     "split": [lambda f, a: f(a(F), 2, 1), lambda f, a: f(a(F), 3), lambda f, a: f(a(F), [1], axis=1), lambda f, a: f(a(V), [3, 1, 9]),
               lambda f, a: f(a(F), 1), lambda f, a: f(a(V), [-2])],
     "squeeze": [lambda f, a: f(a(F[:1])), lambda f, a: f(a(F[:1, :1]), 0), lambda f, a: f(a(F[:1, :1]), axis=(0, 1))],
-    "stack": [lambda f, a: f([a(F), a(F)]), lambda f, a: f((a(F), a(F)), 1), lambda f, a: f([a(V), a(W)], axis=-1)],
+    "stack": [lambda f, a: f(a(CUBE)), lambda f, a: f(a(CUBE), 1), lambda f, a: f([a(F), a(F)]), lambda f, a: f((a(F), a(F)), 1), lambda f, a: f([a(V), a(W)], axis=-1)],
     "std": [lambda f, a: f(a(F)), lambda f, a: f(a(F), 0), lambda f, a: f(a(INTS), ddof=1), lambda f, a: f(a(COMPLEX), 1),
             lambda f, a: f(a(CUBE), (0, 2), keepdims=True), lambda f, a: f(a(F), correction=1), lambda f, a: f(a(TRUTHS))],
     "sum": [lambda f, a: f(a(F)), lambda f, a: f(a(CUBE), (0, 2)), lambda f, a: f(a(F), 1, keepdims=True), lambda f, a: f(a(F), ()),
             lambda f, a: f(a(TRUTHS)), lambda f, a: f(a(INTS), 0), lambda f, a: f(a(F), 0, asked(np.float64)), lambda f, a: f(a(COMPLEX))],
     "svd": [lambda f, a: [x.shape for x in f(a(F))] == [(3, 3), (3,), (4, 4)] and f(a(F))[1],
             lambda f, a: [x.shape for x in f(a(F), full_matrices=False)] == [(3, 3), (3,), (3, 4)] and f(a(F))[1]],
-    "take_along_axis": [lambda f, a: f(a(F), a(np.argsort(F, 1)), 1), lambda f, a: f(a(F), a(np.argsort(F, 0)), axis=0)],
+    "take_along_axis": [lambda f, a: f(a(F), a(np.argsort(F, 1) - 4), 1), lambda f, a: f(a(F), a(np.argsort(F, 1)), 1), lambda f, a: f(a(F), a(np.argsort(F, 0)), axis=0)],
     "tensordot": [lambda f, a: f(a(F), a(F)), lambda f, a: f(a(F), a(F.T), 1), lambda f, a: f(a(F), a(V), 0),
                   lambda f, a: f(a(F), a(F), axes=([0, 1], [0, 1]))],
     "tile": [lambda f, a: f(a(F), 2), lambda f, a: f(a(F), (2, 1)), lambda f, a: f(a(V), (2, 3)), lambda f, a: f(a(CUBE), (2, 1))],
     "trace": [lambda f, a: f(a(SQUARE)), lambda f, a: f(a(F), 1), lambda f, a: f(a(INTS[:, :3]))],
     "transpose": [lambda f, a: f(a(F)), lambda f, a: f(a(CUBE), (1, 2, 0)), lambda f, a: f(a(CUBE), axes=(-1, 0, 1))],
-    "tril": [lambda f, a: f(a(F)), lambda f, a: f(a(F), 1), lambda f, a: f(a(CUBE), k=-1)],
-    "triu": [lambda f, a: f(a(F)), lambda f, a: f(a(F), 1), lambda f, a: f(a(CUBE), k=-1)],
+    "tril": [lambda f, a: f(a(V)), lambda f, a: f(a(F)), lambda f, a: f(a(F), 1), lambda f, a: f(a(CUBE), k=-1)],
+    "triu": [lambda f, a: f(a(V), 1), lambda f, a: f(a(F)), lambda f, a: f(a(F), 1), lambda f, a: f(a(CUBE), k=-1)],
     "unstack": [lambda f, a: f(a(F)), lambda f, a: f(a(F), axis=1), lambda f, a: f(a(F[:1]))],
     "var": [lambda f, a: f(a(F)), lambda f, a: f(a(F), 0), lambda f, a: f(a(INTS), ddof=1), lambda f, a: f(a(COMPLEX)),
             lambda f, a: f(a(F), 1, asked(np.float64))],
@@ -281,10 +295,10 @@ def test_every_common_name_is_covered():
 
 METHODS = {
     "all": [()], "any": [(0,)], "argmax": [(), (1,)], "argmin": [(), (1,)], "argsort": [(), (0,)], "clip": [(-0.5, 0.5)],
-    "conj": [()], "cumprod": [(), (0,)], "cumsum": [(), (1,)], "diagonal": [(), (1,)], "flatten": [()], "max": [(), (0,)],
+    "conj": [()], "copy": [()], "cumprod": [(), (0,)], "cumsum": [(), (1,)], "diagonal": [(), (1,)], "flatten": [()], "max": [(), (0,)],
     "mean": [(), (1,)], "min": [(), (0,)], "prod": [(), (1,)], "ravel": [()], "repeat": [(2,), (2, 0)],
     "reshape": [(4, 3), ((2, 6),), (-1,)], "round": [(), (1,)], "squeeze": [()], "std": [(), (0,)], "sum": [(), (0,), ((0, 1),)],
-    "swapaxes": [(0, 1), (-1, 0)], "trace": [(), (1,)], "transpose": [(), (1, 0), ((1, 0),)], "var": [(), (1,)],
+    "swapaxes": [(0, 1), (-1, 0)], "dot": [(np.arange(4, dtype=np.float32),)], "take": [(3,), ([0, -1], 1)], "trace": [(), (1,)], "transpose": [(), (1, 0), ((1, 0),)], "var": [(), (1,)],
     "astype": [(np.int32,)], "tolist": [()], "item": [],
 }  # fmt: skip
 
@@ -306,6 +320,20 @@ def test_methods_and_properties():
         for name in ("shape", "size", "ndim", "nbytes", "itemsize"):
             assert getattr(rlx.array(a), name) == getattr(a, name)
     compare(rlx.array(np.sort(V)).searchsorted(W), np.sort(V).searchsorted(W), [V], "searchsorted")
+
+
+def test_constants():
+    assert rlx.newaxis is None and [rlx.pi, rlx.e, rlx.inf] == [np.pi, np.e, np.inf] and np.isnan(rlx.nan)
+    assert rlx.array(F)[:, rlx.newaxis].shape == (3, 1, 4)
+
+
+def test_every_alias_is_called_like_numpys():
+    from rlx import _aliases
+
+    covered = {*CASES, *ELEMENTWISE[1], *ELEMENTWISE[2], "pi", "e", "inf", "nan", "newaxis"}
+    assert set(_aliases.ALIASES) <= covered
+    for name, meant in _aliases.ALIASES.items():
+        assert getattr(rlx, name) is meant and f"`{name}`" in DOCS, name
 
 
 def test_transforms_have_inverses():

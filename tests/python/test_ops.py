@@ -62,7 +62,7 @@ def test_type_checkers_see_the_methods_that_are_set():
     source = pathlib.Path(rlx._array.__file__).read_text()
     array = next(n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == "Array")
     seen = {a.name for n in ast.walk(array.body[1]) if isinstance(n, ast.ImportFrom) for a in n.names}
-    modules = (rlx._functions, rlx._reductions, rlx._shaping, rlx._spectral)
+    modules = (rlx._aliases, rlx._functions, rlx._reductions, rlx._shaping, rlx._spectral)
     assert seen == {f.__name__ for m in modules for f in m.METHODS}
     assert all(getattr(rlx.Array, f.__name__) is f for m in modules for f in m.METHODS)
 

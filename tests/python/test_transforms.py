@@ -176,7 +176,7 @@ def test_jit_captures():
     f = rlx.jit(lambda x: x @ w + np.ones(3, np.float32))
     x = array(2, 3)
     close(f(x), np.asarray(x) @ np.asarray(w) + 1)
-    assert "captured0" in str(f.graph(x))
+    assert [name for name, _, _ in f.graph(x).inputs] == ["x0"]
     assert rlx.jit(lambda: 3.0)().item() == 3
     assert rlx.jit(lambda x: x)(x).tolist() == x.tolist()
     assert rlx.jit(lambda x: w)(x).tolist() == w.tolist()

@@ -304,16 +304,19 @@ class CpuExecutable final : public Executable {
       }
   }
 
-  Error fault(const std::string& name) const {
+  Error fault(const Step& step) const {
+    const std::string name = step.kernel ? step.kernel->name() : "the body";
     if (static_cast<RunFault>(flag_) == RunFault::singular)
       return {ErrorKind::user, "singular", fmt::format("a matrix given to {} is singular", name)};
+    std::string read;  // sizes tell which range it is
+    for (const View& v : step.in) read += fmt::format("{}{}", read.empty() ? "" : ", ", v.type());
     return {ErrorKind::user, "index-range",
-            fmt::format("an index that {} reads is out of range", name)};
+            fmt::format("an index that {} reads is out of range; it reads {}", name, read)};
   }
 
   void after_step(Frame& f, size_t s) {
     const Step& step = f.p.steps[s];
-    if (flag_) throw fault(step.kernel ? step.kernel->name() : "the body").at(step.label);
+    if (flag_) throw fault(step).at(step.label);
     if (options_->check_nan)
       for (const View& v : step.out)
         if (has_nan(v, address(f, v)))
