@@ -400,7 +400,9 @@ constinit const Op<> gelu_tanh = activation(
       return {narrow(x * op::sigmoid(gelu_tanh_exponent(x)), n.type().dtype)};
     },
     [](Builder& b, Args a, int, Value t) -> Value {
-      Expr x = widen(b, a.in[0]), v = gelu_tanh_exponent(x), s = op::sigmoid(v);
+      // Beyond 100 the slope is 1 or 0 to the last digit, and further out the powers of x overflow.
+      Expr wide = widen(b, a.in[0]), x = op::clamp(wide, wide.like(-100), wide.like(100));
+      Expr v = gelu_tanh_exponent(x), s = op::sigmoid(v);
       Expr inner = (x * x * (3 * kGeluCube) + 1.0) * (2 * kGeluScale);
       Expr slope = s * (1.0 + x * op::sigmoid(-v) * inner);
       return narrow(widen(b, t) * slope, a.node.type().dtype);
