@@ -32,7 +32,8 @@ int run_action(const std::function<void()>& action) {
     flush_output();
     return 0;
   } catch (const Error& e) {
-    if (interrupted() && e.code() == "cancelled") return report("interrupted", 130);
+    if (interrupted() && e.code() == "cancelled")
+      return report(interrupt_name(), interrupt_status());
     return report(fmt::format("error: {}", e.what()), 1);
   } catch (const std::bad_alloc&) {
     return report("error: out of memory", 1);
@@ -127,8 +128,8 @@ int run(const std::vector<std::string>& args) {
     cli.app.parse(reversed);
   } catch (const CLI::CallForVersion&) {
     return run_action([] { say("{}\n", version_text()); });
-  } catch (const CLI::Success& e) {
-    return cli.app.exit(e);  // --help
+  } catch (const CLI::Success&) {  // --help
+    return run_action([&] { say("{}", cli.app.help()); });
   } catch (const CLI::ParseError& e) {
     return usage_error(cli.app, e);
   }

@@ -20,6 +20,9 @@ class InterruptScope {
 const std::atomic<bool>& cancel_flag();
 bool interrupted();
 void check_interrupt();  // raises Error(user, "cancelled")
+// Of the signal that came first: its word, "interrupted" or "terminated", and the status of the process, 130 or 143.
+const char* interrupt_name();
+int interrupt_status();
 
 // From now on the first Ctrl-C ends the process: for commands that write no file and wait for
 // input.

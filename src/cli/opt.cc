@@ -28,7 +28,7 @@ void optimise(const OptArguments& o) {
   const Graph g = run_passes(read_program(o.file), pipeline,
                              {.dump_dir = o.dump_dir, .fast_math = o.fast_math, .report = &report});
   if (o.report) note("{}", report.to_string());
-  if (!o.out.empty() && o.out != "-") return save_graph(o.out, g);
+  if (!is_standard_output(o.out)) return save_graph(o.out, g);
   print_program(g);
 }
 

@@ -30,6 +30,9 @@ void note(fmt::format_string<Args...> format, Args&&... args) {
   write_message(fmt::format(format, std::forward<Args>(args)...));
 }
 
+// Whether results that go to a file or folder of this name are to be said instead: for none, and for -.
+inline bool is_standard_output(std::string_view name) { return name.empty() || name == "-"; }
+
 // While it lives, a standard output that nobody reads any more is no reason to stop: what is said
 // is dropped. For commands whose results are files.
 class OutputIsOptional {

@@ -1,7 +1,9 @@
 #include "rlx/cli/process_memory.h"
 
 #include <malloc.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -19,6 +21,13 @@ int64_t status_bytes(const std::string& field) {
 }
 
 }  // namespace
+
+int64_t memory_limit() {
+  const int64_t machine = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  std::ifstream group("/sys/fs/cgroup/memory.max");  // a number, or "max"
+  int64_t limit = 0;
+  return group >> limit && limit > 0 ? std::min(limit, machine) : machine;
+}
 
 int64_t resident_bytes() { return status_bytes("VmRSS"); }
 int64_t peak_resident_bytes() { return status_bytes("VmHWM"); }

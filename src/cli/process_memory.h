@@ -5,6 +5,7 @@
 
 namespace rlx::cli {
 
+int64_t memory_limit();         // what the machine has, or this process's group of it may use
 int64_t resident_bytes();       // now
 int64_t peak_resident_bytes();  // at most, since the start or the last reset
 bool reset_peak_memory();       // false where the kernel does not permit it

@@ -1,8 +1,10 @@
 // rlx run: a graph file on inputs from .npy files.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "rlx/base/printable.h"
+#include "rlx/base/suggest.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/input.h"
 #include "rlx/cli/interrupt.h"
@@ -53,11 +55,28 @@ DimBinding read_dims(const std::vector<std::string>& words) {
   return out;
 }
 
+// What is given must be there, and of the declared rank: else the sizes that are missing would be blamed.
+void check_given(const Graph& g, const std::vector<Value>& leaves, const NamedTensors& given,
+                 std::string_view what) {
+  std::vector<std::string_view> names;
+  for (Value v : leaves) names.push_back(g.node(v).get<LeafAttrs>().name);
+  for (const auto& [name, tensor] : given) {
+    const auto at = std::ranges::find(names, name);
+    if (at == names.end())
+      fail(ErrorKind::user, fmt::format("{}-unknown", what),
+           "there is no {0} {1}{2}; the {0}s are {3}", what, name, did_you_mean(name, names),
+           names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
+    const Type& declared = g.type(leaves[static_cast<size_t>(at - names.begin())]);
+    user_check(declared.rank() == tensor.rank() && declared.dtype == tensor.dtype(),
+               fmt::format("{}-type", what), "{} {} is {}, given is {}", what, name, declared,
+               tensor.type());
+  }
+}
+
 // Symbols that stand alone in the declared shape of a given tensor take its size.
 void infer_dims(const Graph& g, const NamedTensors& given, DimBinding& dims) {
   for (const auto& [name, tensor] : given) {
     const Value leaf = g.find_leaf(name);
-    if (!leaf.valid()) continue;  // compiling and setting report it
     const Shape& shape = g.type(leaf).shape;
     for (size_t d = 0; d < std::min(shape.size(), tensor.sizes().size()); ++d) {
       std::vector<std::string> symbols;
@@ -91,13 +110,17 @@ std::string file_name(const std::string& name) {
   return out;
 }
 
+// NaN has no sign that means anything.
+double shown_number(double v) { return std::isnan(v) ? std::fabs(v) : v; }
+
 std::string summary(const Tensor& t) {
   std::vector<std::string> values;
   const int64_t shown = std::min<int64_t>(t.elements(), 8);
   for (int64_t i = 0; i < shown; ++i) {
     const Complex v = t.get_complex(i);
-    values.push_back(is_complex(t.dtype()) ? fmt::format("{}{:+}i", v.real(), v.imag())
-                                           : fmt::format("{:g}", v.real()));
+    const double real = shown_number(v.real()), imag = shown_number(v.imag());
+    values.push_back(is_complex(t.dtype()) ? fmt::format("{}{:+}i", real, imag)
+                                           : fmt::format("{:g}", real));
   }
   return fmt::format("{} {}{}", t.type(), fmt::join(values, " "),
                      shown < t.elements() ? " ..." : "");
@@ -142,6 +165,8 @@ void run_file(const RunArguments& o, const Globals& globals) {
                          .dims = read_dims(o.dims),
                          .fast_math = o.fast_math,
                          .dump_dir = o.dump_dir};
+  check_given(g, g.inputs(), inputs, "input");
+  check_given(g, g.params(), params, "param");
   infer_dims(g, inputs, options.dims);
   infer_dims(g, params, options.dims);
   require_dims(g, options.dims);
@@ -150,7 +175,7 @@ void run_file(const RunArguments& o, const Globals& globals) {
   const std::vector<Tensor> outputs =
       f.run(inputs, {.cancel = &cancel_flag(), .check_nan = o.check_nan, .profile = o.explain});
   if (o.explain) explain(f);
-  if (!o.out.empty()) return write_results(o, f, outputs);
+  if (!is_standard_output(o.out)) return write_results(o, f, outputs);
   for (size_t i = 0; i < outputs.size(); ++i) say("output {}: {}\n", i, summary(outputs[i]));
   for (const Update& u : f.signature().updates)
     say("param {}: {}\n", printable(u.param), summary(f.param(u.param)));
@@ -167,9 +192,10 @@ void add_run(Cli& cli) {
   c->add_option("--input", o->inputs, "NAME=FILE.npy, once per input; - is standard input");
   c->add_option("--param", o->params, "NAME=FILE.npy, once per parameter");
   c->add_option("--dim", o->dims, "NAME=SIZE of a symbolic dim; those of given tensors are known");
-  c->add_option(
-      "--out", o->out,
-      "Folder for output_<i>.npy and param_<name>.npy of updated parameters; else a summary");
+  c->add_option("--out", o->out,
+                "Folder for output_<i>.npy and param_<name>.npy of updated parameters; without it, "
+                "or for -, a "
+                "summary");
   c->add_option("--backend", o->backend, "Device (default: cpu where there is one)")
       ->check(CLI::IsMember(std::vector<std::string>{"cpu", "reference"}));
   c->add_flag("--explain", o->explain, "What fused, where buffers lie, how long each kernel took");

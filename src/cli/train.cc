@@ -12,6 +12,7 @@
 #include "rlx/cli/plot.h"
 #include "rlx/cli/process_memory.h"
 #include "rlx/cli/progress.h"
+#include "rlx/cli/run_lock.h"
 #include "rlx/cli/trainer.h"
 #include "rlx/cli/trigram.h"
 #include "rlx/formats/checkpoint.h"
@@ -63,6 +64,25 @@ void require_folder(const fs::path& out) {
   for (const char* name : {kCheckpoint, kPlot}) require_writable(out / name);
 }
 
+// Refuses a model that cannot fit before memory is filled with it. A lower bound: the parameters with both
+// moments of the optimiser, the batch, and what programs of this model take per layer while they are
+// compiled (measured: 800 KiB, whatever the sizes).
+void require_memory(const GptConfig& c) {
+  constexpr double kProgramBytesPerLayer = 768 << 10, kBytesPerParam = 3 * sizeof(float);
+  const auto width = static_cast<double>(c.width), layers = static_cast<double>(c.layers),
+             vocab = static_cast<double>(c.vocab), block = static_cast<double>(c.block);
+  const double params = width * (2 * vocab + block) + layers * 12 * width * width;
+  const double tokens = static_cast<double>(c.batch) * block * 2 * sizeof(int32_t);
+  const double needed = layers * kProgramBytesPerLayer + params * kBytesPerParam + tokens;
+  const auto limit = static_cast<double>(memory_limit());
+  if (needed > limit)
+    fail(
+        ErrorKind::resource, "out-of-memory",
+        "a model of {} layers of width {} needs at least {:.0f} MiB to train, and there are {:.0f} "
+        "MiB",
+        c.layers, c.width, needed / (1 << 20), limit / (1 << 20));
+}
+
 class TrainCommand {
  public:
   TrainCommand(const TrainArguments& o, const Globals& globals)
@@ -77,6 +97,7 @@ class TrainCommand {
   }
 
   void run() {
+    require_memory(o_.model);
     baseline_bytes_ = resident_bytes();
     // What cannot be read is found before any work is done.
     std::optional<NamedTensors> from;
@@ -93,8 +114,7 @@ class TrainCommand {
     reset_peak_memory();
     train(trainer);
     peak_bytes_ = peak_resident_bytes() - baseline_bytes_;
-    if (!o_.out.empty()) attempt(lost_, [&] { save(trainer); });
-    if (trainer.step_number() == o_.model.steps) report(trainer);  // else stopped on request
+    finish(trainer);
     if (lost_) throw *lost_;
   }
 
@@ -111,6 +131,25 @@ class TrainCommand {
       if (!e.code().starts_with("file-")) throw;
       lost = e;
     }
+  }
+
+  // A run that has diverged is found out before its state replaces a good one; one that is asked to stop
+  // keeps its steps.
+  void finish(Trainer& trainer) {
+    const bool whole = trainer.step_number() == o_.model.steps;  // else stopped on request
+    auto keep = [&] {
+      if (!o_.out.empty()) attempt(lost_, [&] { save(trainer); });
+    };
+    double bits = 0;
+    try {
+      if (whole) bits = trainer.validate(0);
+    } catch (const Error& e) {
+      if (e.code() == "cancelled") keep();
+      throw;
+    }
+    check_finite(bits, trainer.step_number());
+    keep();
+    if (whole) report(trainer, bits);
   }
 
   void train(Trainer& trainer) {
@@ -150,16 +189,24 @@ class TrainCommand {
       if (e.code() == "cancelled") return;
       throw;
     }
+    check_finite(bits, n);
     done.emplace_back(n, bits);
     progress.note(fmt::format("step {:5}  training {:.3f}  validation {:.3f} bits/char", n,
                               mean_of_last(trainer.history.training, 50), bits));
+  }
+
+  static void check_finite(double bits, int64_t step) {
+    user_check(
+        std::isfinite(bits), "diverged",
+        "training has diverged: the validation loss after step {} is not finite; lower --rate",
+        step);
   }
 
   void after_step(Trainer& trainer, Progress& progress) {
     const int64_t n = trainer.step_number();
     const std::vector<float>& losses = trainer.history.training;
     user_check(std::isfinite(losses.back()), "diverged",
-               "the loss of step {} is not finite; lower --rate", n - 1);
+               "training has diverged: the loss of step {} is not finite; lower --rate", n - 1);
     total_seconds_ += step_seconds_.back();
     progress.show(n, fmt::format("{:.3f} bits/char  {} tokens/s", mean_of_last(losses, 20),
                                  grouped(tokens_per_second())));
@@ -178,7 +225,15 @@ class TrainCommand {
     return total_seconds_ > 0 ? tokens / total_seconds_ : 0;
   }
 
-  void save(const Trainer& trainer) const { trainer.save(file(kCheckpoint)); }
+  // A state that nothing can be done with does not replace one that is good.
+  void save(const Trainer& trainer) const {
+    user_check(
+        trainer.is_finite(), "diverged",
+        "training has diverged: after step {} not all parameters are finite; lower --rate. {} is "
+        "left as it was",
+        trainer.step_number(), file(kCheckpoint).string());
+    trainer.save(file(kCheckpoint));
+  }
 
   void write_plot(const History& h, double baseline) const {
     const std::vector<double> losses(h.training.begin(), h.training.end());
@@ -196,8 +251,7 @@ class TrainCommand {
                                      {raw, smooth, validation, trigram}));
   }
 
-  void report(Trainer& trainer) {
-    const double bits = trainer.validate(0);
+  void report(Trainer& trainer, double bits) {
     trainer.history.validation.emplace_back(trainer.step_number(), bits);
     const Trigram trigram = Trigram::fit(corpus_.train, corpus_.vocab());
     const double baseline = trigram.bits_per_token(corpus_.validation);
@@ -311,10 +365,16 @@ void add_train(Cli& cli) {
   c->callback([&cli, o] {
     if (o->demo == !o->text.empty())
       throw CLI::ValidationError("train", "give either --text FILE or --demo");
+    if (o->out == "-")
+      throw CLI::ValidationError("--out", "train: the results are files; - is none");
     if (o->demo && o->out.empty()) o->out = "out/demo";
     cli.action = [&cli, o] {
       const OutputIsOptional optional;
-      if (!o->out.empty()) require_folder(o->out);
+      std::optional<RunLock> lock;
+      if (!o->out.empty()) {
+        require_folder(o->out);
+        lock.emplace(o->out);
+      }
       TrainCommand(*o, cli.globals).run();
     };
   });

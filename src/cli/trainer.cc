@@ -157,13 +157,52 @@ std::vector<int32_t> Trainer::sample(const std::vector<int32_t>& prompt, int64_t
 
 // ---- checkpoints
 
-// What must be equal for a run to go on as if it had never stopped.
+namespace {
+
+// What must be equal for a run to go on as if it had never stopped, in the order of the fingerprint.
+enum class Entry : uint8_t { number, real, natural, hash };
+struct FingerprintRow {
+  const char* name;
+  Entry entry;
+};
+constexpr std::array<FingerprintRow, 12> kFingerprint = {{{"vocabulary", Entry::number},
+                                                          {"width", Entry::number},
+                                                          {"layers", Entry::number},
+                                                          {"heads", Entry::number},
+                                                          {"block", Entry::number},
+                                                          {"batch", Entry::number},
+                                                          {"steps", Entry::number},
+                                                          {"warm-up", Entry::number},
+                                                          {"rate", Entry::real},
+                                                          {"seed", Entry::natural},
+                                                          {"training text", Entry::hash},
+                                                          {"alphabet", Entry::hash}}};
+
+// ": 200, not 100"; a hash tells the user nothing.
+std::string values_of(const FingerprintRow& row, int64_t was, int64_t is) {
+  auto shown = [&](int64_t v) {
+    return row.entry == Entry::real      ? fmt::format("{}", std::bit_cast<double>(v))
+           : row.entry == Entry::natural ? fmt::format("{}", static_cast<uint64_t>(v))
+                                         : fmt::format("{}", v);
+  };
+  return row.entry == Entry::hash ? "" : fmt::format(": {}, not {}", shown(was), shown(is));
+}
+
+}  // namespace
+
 Tensor Trainer::fingerprint() const {
   const GptConfig& c = config_;
   return Tensor::from<int64_t>(
       {12}, {c.vocab, c.width, c.layers, c.heads, c.block, c.batch, c.steps, c.warmup,
              std::bit_cast<int64_t>(c.rate), static_cast<int64_t>(options_.seed),
              static_cast<int64_t>(corpus_.hash), static_cast<int64_t>(hash_text(corpus_.byte_of))});
+}
+
+bool Trainer::is_finite() const {
+  for (const auto& [name, value] : model_params())
+    for (int64_t i = 0; i < value.elements(); ++i)
+      if (!std::isfinite(value.data<float>()[i])) return false;
+  return true;
 }
 
 void Trainer::save(const std::filesystem::path& path) const {
@@ -180,9 +219,6 @@ void Trainer::save(const std::filesystem::path& path) const {
 }
 
 void Trainer::load(const NamedTensors& all, const std::filesystem::path& path) {
-  static constexpr const char* kWhat[] = {"vocabulary", "width", "layers",        "heads",
-                                          "block",      "batch", "steps",         "warm-up",
-                                          "rate",       "seed",  "training text", "alphabet"};
   auto at = [&](const std::string& name, DType dtype) -> const Tensor& {
     const auto it = all.find(name);
     data_check(it != all.end() && it->second.dtype() == dtype, "resume",
@@ -192,9 +228,12 @@ void Trainer::load(const NamedTensors& all, const std::filesystem::path& path) {
   const Tensor wanted = fingerprint(), &found = at("run/fingerprint", DType::I64);
   data_check(found.sizes() == wanted.sizes(), "resume", "{}: the fingerprint has another form",
              path.string());
-  for (int64_t i = 0; i < wanted.elements(); ++i)
-    user_check(found.get_int(i) == wanted.get_int(i), "resume", "{} was made with another {}",
-               path.string(), kWhat[static_cast<size_t>(i)]);
+  for (size_t i = 0; i < kFingerprint.size(); ++i) {
+    const auto at_i = static_cast<int64_t>(i);
+    const int64_t was = found.get_int(at_i), is = wanted.get_int(at_i);
+    user_check(was == is, "resume", "{} was made with another {}{}", path.string(),
+               kFingerprint[i].name, values_of(kFingerprint[i], was, is));
+  }
   const Tensor &training = at("run/training", DType::F32),
                &validation = at("run/validation", DType::F64);
   data_check(training.rank() == 1 && training.elements() <= config_.steps &&

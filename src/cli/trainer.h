@@ -41,6 +41,8 @@ class Trainer {
   std::vector<int32_t> sample(const std::vector<int32_t>& prompt, int64_t length,
                               double temperature);
 
+  bool is_finite() const;  // whether no parameter of the model is infinite or NaN
+
   // Raises Error(user, "torn-state") after a step that was cancelled or failed: some of its updates may be
   // written and others not.
   void save(const std::filesystem::path& path) const;

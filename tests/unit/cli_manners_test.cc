@@ -2,8 +2,11 @@
 // nothing in a file reaches the terminal but as text.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <csignal>
 #include <set>
 
 #include "../support/tool.h"
@@ -11,6 +14,7 @@
 #include "rlx/base/printable.h"
 #include "rlx/base/suggest.h"
 #include "rlx/cli/progress.h"
+#include "rlx/cli/run_lock.h"
 #include "rlx/cli/trainer.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
@@ -96,6 +100,47 @@ TEST_F(Manners, AnUnboundDimSaysHowToBindIt) {
   EXPECT_TRUE(has(r.err, "--dim batch=SIZE")) << r.err;
 }
 
+TEST_F(Manners, AWrongNameOrRankIsReportedBeforeMissingSizes) {
+  write_file(at("m.rlx"),
+             "graph @g {\n  %0 = input() {name=\"rows\", shape=[?n, 2]} : [?n, 2] f32\n"
+             "  %1 = param() {name=\"bias\", shape=[?n, 2]} : [?n, 2] f32\n"
+             "  %2 = add(%0, %1) : [?n, 2] f32\n  return %2\n}\n");
+  write_npy(at("x.npy"), Tensor(DType::F32, {3, 2}));
+  write_npy(at("s.npy"), Tensor(DType::F32, {}));
+  write_npy(at("i.npy"), Tensor(DType::I32, {3, 2}));
+  const std::tuple<std::string, std::string, std::string, std::string> cases[] = {
+      {"--input", "rws=x.npy", "input-unknown",
+       "there is no input rws; did you mean rows?; the inputs are rows"},
+      {"--input", "bias=x.npy", "input-unknown", "there is no input bias; the inputs are rows"},
+      {"--param", "bais=x.npy", "param-unknown", "there is no param bais; did you mean bias?"},
+      {"--input", "rows=s.npy", "input-type", "input rows is [?n, 2] f32, given is [] f32"},
+      {"--param", "bias=s.npy", "param-type", "param bias is [?n, 2] f32, given is [] f32"},
+      {"--input", "rows=i.npy", "input-type", "input rows is [?n, 2] f32, given is [3, 2] i32"},
+  };
+  for (const auto& [option, word, code, message] : cases) {
+    const size_t equals = word.find('=');
+    const ToolResult r = run_tool(
+        {"run", at("m.rlx"), option, word.substr(0, equals + 1) + at(word.substr(equals + 1))});
+    EXPECT_EQ(code_of(r), code);
+    EXPECT_TRUE(has(r.err, message)) << r.err;
+  }
+  EXPECT_EQ(run_tool({"run", at("m.rlx"), "--input", "rows=" + at("x.npy"), "--param",
+                      "bias=" + at("x.npy")})
+                .status,
+            0);
+}
+
+TEST_F(Manners, AModelThatCannotFitIsRefusedBeforeTheWork) {
+  write_file(at("t.txt"), testing::some_text());
+  for (const Words& more : {Words{"--layers", "1000000000"}, Words{"--width", "100000000"},
+                            Words{"--batch", "1000000000000"}}) {
+    const ToolResult r = run_tool(
+        testing::with({"train", "--text", at("t.txt"), "--steps", "1", "--sample", "0"}, more));
+    EXPECT_EQ(code_of(r), "out-of-memory") << more[0];
+    EXPECT_TRUE(has(r.err, "needs at least")) << r.err;
+  }
+}
+
 TEST_F(Manners, PlannedMemoryIsNeverMoreThanWithoutReuse) {
   if (!is_available(Device::cpu)) GTEST_SKIP();
   for (int depth : {1, 2, 6}) {
@@ -137,6 +182,90 @@ TEST_F(Manners, AHyphenIsStandardInput) {
   EXPECT_EQ(code_of(with_input(at("m.rlx"), {"run", "-", "--input", "x=-"})), "standard-input");
   write_file(at("bad.rlx"), "graph");
   EXPECT_TRUE(has(with_input(at("bad.rlx"), {"print", "-"}).err, "standard input: "));
+}
+
+TEST_F(Manners, AHyphenIsStandardOutput) {
+  write_file(at("m.rlx"), kDouble);
+  write_npy(at("x.npy"), Tensor::from<float>({2}, {1, 2}));
+  const fs::path before = fs::current_path();
+  fs::current_path(folder);
+  const ToolResult opt = run_tool({"opt", "m.rlx", "--passes", "cse", "-o", "-"}),
+                   plain = run_tool({"opt", "m.rlx", "--passes", "cse"}),
+                   run = run_tool({"run", "m.rlx", "--input", "x=x.npy", "--out", "-"}),
+                   train = run_tool({"train", "--demo", "--out", "-"});
+  fs::current_path(before);
+  EXPECT_EQ(opt.out, plain.out);
+  EXPECT_TRUE(has(run.out, "2 4")) << run.err;
+  EXPECT_EQ(train.status, 2);
+  EXPECT_FALSE(fs::exists(at("-")));
+}
+
+TEST_F(Manners, NanHasNoSign) {
+  write_file(at("m.rlx"), kDouble);
+  write_npy(at("x.npy"), Tensor::from<float>({2}, {-std::nanf(""), std::nanf("")}));
+  const ToolResult r = run_tool({"run", at("m.rlx"), "--input", "x=" + at("x.npy")});
+  EXPECT_TRUE(has(r.out, " nan nan\n")) << r.out;
+}
+
+TEST_F(Manners, HelpThatCannotBeWrittenIsAnError) {
+  if (!fs::exists(testing::tool_path())) GTEST_SKIP() << "no tool beside the tests";
+  for (const Words& args : {Words{"--help"}, Words{"train", "--help"}, Words{"--version"}}) {
+    const ToolResult r =
+        testing::start_tool(args, [] { ::dup2(::open("/dev/full", O_WRONLY), STDOUT_FILENO); });
+    EXPECT_EQ(code_of(r), "output") << args[0];
+    EXPECT_EQ(testing::start_tool(args).status, 0);
+  }
+}
+
+// ---- two runs
+
+// A process that has a folder's lock until it is killed.
+class Holder {
+ public:
+  explicit Holder(const std::string& out) {
+    int ready[2];
+    EXPECT_EQ(::pipe(ready), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      const RunLock lock(out);
+      if (::write(ready[1], "x", 1) != 1) _exit(99);
+      for (;;) ::pause();
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    for (int fd : ready) ::close(fd);
+  }
+  ~Holder() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+
+ private:
+  pid_t child_;
+};
+
+TEST_F(Manners, TwoRunsDoNotShareAFolder) {
+  if (!fs::exists(testing::tool_path())) GTEST_SKIP() << "no tool beside the tests";
+  write_file(at("t.txt"), testing::some_text());
+  const Words first = testing::tiny_training(at("t.txt"), at("a"));
+  const Words again = testing::with(first, {"--resume", at("a/train.ckpt")});
+  ASSERT_EQ(testing::start_tool(first).status, 0);
+  const size_t written = files("a");
+  const std::string checkpoint = read_file(at("a/train.ckpt"));
+  {
+    const Holder other(at("a"));
+    for (const Words& words : {first, again}) {
+      const ToolResult r = testing::start_tool(words);
+      EXPECT_EQ(code_of(r), "running");
+      EXPECT_TRUE(has(r.err, "another rlx train writes to " + at("a"))) << r.err;
+    }
+    EXPECT_EQ(read_file(at("a/train.ckpt")), checkpoint);
+    EXPECT_EQ(testing::start_tool(testing::tiny_training(at("t.txt"), at("b"))).status, 0);
+  }
+  // What was killed holds nothing.
+  EXPECT_EQ(testing::start_tool(again).status, 0);
+  EXPECT_EQ(testing::start_tool(first).status, 0);
+  EXPECT_EQ(files("a"), written) << "no lock stays behind";
 }
 
 TEST_F(Manners, InputsThatAreNoFilesAreRefused) {

@@ -346,7 +346,22 @@ TEST_F(Tool, ResumeRefusesWhatDoesNotFit) {
   args.insert(args.end(), {"--resume", at("a/train.ckpt"), "--seed", "7"});
   const Result seed = rlx_tool(args);
   EXPECT_EQ(code_of(seed), "resume");
-  EXPECT_NE(seed.err.find("another seed"), std::string::npos) << seed.err;
+  EXPECT_NE(seed.err.find("another seed: 1, not 7"), std::string::npos) << seed.err;
+  for (const auto& [option, value, message] :
+       {std::tuple{"--steps", "7", "another steps: 6, not 7"},
+        std::tuple{"--rate", "0.25", "another rate: 0.004, not 0.25"},
+        std::tuple{"--batch", "5", "another batch: 4, not 5"}}) {
+    auto changed = tiny(at("t.txt"), at("e"));
+    const auto at_option = std::ranges::find(changed, option);
+    if (at_option == changed.end())
+      changed.insert(changed.end(), {option, value});
+    else
+      at_option[1] = value;
+    changed.insert(changed.end(), {"--resume", at("a/train.ckpt")});
+    const Result r = rlx_tool(changed);
+    EXPECT_EQ(code_of(r), "resume");
+    EXPECT_NE(r.err.find(message), std::string::npos) << r.err;
+  }
   save_checkpoint(at("other.ckpt"), {{"w", Tensor(DType::F32, {1})}});
   auto other = tiny(at("t.txt"), at("c"));
   other.insert(other.end(), {"--resume", at("other.ckpt")});
@@ -367,12 +382,28 @@ TEST_F(Tool, ResumeRefusesWhatDoesNotFit) {
 
 TEST_F(Tool, TrainSaysWhenItDiverges) {
   write_file(at("t.txt"), some_text());
-  auto args = tiny(at("t.txt"), at("a"));
-  args.insert(args.end(), {"--rate", "1e30"});
-  EXPECT_EQ(code_of(rlx_tool(args)), "diverged");
+  fs::create_directory(at("a"));
+  for (const char* steps :
+       {"6", "1"}) {  // seen in the loss of a step, in that of the last validation
+    auto args = tiny(at("t.txt"), at("a"));
+    args[6] = steps;
+    write_file(at("a/train.ckpt"), "the one before");
+    args.insert(args.end(), {"--rate", "1e30"});
+    const Result r = rlx_tool(args);
+    EXPECT_EQ(code_of(r), "diverged");
+    EXPECT_NE(r.err.find("training has diverged"), std::string::npos) << r.err;
+    EXPECT_EQ((r.out + r.err).find("nan"), std::string::npos) << r.out << r.err;
+    EXPECT_EQ(read_file(at("a/train.ckpt")), "the one before");
+  }
 }
 
-TEST_F(Tool, CtrlCStopsWithinASecondAndCanGoOn) {
+class Stopped : public Tool, public ::testing::WithParamInterface<std::pair<int, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(Signals, Stopped,
+                         ::testing::Values(std::pair{SIGINT, "interrupted"},
+                                           std::pair{SIGTERM, "terminated"}));
+
+TEST_P(Stopped, EndsWithinASecondAndCanGoOn) {
+  const auto [signal, word] = GetParam();
   const fs::path tool = testing::tool_path();
   if (!fs::exists(tool)) GTEST_SKIP() << "no tool beside the tests";
   write_file(at("t.txt"), some_text());
@@ -384,7 +415,7 @@ TEST_F(Tool, CtrlCStopsWithinASecondAndCanGoOn) {
     std::vector<char*> argv{const_cast<char*>(tool.c_str())};
     for (std::string& a : args) argv.push_back(a.data());
     argv.push_back(nullptr);
-    if (!freopen("/dev/null", "w", stderr)) _exit(99);
+    if (!freopen(at("err").c_str(), "w", stderr)) _exit(99);
     execv(tool.c_str(), argv.data());
     _exit(99);
   }
@@ -392,12 +423,13 @@ TEST_F(Tool, CtrlCStopsWithinASecondAndCanGoOn) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ASSERT_TRUE(fs::exists(at("a/train.ckpt")));
   const auto start = std::chrono::steady_clock::now();
-  kill(child, SIGINT);
+  kill(child, signal);
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
   ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_EQ(WEXITSTATUS(status), 128 + signal);
+  EXPECT_NE(read_file(at("err")).find(fmt::format("\nrlx: {}\n", word)), std::string::npos);
   EXPECT_EQ(files("a"), 1u) << "only the checkpoint";
   EXPECT_GT(load_checkpoint(at("a/train.ckpt")).at("run/training").elements(), 0);
 }
