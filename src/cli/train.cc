@@ -97,11 +97,11 @@ class TrainCommand {
   }
 
   void run() {
-    require_memory(o_.model);
     baseline_bytes_ = resident_bytes();
     // What cannot be read is found before any work is done.
     std::optional<NamedTensors> from;
     if (!o_.resume.empty()) from = load_checkpoint(o_.resume);
+    require_memory(o_.model);
     const auto start = Clock::now();
     Trainer trainer(corpus_, o_.model, {.seed = seed_, .threads = threads_});
     compile_seconds_ = seconds_since(start);
