@@ -71,6 +71,13 @@ Expr logit_of(Expr x) {
                op::log(outer / (1.0 - outer)));
 }
 
+// 1 / (x (1 - x)), in the middle by the distance from 1/2, in which its own slope is linear.
+Expr logit_slope(Expr x) {
+  Expr middle = op::lt(op::abs(x - 0.5), x.like(0.25));
+  Expr inner = where(middle, x - 0.5, 0.0), outer = where(middle, 0.5, x);
+  return where(middle, 1.0 / (0.25 - inner * inner), 1.0 / outer / (1.0 - outer));
+}
+
 Types infer_celu(const InferArgs& a) {
   if (a.get<AlphaAttrs>().alpha == 0) bad_operands(a, "alpha", "alpha must not be 0");
   return {a.in[0]};
@@ -230,9 +237,15 @@ constinit const Op<> log_sigmoid =
     activation("log_sigmoid", "log(1 / (1 + exp(-x))), without overflow.",
                by_formula<[](const Node&, Exprs x) { return -op::softplus(-x[0]); }>);
 
-constinit const Op<> logit = activation(
-    "logit", "log(x / (1 - x)), the inverse of sigmoid; -inf at 0, inf at 1, NaN outside.",
-    by_formula<[](const Node&, Exprs x) { return logit_of(x[0]); }>);
+constinit const Op<> logit = [] {
+  OpDef d = activation(
+      "logit", "log(x / (1 - x)), the inverse of sigmoid; -inf at 0, inf at 1, NaN outside.",
+      by_formula<[](const Node&, Exprs x) { return logit_of(x[0]); }>);
+  d.derivative = [](Builder& b, const JvpArgs& a, int, Value t) -> Value {
+    return narrow(widen(b, t) * logit_slope(widen(b, a.in[0])), a.node.type().dtype);
+  };
+  return d;
+}();
 
 constinit const Op<> swiglu =
     named("gate, up",

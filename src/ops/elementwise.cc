@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "rlx/ops/elementwise_rules.h"
+#include "rlx/ops/math.h"
 #include "rlx/ops/scalar_math.h"
 
 namespace rlx {
@@ -78,7 +79,9 @@ constinit const Op<> expm1 = unary(
     "expm1", "exp(x) - 1, accurate near 0.", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::expm1(x); }>,
     [](const Node&, In x) { return rlx::expm1(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (Y(b, a) + 1.0); });
+    [](Builder& b, Args a, int, Value t) -> Value {  // not the result + 1, which cancels below 0
+      return Expr(b, t) * op::exp(X(b, a));
+    });
 
 constinit const Op<> sqrt = unary(
     "sqrt", "Square root; NaN for x < 0.", kInexact,
@@ -139,8 +142,9 @@ constinit const Op<> atan = unary(
     "atan", "Inverse tangent, in (-pi/2, pi/2).", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::atan(x); }>,
     [](const Node&, In x) { return rlx::atan(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value {
-      return Expr(b, t) / (X(b, a) * X(b, a) + 1.0);
+    [](Builder& b, Args a, int, Value t) -> Value {  // 1 / (1 + x^2) without its overflow
+      Expr length = op::hypot(X(b, a), X(b, a).like(1));
+      return Expr(b, t) / length / length;
     },
     "Activation");
 
@@ -148,8 +152,9 @@ constinit const Op<> tanh = unary(
     "tanh", "Hyperbolic tangent.", kInexact,
     pointwise<1, [](InexactNumber auto x) { return std::tanh(x); }>,
     [](const Node&, In x) { return rlx::tanh(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value {
-      return Expr(b, t) * (1.0 - Y(b, a) * Y(b, a));
+    [](Builder& b, Args a, int, Value t) -> Value {  // for real x not 1 - y^2, which cancels
+      if (is_complex(X(b, a).dtype())) return Expr(b, t) * (1.0 - Y(b, a) * Y(b, a));
+      return Expr(b, t) * (op::logistic_pdf(X(b, a) * 2.0) * 4.0);
     },
     "Activation");
 
@@ -160,8 +165,8 @@ constinit const Op<> sigmoid = unary(
       const Scalar e = rlx::exp(-rlx::abs(x[0]));
       return rlx::select(x[0] < 0.0, e, 1.0) / (1.0 + e);
     },
-    [](Builder& b, Args a, int, Value t) -> Value {
-      return Expr(b, t) * (Y(b, a) * (1.0 - Y(b, a)));
+    [](Builder& b, Args a, int, Value t) -> Value {  // not y (1 - y), which cancels
+      return Expr(b, t) * op::logistic_pdf(X(b, a));
     },
     "Activation");
 
@@ -179,7 +184,7 @@ constinit const Op<> erf = unary(
     "erf", "Error function.", kFloats, pointwise<1, [](FloatNumber auto x) { return std::erf(x); }>,
     [](const Node&, In x) { return rlx::erf(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value {
-      return Expr(b, t) * (op::exp(-(X(b, a) * X(b, a))) * M_2_SQRTPI);
+      return Expr(b, t) * (exp_of_minus_square(X(b, a)) * M_2_SQRTPI);
     });
 
 constinit const Op<> softplus = unary(
@@ -198,7 +203,8 @@ constinit const Op<> softsign = unary(
     pointwise<1, [](FloatNumber auto x) { return x / (1.0 + std::fabs(x)); }>,
     [](const Node&, In x) { return x[0] / (1.0 + rlx::abs(x[0])); },
     [](Builder& b, Args a, int, Value t) -> Value {
-      return Expr(b, t) / op::square(1.0 + op::abs(X(b, a)));
+      Expr size = 1.0 + op::abs(X(b, a));
+      return Expr(b, t) / size / size;
     });
 
 constinit const Op<> floor = step("floor", "Largest integer not above x.", kFloats,

@@ -14,6 +14,16 @@ inline Expr X(Builder& b, Args a) { return {b, a.in[0]}; }
 inline Expr Y(Builder& b, Args a) { return {b, a.out[0]}; }
 inline Expr B(Builder& b, Args a) { return {b, a.in[1]}; }
 
+// exp(-x^2) with x = h + l and h^2 exact: an error of the exponent is one of the result. Derivatives do not pass through h,
+// and those of (x - h) (x + h) are those of x^2. Beyond the limit the exponential is 0.
+inline Expr exp_of_minus_square(Expr x) {
+  const bool wide = x.dtype() == DType::F64;
+  const double steps = wide ? 0x1p20 : 0x1p8, limit = wide ? 30 : 16;
+  Expr near = op::minimum(op::maximum(x, x.like(-limit)), x.like(limit));
+  Expr h = op::round(near * steps) / steps;
+  return op::exp(-(h * h)) * op::exp(-((x - h) * (x + h)));
+}
+
 // An entry of the kind y = f(x), same dtype.
 constexpr OpDef unary(std::string_view name, std::string_view doc, DTypeSet dtypes, EvalRule eval,
                       ScalarRule scalar, DerivativeRule derivative,

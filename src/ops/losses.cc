@@ -285,12 +285,12 @@ constinit const Op<LossAttrs> bce_loss =
 constinit const Op<LossAttrs> bce_with_logits_loss = named("x, target, pos_weight?", [] {
   OpDef d = pointwise_loss<LossAttrs,
                            [](const LossAttrs&, Exprs x) {
-                             Expr tail = op::softplus(-x[0]);
-                             if (2 < x.size()) tail = tail * ((x[2] - 1.0) * x[1] + 1.0);
-                             return (1.0 - x[1]) * x[0] + tail;
+                             Expr yes = x[1] * op::softplus(-x[0]);
+                             if (2 < x.size()) yes = yes * x[2];
+                             return yes + (1.0 - x[1]) * op::softplus(x[0]);
                            }>("bce_with_logits_loss",
-                              "The binary cross entropy of sigmoid(x), (1 - t) x + (1 + (w - 1) t) "
-                              "log(1 + exp(-x)), with a "
+                              "The binary cross entropy of sigmoid(x), w t log(1 + exp(-x)) + (1 - "
+                              "t) log(1 + exp(x)), with a "
                               "weight w of the positive class where given; reduced.",
                               3);
   d.min_arity = 2;

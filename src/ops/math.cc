@@ -12,6 +12,36 @@ namespace {
 
 Expr T(Builder& b, Value t) { return {b, t}; }
 
+// 1 - x^2 with the value of (1 - x) (1 + x), which does not cancel near 1, and the slope -2 x, which does not near 0.
+Expr one_minus_square(Expr x) {
+  Expr plain = 1.0 - op::square(x);
+  return plain + op::stop_gradient((1.0 - x) * (1.0 + x) - plain);
+}
+
+// x / sqrt(x^2 + y^2), given the root, such that the slope does not cancel either: that of x / root does where |x| > |y|.
+Expr cosine(Expr x, Expr y, Expr root) {
+  Expr flat = op::gt(op::abs(x), op::abs(y)), none = op::eq(root, root.like(0));
+  Expr slope = where(flat, y, 0.0) / where(flat, x, 1.0);
+  return where(flat, op::sign(x) * op::rsqrt(1.0 + slope * slope), x / where(none, 1.0, root));
+}
+
+// cos(pi x) with an error of pi x reduced, and the derivative of sinc. Near 0, where cos(pi x) - sinc(x) cancels, its series:
+// the sum over k of (-1)^k 2k / (2k + 1)! pi^(2k) x^(2k - 1).
+Expr cos_pi(Expr x) { return op::cos((x - op::round(x * 0.5) * 2.0) * M_PI); }
+Expr sinc_slope(Expr x) {
+  Expr small = op::lt(op::abs(x), x.like(0.5)), near = where(small, x, 0.0);
+  Expr far = where(small, 1.0, x), z = near * near;
+  constexpr int kTerms = 11;
+  double terms[kTerms], power = 1;  // power = (-1)^k pi^(2k) / (2k + 1)!
+  for (int k = 1; k <= kTerms; ++k) {
+    power *= -M_PI * M_PI / ((2.0 * k) * (2.0 * k + 1));
+    terms[k - 1] = 2 * k * power;
+  }
+  Expr series = z.like(terms[kTerms - 1]);
+  for (int k = kTerms - 1; k-- > 0;) series = series * z + terms[k];
+  return where(small, near * series, (cos_pi(far) - op::sinc(far)) / far);
+}
+
 // 0 where the slope has a pole that the function does not have.
 Expr zero_where(Expr condition, Expr otherwise) { return where(condition, 0.0, otherwise); }
 
@@ -107,7 +137,10 @@ constinit const Op<> asinh = unary("asinh", "Inverse hyperbolic sine.", kInexact
                                    pointwise<1, [](InexactNumber auto x) { return std::asinh(x); }>,
                                    in_double<[](Scalar x) { return math::asinh(x); }>,
                                    [](Builder& b, Args a, int, Value t) -> Value {
-                                     return T(b, t) / op::sqrt(op::square(X(b, a)) + 1.0);
+                                     Expr x = X(b, a);
+                                     if (is_complex(x.dtype()))
+                                       return T(b, t) / op::sqrt(op::square(x) + 1.0);
+                                     return T(b, t) / op::hypot(x, x.like(1));
                                    });
 
 constinit const Op<> acosh =
@@ -118,20 +151,18 @@ constinit const Op<> acosh =
             return T(b, t) / (op::sqrt(X(b, a) - 1.0) * op::sqrt(X(b, a) + 1.0));
           });
 
-constinit const Op<> atanh =
-    unary("atanh", "Inverse hyperbolic tangent; infinite at -1 and 1, NaN for real |x| > 1.",
-          kInexact, pointwise<1, [](InexactNumber auto x) { return std::atanh(x); }>,
-          in_double<[](Scalar x) { return math::atanh(x); }>,
-          [](Builder& b, Args a, int, Value t) -> Value {
-            return T(b, t) / (1.0 - op::square(X(b, a)));
-          });
+constinit const Op<> atanh = unary(
+    "atanh", "Inverse hyperbolic tangent; infinite at -1 and 1, NaN for real |x| > 1.", kInexact,
+    pointwise<1, [](InexactNumber auto x) { return std::atanh(x); }>,
+    in_double<[](Scalar x) { return math::atanh(x); }>,
+    [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) / one_minus_square(X(b, a)); });
 
 constinit const Op<> asin =
     unary("asin", "Inverse sine, in [-pi/2, pi/2]; NaN for real |x| > 1.", kInexact,
           pointwise<1, [](InexactNumber auto x) { return std::asin(x); }>,
           in_double<[](Scalar x) { return math::asin(x); }>,
           [](Builder& b, Args a, int, Value t) -> Value {
-            return T(b, t) / op::sqrt(1.0 - op::square(X(b, a)));
+            return T(b, t) / op::sqrt(one_minus_square(X(b, a)));
           });
 
 constinit const Op<> acos =
@@ -139,7 +170,7 @@ constinit const Op<> acos =
           pointwise<1, [](InexactNumber auto x) { return std::acos(x); }>,
           in_double<[](Scalar x) { return math::acos(x); }>,
           [](Builder& b, Args a, int, Value t) -> Value {
-            return -(T(b, t) / op::sqrt(1.0 - op::square(X(b, a))));
+            return -(T(b, t) / op::sqrt(one_minus_square(X(b, a))));
           });
 
 constinit const Op<> atan2 = named(
@@ -149,8 +180,8 @@ constinit const Op<> atan2 = named(
            pointwise<2, [](FloatNumber auto y, FloatNumber auto x) { return std::atan2(y, x); }>,
            in_double<[](Scalar y, Scalar x) { return math::atan2(y, x); }>,
            [](Builder& b, Args a, int i, Value t) -> Value {
-             Expr y = X(b, a), x = B(b, a), squared = x * x + y * y;
-             return T(b, t) * ((i == 0 ? x : -y) / squared);
+             Expr y = X(b, a), x = B(b, a), length = op::hypot(x, y);
+             return T(b, t) * ((i == 0 ? x : -y) / length / length);
            }));
 
 // ---- special functions
@@ -159,7 +190,7 @@ constinit const Op<> erfc = unary("erfc", "1 - erf(x), accurate where that is sm
                                   pointwise<1, [](FloatNumber auto x) { return std::erfc(x); }>,
                                   in_double<[](Scalar x) { return math::erfc(x); }>,
                                   [](Builder& b, Args a, int, Value t) -> Value {
-                                    return T(b, t) * (op::exp(-op::square(X(b, a))) * -M_2_SQRTPI);
+                                    return T(b, t) * (exp_of_minus_square(X(b, a)) * -M_2_SQRTPI);
                                   });
 
 constinit const Op<> erfinv =
@@ -183,6 +214,16 @@ constinit const Op<> normal_pdf = unary(
     kFloats, pointwise<1, [](FloatNumber auto x) { return math::normal_pdf(x); }>,
     [](const Node&, In x) { return math::normal_pdf(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return -(T(b, t) * (X(b, a) * Y(b, a))); });
+
+constinit const Op<> logistic_pdf = unary(
+    "logistic_pdf",
+    "The density of the logistic distribution, the derivative of sigmoid: exp(-x) / (1 + "
+    "exp(-x))^2, accurate where that is small.",
+    kFloats, pointwise<1, [](FloatNumber auto x) { return math::logistic_pdf(x); }>,
+    [](const Node&, In x) { return math::logistic_pdf(x[0]); },
+    [](Builder& b, Args a, int, Value t) -> Value {
+      return -(T(b, t) * (Y(b, a) * op::tanh(X(b, a) * 0.5)));
+    });
 
 constinit const Op<> lgamma =
     unary("lgamma", "log |Gamma(x)|; inf at 0, -1, -2, .. .", kFloats,
@@ -213,16 +254,11 @@ constinit const Op<PolygammaAttrs> polygamma = [] {
   return d;
 }();
 
-constinit const Op<> sinc = unary("sinc", "sin(pi x) / (pi x), and 1 at 0.", kFloats,
-                                  pointwise<1, [](FloatNumber auto x) { return math::sinc(x); }>,
-                                  in_double<[](Scalar x) { return math::sinc(x); }>,
-                                  [](Builder& b, Args a, int, Value t) -> Value {
-                                    // At 0 the first term of its series, which has the second and third derivative right.
-                                    Expr x = X(b, a), none = op::eq(x, x.like(0)),
-                                         safe = where(none, 1.0, x);
-                                    Expr slope = (op::cos(safe * M_PI) - op::sinc(safe)) / safe;
-                                    return T(b, t) * where(none, x * (-M_PI * M_PI / 3), slope);
-                                  });
+constinit const Op<> sinc =
+    unary("sinc", "sin(pi x) / (pi x), and 1 at 0.", kFloats,
+          pointwise<1, [](FloatNumber auto x) { return math::sinc(x); }>,
+          in_double<[](Scalar x) { return math::sinc(x); }>,
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * sinc_slope(X(b, a)); });
 
 // ---- roots, parts and signs
 
@@ -238,8 +274,8 @@ constinit const Op<> hypot = binary(
     pointwise<2, [](FloatNumber auto x, FloatNumber auto y) { return std::hypot(x, y); }>,
     in_double<[](Scalar x, Scalar y) { return math::hypot(x, y); }>,
     [](Builder& b, Args a, int i, Value t) -> Value {
-      Expr y = Y(b, a), none = op::eq(y, y.like(0)), mine = i == 0 ? X(b, a) : B(b, a);
-      return T(b, t) * (mine / where(none, 1.0, y));
+      Expr mine = i == 0 ? X(b, a) : B(b, a), other = i == 0 ? B(b, a) : X(b, a);
+      return T(b, t) * cosine(mine, other, Y(b, a));
     },
     {}, true);
 
@@ -358,6 +394,7 @@ constexpr const OpDef* kMathOps[] = {
     &op::erfinv,
     &op::normal_cdf,
     &op::normal_pdf,
+    &op::logistic_pdf,
     &op::lgamma,
     &op::digamma,
     &op::polygamma,

@@ -28,8 +28,8 @@ struct NanToNumAttrs {  // none: the largest and the lowest finite number of the
 
 namespace op {
 extern const Op<> exp2, log2, log10, sinh, cosh, asinh, acosh, atanh, asin, acos, erfc, erfinv,
-    normal_cdf, normal_pdf, lgamma, digamma, cbrt, sinc, frac, deg2rad, rad2deg, round_away,
-    is_pos_inf, is_neg_inf;
+    normal_cdf, normal_pdf, logistic_pdf, lgamma, digamma, cbrt, sinc, frac, deg2rad, rad2deg,
+    round_away, is_pos_inf, is_neg_inf;
 extern const Op<PolygammaAttrs> polygamma;
 extern const Op<NanToNumAttrs> nan_to_num;
 extern const Op<> atan2, logaddexp, hypot, xlogy, copysign, heaviside;  // broadcast

@@ -5,6 +5,7 @@
 
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/linalg.h"
+#include "rlx/ops/math.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/quant_rules.h"
 #include "rlx/ops/reduce.h"
@@ -259,7 +260,7 @@ Values decompose_fake_quantize_backward(Builder& b, const Node& n, Operands in) 
   if (f.ste == SteKind::clipped_identity)
     dx = op::select(b, op::le(size, r.limit), dy, zero);
   else if (f.ste == SteKind::tanh)
-    dx = dy * (1.0 - Expr(op::square(op::tanh(x / r.scale))));
+    dx = dy * (op::logistic_pdf(x * 2.0 / r.scale) * 4.0);  // 1 - tanh(x / scale)^2
   else
     dx = dy * Expr(op::maximum(1.0 - size / r.limit, zero));
   return {cast_to(b, dx, b.type(in[0]).dtype)};

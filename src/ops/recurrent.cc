@@ -139,15 +139,16 @@ Values decompose_gru(Builder& b, const Node& n, Operands in) {
   const auto step = [&](const Exprs& state, const Weights& w) -> Exprs {
     Expr h = state[0], product = recurrent_product(h, w);
     const auto gate = [&](int64_t g) {
-      return op::sigmoid(gate_of(w.x, hidden, g) + gate_of(product, hidden, g));
+      return gate_of(w.x, hidden, g) + gate_of(product, hidden, g);
     };
-    Expr update = gate(0), reset = gate(1), inner = gate_of(product, hidden, 2) * reset;
+    Expr update = op::sigmoid(gate(0)), renew = op::sigmoid(-gate(0));  // 1 - update
+    Expr reset = op::sigmoid(gate(1)), inner = gate_of(product, hidden, 2) * reset;
     if (!a.linear_before_reset) {
       Expr rows = op::slice(w.r, {{hidden * 2, 0}, {hidden * 3, hidden}, {}});
       inner = op::matmul(reset * h, rows, {.transpose_b = true}) + gate_of(w.r_bias, hidden, 2);
     }
     Expr candidate = op::tanh(gate_of(w.x, hidden, 2) + inner);
-    return {(1.0 - update) * candidate + update * h};
+    return {renew * candidate + update * h};
   };
   return decompose_recurrent(b, n, in, kGru, a.direction, step);
 }

@@ -74,7 +74,8 @@ struct Sampler {
     if (attrs.outside == OutsideMode::zeros) return x;
     if (attrs.outside == OutsideMode::reflection)
       x = attrs.align_corners ? reflected(x, zero, most) : reflected(x, x.like(-0.5), most + 0.5);
-    return op::minimum(op::maximum(x, zero), most);
+    // At and beyond the border the slope is 0, as of every function that is held between ends.
+    return where(op::le(x, zero), zero, where(op::ge(x, most), most, x));
   }
   // What one axis adds to a place: which pixel, whether it lies outside, and its weight. Made once
   // per axis and tap; a place combines one of each axis.

@@ -195,6 +195,13 @@ T normal_cdf(T x) {
   return select(x < 0.0, below, 1.0 - below);
 }
 
+// sigmoid(x) (1 - sigmoid(x)), the density of the logistic distribution.
+template <class T>
+T logistic_pdf(T x) {
+  T e = exp(-abs(x)), d = 1.0 + e;
+  return e / (d * d);
+}
+
 // x - tanh(x): below 3/2, where that cancels, x^3 times a polynomial in x^2 / 1.125 - 1.
 template <class T>
 T tanhshrink(T x) {

@@ -1,5 +1,6 @@
 #include "rlx/train/functions.h"
 
+#include "rlx/ops/losses.h"
 #include "rlx/transform/reverse.h"
 
 namespace rlx {
@@ -47,7 +48,7 @@ TracedTensor cross_entropy(const TracedTensor& logits, const TracedTensor& label
 
 TracedTensor binary_cross_entropy(const TracedTensor& logits, const TracedTensor& target) {
   same_shape("binary_cross_entropy", logits, target);
-  return (logits.softplus() - logits * target).mean();
+  return op::bce_with_logits_loss(logits, target, LossAttrs{});
 }
 
 TracedTensor dropout(const TracedTensor& x, const TracedTensor& key, double rate, bool train) {

@@ -65,6 +65,11 @@ def sigmoid(x):
     return 1 / (1 + mpmath.exp(-x))
 
 
+def logistic(x):
+    e = mpmath.exp(-abs(x))
+    return e / (1 + e) ** 2
+
+
 def softplus(x):
     return mpmath.log1p(mpmath.exp(x))
 
@@ -136,6 +141,7 @@ ONE = {
     "erfinv": lambda x: mpmath.erfinv(x) if abs(x) < 1 else None,
     "normal_cdf": phi,
     "normal_pdf": density,
+    "logistic_pdf": logistic,
     "lgamma": lambda x: None if x <= 0 and x == int(x) else mpmath.re(mpmath.loggamma(x)),
     "digamma": lambda x: None if x <= 0 and x == int(x) else mpmath.digamma(x),
     "sinc": lambda x: mpf(0) if x == int(x) else mpmath.sin(mpmath.pi * x) / (mpmath.pi * x),
@@ -186,6 +192,7 @@ POINTS = {
     "erfinv": around(0.5, 0.9999, 0.99999994),
     "normal_cdf": around(4, 5, 13, 14, 37.5, 38) + [-i / 4 for i in range(160)],
     "normal_pdf": around(4, 5, 13, 14, 37.5, 38),
+    "logistic_pdf": around(17, 37, 88, 104),
     "gelu": around(4, 5, 13, 14, 37.5, 38) + [-i / 4 for i in range(1, 160)],
     "gelu_tanh": [-i / 4 for i in range(1, 60)],
     "silu": around(88, 90, 104),

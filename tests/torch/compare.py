@@ -41,6 +41,7 @@ EPSILONS |= dict.fromkeys(["float32", "float64", "complex64"], dict(zip(STAGES, 
 OWN = 4  # times PyTorch's own error
 EPS64, EPS32 = torch.finfo(torch.float64).eps, torch.finfo(torch.float32).eps
 LARGEST = 100_000  # elements of a sample: the few larger ones take minutes on the reference backend and add nothing
+SLACK = 4  # how many times wider a bound of differences*.txt may be than what was needed
 SAMPLES = 100  # per op, dtype and stage: the few ops with hundreds vary two or three attributes in all combinations
 
 
@@ -287,6 +288,11 @@ class Difference:
         self.widest = max(self.widest, by)
         return True
 
+    def loose(self):
+        """Whether the bound is more than SLACK times what was needed of it."""
+        bound = BOUND.fullmatch(self.pattern)
+        return bool(bound) and self.used and float(bound["most"]) > SLACK * self.widest
+
 
 def read_differences():
     for file in sorted(HERE.glob("differences*.txt")):
@@ -395,6 +401,7 @@ class Report:
         self.failed += [f"{n}: nothing could be compared" for n, count in self.compared.items() if not count]
         if whole:
             self.failed += [f"{d.name}: listed but not different: {d.reason}" for d in self.differences if not d.used]
+            self.failed += [f"{d.name}: {d.pattern}: {d.widest:.2g} is enough" for d in self.differences if d.loose()]
             self.failed += [f"{n}: not in op_db" for n in sorted(MAPPING.keys() - self.compared.keys())]
             self.failed += unaccounted()
         if self.progress:
@@ -413,6 +420,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ops", default="", help="op_db names, separated by commas")
     parser.add_argument("--dtypes", default="*", help="dtypes or groups of them: halves,float32")
+    parser.add_argument("--needed", action="store_true", help="print how much was needed of each bound, too")
     parser.add_argument("--refused", action="store_true", help="print what one side lacks, too")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many per op, dtype and stage")
     options = parser.parse_args()
@@ -426,6 +434,8 @@ def main():
         report.run(*case, options.samples)
     if options.refused:
         print("\n".join(f"{count:4} {why}" for why, count in report.refused.items()))
+    if options.needed:
+        print("\n".join(f"{d.name} | {d.pattern}: needed {d.widest:.3g}" for d in report.differences if d.used))
     report.finish(not wanted and options.dtypes == "*" and options.samples >= SAMPLES)
     return bool(report.failed)
 

@@ -122,8 +122,11 @@ def _linspace(start, end, steps, *, dtype=None, device=None):
 
 
 def _logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
-    exponents = rlx.op.linspace(start=_number(start), stop=_number(end), count=steps, dtype="f64")
-    return (rlx.full((), base, "f64") ** exponents).astype(dtype_of(dtype or "float32"))
+    start, end, dtype = _number(start), _number(end), rlx.dtype(dtype_of(dtype or "float32"))
+    if dtype.kind == "integer":  # PyTorch truncates both ends before the powers
+        start, end = int(start), int(end)
+    exponents = rlx.op.linspace(start=start, stop=end, count=steps, dtype="f64")
+    return (rlx.full((), base, "f64") ** exponents).astype(dtype)
 
 
 def _filled(shape, value, dtype):

@@ -339,10 +339,18 @@ def _classes(f, soft=None):
 
 def _linear_cross_entropy(x, w, target, linear_bias=None, options=None, **rest):
     """The logits' classes are axis 1; w [C, .., K] of higher rank makes further axes behind it."""
-    logits = rlx.op.tensordot(x, w, axes_a=[-1], axes_b=[-1])
-    return MAPPING["nn.functional.cross_entropy"](
-        logits if linear_bias is None else logits + linear_bias, target, **rest
+    wide = lambda v: v.astype("f32") if v is not None and v.dtype in ("float16", "bfloat16") else v
+    logits = rlx.op.tensordot(wide(x), wide(w), axes_a=[-1], axes_b=[-1])
+    rest["weight"] = wide(rest.get("weight"))
+    loss = MAPPING["nn.functional.cross_entropy"](
+        logits if linear_bias is None else logits + wide(linear_bias), target, **rest
     )
+    return loss.astype(x.dtype)
+
+
+def _their_linear_cross_entropy(op, x, *args, options=None, **kwargs):
+    """The options say how a half is computed; no other dtype has them all."""
+    return op(x, *args, options=options if x.dtype.itemsize == 2 else None, **kwargs)
 
 
 def _kl_div(x, target, reduction="mean", log_target=False):
@@ -397,8 +405,13 @@ def _distance(x, y, p=2.0, eps=1e-6, keepdim=False):
     return rlx.op.norm(floats(rlx.add)(x - y, eps), axes=[-1], ord=float(p), keepdims=keepdim)
 
 
-def _triplet_with_distance(a, p, n, distance_function=None, margin=1.0, swap=False, reduction="mean"):
-    return rlx.triplet_margin_loss(a, p, n, margin=margin, swap=swap, reduction=reduction)
+def _triplet(a, p, n, margin=1.0, swap=False, reduction="mean", distance_function=None, **norm):
+    """Of bytes PyTorch makes floats only after it has taken their differences, which wrap."""
+    if a.dtype != "uint8":
+        return floats(rlx.triplet_margin_loss)(a, p, n, margin=margin, swap=swap, reduction=reduction, **norm)
+    far = _distance(a, n, **norm)
+    far = rlx.minimum(far, _distance(p, n, **norm)) if swap else far
+    return reduced(rlx.relu(_distance(a, p, **norm) - far + margin), reduction)
 
 
 def _cosine_similarity(x, y, dim=1, eps=1e-8):
@@ -583,7 +596,8 @@ _NN = {
     "binary_cross_entropy_with_logits": _weighted(_bce_with_logits),
     "cross_entropy": _classes(rlx.cross_entropy, rlx.soft_cross_entropy),
     "nll_loss": _classes(rlx.nll_loss),
-    **{f"linear_cross_entropy{v}": _linear_cross_entropy for v in ("", ":chunked", ":chunked_none")},
+    **{f"linear_cross_entropy{v}": _linear_cross_entropy for v in ("", ":chunked")},
+    "linear_cross_entropy:chunked_none": Both(_linear_cross_entropy, _their_linear_cross_entropy),
     "kl_div": _kl_div,
     "l1_loss": _weighted(rlx.l1_loss),
     "mse_loss": _weighted(rlx.mse_loss),
@@ -592,8 +606,8 @@ _NN = {
     "hinge_embedding_loss": _loss(rlx.hinge_embedding_loss),
     "margin_ranking_loss": _loss(rlx.margin_ranking_loss),
     "cosine_embedding_loss": _cosine_embedding,
-    "triplet_margin_loss": floats(_loss(rlx.triplet_margin_loss)),
-    "triplet_margin_with_distance_loss": floats(_triplet_with_distance),
+    "triplet_margin_loss": _loss(_triplet),
+    "triplet_margin_with_distance_loss": _triplet,
     "gaussian_nll_loss": _gaussian_nll,
     "poisson_nll_loss": floats(_loss(rlx.poisson_nll_loss)),
     "soft_margin_loss": _soft_margin,

@@ -95,6 +95,11 @@ def erfinv(x):
     return float(np.copysign(np.inf, float(x))) if abs(x) == 1 else mpmath.erfinv(x)
 
 
+def logistic_pdf(x):
+    e = mpmath.exp(-abs(mpmath.mpf(x)))
+    return e / (1 + e) ** 2
+
+
 def atanh(x):
     return float(np.copysign(np.inf, float(x))) if abs(x) == 1 else mpmath.atanh(x)
 
@@ -136,6 +141,7 @@ FUNCTIONS = {
     "erfc": (mp(mpmath.erfc, limits=(2, 0)), 0, (-3, 6), [0.4, 0.3984375, 9, 20, 26.5, 40, -9]),
     "normal_cdf": (mp(mpmath.ncdf, limits=(0, 1)), 0, (-6, 4), [-4, -9, -13.5, -20, -38, 5, 9]),
     "normal_pdf": (mp(mpmath.npdf, limits=(0, 0)), 0, (-6, 6), [4, 9, 13.5, 20, 38, -9]),
+    "logistic_pdf": (mp(logistic_pdf, limits=(0, 0)), 0, (-9, 9), [17, 30, 88, 100, 700, -30]),
     "erfinv": (mp(erfinv, inside_unit), 0, (-1, 1), [1e-3, 0.998046875, 0.5, 0.49951171875, 1.5]),
     "lgamma": (
         mp(lgamma, limits=(np.inf, np.inf)),
@@ -149,7 +155,7 @@ FUNCTIONS = {
     "deg2rad": (mp(lambda x: x * mpmath.pi / 180, limits=(-np.inf, np.inf)), 0, (-720, 720), []),
     "rad2deg": (mp(lambda x: x * 180 / mpmath.pi, limits=(-np.inf, np.inf)), 0, (-9, 9), []),
 }
-EVEN = {"exp2", "cosh", "acos", "erfc", "normal_cdf", "normal_pdf", "lgamma", "digamma", "sinc", "log2", "log10", "acosh"}
+EVEN = {"exp2", "cosh", "acos", "erfc", "normal_cdf", "normal_pdf", "logistic_pdf", "lgamma", "digamma", "sinc", "log2", "log10", "acosh"}
 TINY = {  # where |x| below the smallest normal number of f32 gives what ordinary arguments do not
     "log2",
     "log10",

@@ -117,6 +117,7 @@ DOUBLE = {
     "erfc": (scipy.special.erfc, 8),
     "normal_cdf": (scipy.special.ndtr, 8),
     "normal_pdf": (lambda x: np.exp(-x * x / 2) / np.sqrt(2 * np.pi), 8),
+    "logistic_pdf": (lambda x: scipy.special.expit(x) * scipy.special.expit(-x), 8),
     "digamma": (scipy.special.digamma, 8),
     # PyTorch: SciPy's erfinv(-0) is +0 though erf is odd, its gammaln(-inf) -inf where C99 has inf, and it overflows at 5e-324.
     "erfinv": (by_torch(torch.special.erfinv), 8),
