@@ -97,8 +97,9 @@ TEST(SumsLong, KernelsOfAHundredMillion) {
   }
   {
     Builder b("updates");
-    b.output(op::scatter_add(b, b.input("updates", {DType::F32, {n}}),
-                             b.input("at", {DType::U8, {n}}), {.axis = 0, .size = 2}));
+    const Value updates = b.input("updates", {DType::F32, {n}}),
+                places = b.input("at", {DType::U8, {n}});
+    b.output(op::scatter_add(b, updates, places, {.axis = 0, .size = 2}));
     const Tensor at(DType::U8, {n});
     EXPECT_NEAR(run(b, at.raw()).get_float(0) / (tenth * count), 1, 2 * epsilon);
   }

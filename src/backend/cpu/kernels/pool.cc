@@ -147,8 +147,12 @@ void fold_line(const LineFns& fns, Fold<S>* line, int64_t n, std::byte* runs, si
   }
 }
 
-size_t line_bytes(const PoolProblem& p) {
-  return static_cast<size_t>(align_up(std::max(p.x[2], p.y[2]) * 8, 64));
+size_t line_bytes(const PoolProblem& p, int64_t element = 8) {
+  return static_cast<size_t>(align_up(std::max(p.x[2], p.y[2]) * element, 64));
+}
+// What a line is folded in.
+size_t folded_bytes(const PoolProblem& p) {
+  return line_bytes(p, is_float(p.dtype) && p.dtype != DType::F64 ? 4 : 8);
 }
 
 // First the lines of x are folded into one (`column`), then its elements.
@@ -156,15 +160,15 @@ template <class S, PoolFold fold>
 void pool_line(const PoolProblem& p, const LineFns& fns, const S* plane, int64_t line, S* y,
                std::byte* scratch) {
   auto* const sums = reinterpret_cast<Fold<S>*>(scratch);
-  auto* const column = reinterpret_cast<Fold<S>*>(scratch + line_bytes(p));
-  std::byte* const runs = scratch + 2 * line_bytes(p);
-  fold_line<S, fold>(fns, column, p.x[2], runs, line_bytes(p), [&](auto next) {
+  auto* const column = reinterpret_cast<Fold<S>*>(scratch + folded_bytes(p));
+  std::byte* const runs = scratch + 2 * folded_bytes(p);
+  fold_line<S, fold>(fns, column, p.x[2], runs, folded_bytes(p), [&](auto next) {
     for_each_line(p, line, [&](int64_t offset) {
       next();
       combine_line<S, fold>(fns, column, plane + offset, p.x[2]);
     });
   });
-  fold_line<S, fold>(fns, sums, p.y[2], runs, line_bytes(p), [&](auto next) {
+  fold_line<S, fold>(fns, sums, p.y[2], runs, folded_bytes(p), [&](auto next) {
     for (int64_t k = 0; k < p.kernel[2]; ++k) {
       const Columns c(p, k);
       next();
@@ -242,7 +246,10 @@ void visit_pooled(const PoolProblem& p, F f) {
 }  // namespace
 
 int64_t pool_blocks(const PoolProblem& p) { return p.planes * blocks_per_plane(p); }
-size_t pool_scratch_bytes(const PoolProblem& p) { return 4 * line_bytes(p); }
+size_t pool_scratch_bytes(const PoolProblem& p) {
+  const bool runs = std::max(p.kernel[0] * p.kernel[1], p.kernel[2]) > kPoolRun;
+  return (runs ? 4 : 2) * folded_bytes(p);
+}
 
 void pool(const PoolProblem& p, Isa isa, const void* x, void* y, int64_t begin, int64_t end,
           std::byte* scratch) {
