@@ -138,6 +138,11 @@ def __getattr__(name):
         raise AttributeError(f"module 'rlx' has no attribute {name!r}")
     import difflib
 
+    import numpy
+
     near = difflib.get_close_matches(name, [n for n in globals() if not n.startswith("_")], 3, 0.7)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; rlx.ops() lists the ops"
+    if callable(getattr(numpy, name, None)):
+        hint = f"; numpy.{name} takes an rlx.Array, too"
+    else:
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; rlx.ops() lists the ops"
     raise AttributeError(f"module 'rlx' has no attribute {name!r}{hint}")

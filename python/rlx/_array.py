@@ -578,8 +578,8 @@ def asarray(x, dtype=None):
     Takes NumPy arrays of any layout and byte order, objects with the buffer protocol, `__array__` or DLPack, numbers
     and nested lists. NumPy arrays and scalars keep their dtype; Python floats become float32, integers int64, complex
     numbers complex64; a list of several dtypes gets that which they have when they meet. A dtype that RLX
-    lacks raises `rlx.Error` with the code "dtype": no value is ever changed silently. With a dtype, arrays are cast as by
-    `astype`; Python's numbers must fit: floats lose their fraction in integers, and NaN or 1e10 in int32 raise.
+    lacks raises `rlx.Error` with the code "dtype": no value is ever changed silently. With a dtype, arrays are cast as
+    by `astype`; Python's numbers must fit: floats lose their fraction in integers, and NaN or 1e10 in int32 raise.
     """
     to = None if dtype is None else _as_dtype(dtype)
     if isinstance(x, _core.ArrayBase):

@@ -136,7 +136,9 @@ def cond(pred, true_fun, false_fun, *operands):
     def join(traced):
         (_, yes, yes_tree), (_, no, no_tree) = traced
         if yes_tree != no_tree:
-            raise UserError("cond-result", f"cond: one body returns {described(yes_tree)}, the other {described(no_tree)}")
+            raise UserError(
+                "cond-result", f"cond: one body returns {described(yes_tree)}, the other {described(no_tree)}"
+            )
         return [ALL[_core.joint_dtype(pair)] for pair in zip(yes, no)]
 
     bodies, captured = _bodies(

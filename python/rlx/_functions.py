@@ -263,8 +263,8 @@ def svd(x, /, full_matrices=True):
 
 
 def lstsq(a, b, rcond=None, *, rtol=None):
-    """The x of least norm for which a x is nearest to b, a matrix or a vector; singular values of at most rcond times the
-    largest count as 0."""
+    """The x of least norm for which a x is nearest to b, a matrix or a vector; singular values of at most rcond times
+    the largest count as 0."""
     a, b, rtol = floating(asarray(a)), floating(asarray(b)), rcond if rtol is None else rtol
     if b.ndim != 1:
         return op.lstsq(a, b, rtol=rtol)

@@ -131,7 +131,8 @@ def check_places(i, size, axis):
     i = asarray(i, "int64") if isinstance(i, list) and np.size(i) == 0 else asarray(i)
     if i.dtype.kind != "integer":
         raise UserError(
-            "index-dtype", f"indices of an axis are integers, got {i.dtype}; a traced array takes no mask: use rlx.where"
+            "index-dtype",
+            f"indices of an axis are integers, got {i.dtype}; a traced array takes no mask: use rlx.where",
         )
     if i._traced or not isinstance(size, int):
         i = i.astype("int64")

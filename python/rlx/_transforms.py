@@ -201,8 +201,8 @@ class jit:
         return entry
 
     def graph(self, *args, **kwargs):
-        """The graph of the function on arguments of these types, as an `rlx.Graph`: its inputs x0, x1, .. are the leaves
-        of the arguments, and arrays that the function uses from outside are constants in it."""
+        """The graph of the function on arguments of these types, as an `rlx.Graph`: its inputs x0, x1, .. are the
+        leaves of the arguments, and arrays that the function uses from outside are constants in it."""
         from rlx._graph import Graph
 
         f = self._f
@@ -212,7 +212,9 @@ class jit:
         leaves, tree = flatten((args, kwargs))
         traced = trace(f, [_argument(x) for x in leaves], tree)
         if any(x._traced for x in traced.captured):
-            raise UserError("trace-value", f"graph: {_name(self._f)} uses an array of the function being traced around it")
+            raise UserError(
+                "trace-value", f"graph: {_name(self._f)} uses an array of the function being traced around it"
+            )
         return Graph._of(traced.graph.with_constants(len(leaves), traced.captured))
 
 
