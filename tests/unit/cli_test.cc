@@ -266,7 +266,8 @@ TEST_F(Tool, RunRefuses) {
       {{"--input", x, "--param", w, "--dim", "c=1"}, "no dim ?c"},
       {{"--input", x, "--input", x}, "given twice"},
       {{"--input", "x"}, "expected NAME=VALUE"},
-      {{"--input", x, "--param", w, "--input", "z=" + at("x.npy")}, "there is no input z; the inputs are x"},
+      {{"--input", x, "--param", w, "--input", "z=" + at("x.npy")},
+       "there is no input z; the inputs are x"},
       {{"--input", "x=" + at("broken.npy")}, "not an .npy file"},
       {{"--input", x, "--param", w, "--check-nan"}, "NaN"},
   };
