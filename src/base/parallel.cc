@@ -1,7 +1,5 @@
 #include "rlx/base/parallel.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -9,6 +7,10 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+
+// Of OpenMP, whose header belongs to the compiler: other compilers that only read this file (clang-tidy) have none.
+extern "C" int omp_get_max_threads();
+extern "C" void omp_set_num_threads(int threads);
 
 namespace rlx {
 

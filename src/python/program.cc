@@ -83,7 +83,7 @@ void run_interruptibly(bool is_long, bool repeatable,
     // Python's handler runs when ours is gone: it may set another.
     if (interrupted && PyErr_CheckSignals() != 0) throw nb::python_error();
     if (!cancelled) return;
-    if (!repeatable || !interrupted) throw *cancelled;
+    if (!repeatable || !interrupted) throw Error(*cancelled);
   }
 }
 
