@@ -64,19 +64,19 @@ Graph run_cse(Graph&& g, const PassOptions&) {
   Kept kept(g.nodes.size());
   Rebuild r(std::move(g));
   for (int32_t i = 0; i < r.size(); ++i) {
-    Node n = r.take(i);
+    const Node& n = r.node(i);
     int32_t equal = -1;
     if (mergeable(n))
       equal = kept.find_or_keep(key_of(n), i,
-                                [&](int32_t j) { return same(r.builder().node(r.at({j, 0})), n); });
+                                [&](int32_t j) { return same(r.graph().node(r.at({j, 0})), n); });
     if (equal < 0) {
-      r.push(i, std::move(n));
+      r.keep(i);
       continue;
     }
     Values values;
     for (int32_t k = 0; k < static_cast<int32_t>(n.out.size()); ++k)
       values.push_back(r.at({equal, k}));
-    r.replace(i, n, values);
+    r.replace(i, values);
   }
   return r.finish();
 }

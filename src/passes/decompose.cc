@@ -22,13 +22,13 @@ Graph decompose_composites(Graph g, std::string_view pass,
     check(depth < kMaxDepth, "{}: definitions do not end: {}", pass, fmt::join(expanded, ", "));
     Rebuild r(std::move(g), std::string(pass));
     for (int32_t i = 0; i < r.size(); ++i) {
-      Node n = r.take(i);
+      const Node& n = r.node(i);
       if (!expands[static_cast<size_t>(i)]) {
-        r.push(i, std::move(n));
+        r.keep(i);
         continue;
       }
       r.stamp(n);
-      r.replace(i, n, r.builder().expand(n, n.in));
+      r.replace(i, r.builder().expand(n, n.in));
     }
     g = r.finish();
   }

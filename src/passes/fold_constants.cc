@@ -62,17 +62,17 @@ Graph run_fold(Graph&& g, const PassOptions& options) {
   double own = kPassWork, &work = options.work ? *options.work : own;
   Rebuild r(std::move(g), "fold_constants");
   for (int32_t i = 0; i < r.size(); ++i) {
-    Node n = r.take(i);
+    const Node& n = r.node(i);
     std::optional<Tensors> values;
-    if (foldable(n)) values = fold(r.builder().graph(), n, work);
+    if (foldable(n)) values = fold(r.graph(), n, work);
     if (!values) {
-      r.push(i, std::move(n));
+      r.keep(i);
       continue;
     }
     r.stamp(n);
     Values results;
     for (Tensor& t : *values) results.push_back(r.builder().constant(std::move(t)));
-    r.replace(i, n, results);
+    r.replace(i, results);
   }
   return r.finish();
 }

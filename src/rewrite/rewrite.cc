@@ -9,8 +9,29 @@ RuleSet operator+(RuleSet a, const RuleSet& b) {
   return a;
 }
 
-Rebuild::Rebuild(Graph g, std::string pass)
-    : g_(std::move(g)), b_(g_.name), pass_(std::move(pass)) {
+const Node& Rebuild::node(int32_t i) {
+  Node& n = g_.nodes[static_cast<size_t>(i)];
+  now_ = i;
+  if (changed_)
+    for (Value& v : n.in) v = at(v);
+  return n;
+}
+
+void Rebuild::keep(int32_t i) {
+  if (changed_) move(i);
+}
+
+void Rebuild::move(int32_t i) {
+  Graph& out = b_.mutable_graph();
+  Node& n = g_.nodes[static_cast<size_t>(i)];
+  for (int32_t k = 0; k < static_cast<int32_t>(n.out.size()); ++k)
+    map_[slot({i, k})] = {out.size(), k};
+  out.nodes.push_back(std::move(n));
+}
+
+void Rebuild::begin_to_change() {
+  changed_ = true;
+  b_.mutable_graph().name = g_.name;
   b_.mutable_graph().nodes.reserve(g_.nodes.size());
   first_.reserve(g_.nodes.size());
   size_t results = 0;
@@ -19,22 +40,12 @@ Rebuild::Rebuild(Graph g, std::string pass)
     results += n.out.size();
   }
   map_.resize(results);
+  for (int32_t i = 0; i < now_; ++i) move(i);
 }
 
-Node Rebuild::take(int32_t i) {
-  Node n = std::move(g_.nodes[static_cast<size_t>(i)]);
-  for (Value& v : n.in) v = at(v);
-  return n;
-}
-
-void Rebuild::push(int32_t i, Node n) {
-  Graph& out = b_.mutable_graph();
-  for (int32_t k = 0; k < static_cast<int32_t>(n.out.size()); ++k)
-    map_[slot({i, k})] = {out.size(), k};
-  out.nodes.push_back(std::move(n));
-}
-
-void Rebuild::replace(int32_t i, const Node& n, const Values& values) {
+void Rebuild::replace(int32_t i, const Values& values) {
+  builder();
+  const Node& n = g_.nodes[static_cast<size_t>(i)];
   check(values.size() == n.out.size(), "{}: {} results replaced by {}", n.op->name, n.out.size(),
         values.size());
   for (size_t k = 0; k < values.size(); ++k)
@@ -44,6 +55,7 @@ void Rebuild::replace(int32_t i, const Node& n, const Values& values) {
 }
 
 Graph Rebuild::finish() {
+  if (!changed_) return drop_dead(std::move(g_));
   Graph out = std::move(b_.mutable_graph());
   for (Value v : g_.outputs) out.outputs.push_back(at(v));
   for (Update& u : g_.updates) out.updates.push_back({std::move(u.param), at(u.value)});
@@ -82,12 +94,11 @@ class Sweep {
   // Fills `fired` with the rules that applied.
   Graph run(std::map<std::string, int, std::less<>>& fired) {
     for (int32_t i = 0; i < r_.size(); ++i) {
-      Node n = r_.take(i);
-      if (const Rule* rule = apply(i, n)) {
+      if (const Rule* rule = apply(i, r_.node(i))) {
         ++fired[std::string(rule->name)];
         continue;
       }
-      r_.push(i, std::move(n));
+      r_.keep(i);
       uses_.push_back(old_uses_[static_cast<size_t>(i)]);
     }
     return r_.finish();
@@ -105,10 +116,13 @@ class Sweep {
 
   const Rule* apply(int32_t i, const Node& n) {
     for (const Rule* rule : rules_.of(*n.op)) {
-      Match m(r_.builder().graph(), n, options_.fast_math, uses_);
+      Match m(r_.graph(), n, options_.fast_math, uses_);
       if (!m.run(rule->pattern) || (rule->condition && !rule->condition(m))) continue;
+      Builder& b = r_.builder();
       r_.stamp(n);
-      replace(i, n, *rule, rule->replace(r_.builder(), m));
+      Match in_new(b.graph(), n, options_.fast_math, uses_);  // which the first change makes
+      in_new.run(rule->pattern);
+      replace(i, n, *rule, rule->replace(b, in_new));
       return rule;
     }
     return nullptr;
@@ -128,7 +142,7 @@ class Sweep {
     uses_.resize(b.graph().nodes.size(), 1);
     for (Value v : values)
       uses_[static_cast<size_t>(v.node)] += old_uses_[static_cast<size_t>(i)] - 1;
-    r_.replace(i, n, values);
+    r_.replace(i, values);
   }
 
   RuleIndex& rules_;

@@ -67,25 +67,33 @@ Graph rewrite(Graph g, const RuleSet& rules, const RewriteOptions& options = {},
 //
 //   Rebuild r(std::move(g));
 //   for (int32_t i = 0; i < r.size(); ++i) {
-//     Node n = r.take(i);
-//     if (...) r.replace(i, n, values); else r.push(i, std::move(n));
+//     const Node& n = r.node(i);
+//     if (...) r.replace(i, values); else r.keep(i);
 //   }
 //   return r.finish();
 //
 // A node that stays keeps attributes, types and origin without inferring anew, because replacements
-// keep types. It is moved and not copied: a copy is four allocations, and a pass over a large program
-// would do little else.
+// keep types. It is moved and not copied, for a copy is four allocations; and up to the first change
+// nothing is moved at all, for most walks over a large program change nothing.
 class Rebuild {
  public:
-  explicit Rebuild(Graph g, std::string pass = {});
-  Builder& builder() { return b_; }
+  explicit Rebuild(Graph g, std::string pass = {}) : g_(std::move(g)), pass_(std::move(pass)) {}
   int32_t size() const { return g_.size(); }  // of the old graph
-  Value at(Value old) const { return map_[slot(old)]; }
-  // Node i of the old graph over operands of the new one; once for each, in order.
-  Node take(int32_t i);
-  void push(int32_t i, Node n);  // n stands for old node i
-  // The values stand for old node i, which n is. Checks the types; Error(internal) when they differ.
-  void replace(int32_t i, const Node& n, const Values& values);
+  // Node i of the old graph over operands of the new one; once for each, in order, and then one of the two:
+  const Node& node(int32_t i);
+  void keep(int32_t i);
+  // Checks the types; Error(internal) when they differ.
+  void replace(int32_t i, const Values& values);
+
+  Value at(Value old) const { return changed_ ? map_[slot(old)] : old; }
+  // The new graph, for looking at values that at() gives; another object after the first change.
+  const Graph& graph() const { return changed_ ? b_.graph() : g_; }
+  bool changed() const { return changed_; }
+  // For what replaces the node that was asked for last: a change.
+  Builder& builder() {
+    if (!changed_) begin_to_change();
+    return b_;
+  }
   // Nodes that the builder makes from now on carry the label of n and the name of the pass.
   void stamp(const Node& n) { b_.set_origin({n.origin.label, pass_}); }
   Graph finish();  // without what became dead
@@ -94,11 +102,16 @@ class Rebuild {
   size_t slot(Value old) const {
     return first_[static_cast<size_t>(old.node)] + static_cast<size_t>(old.index);
   }
+  void begin_to_change();
+  void move(int32_t i);
 
   Graph g_;
   Builder b_;
   std::string pass_;
-  std::vector<size_t> first_;  // where in map_ the results of an old node begin
+  int32_t now_ = 0;  // the node that was asked for last
+  bool changed_ = false;
+  std::vector<size_t>
+      first_;  // from the first change on: where in map_ the results of an old node begin
   std::vector<Value> map_;
 };
 

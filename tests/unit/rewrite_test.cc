@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "rlx/ir/verify.h"
+#include "rlx/ops/evaluate.h"
 #include "rlx/ops/rules.h"
 
 namespace rlx {
@@ -149,8 +151,43 @@ TEST(Rebuild, KeepsGraphsAsTheyAre) {
   b.update("w", op::neg(b, w));
   const Graph g = b.finish();
   Rebuild r(g);
-  for (int32_t i = 0; i < r.size(); ++i) r.push(i, r.take(i));
+  for (int32_t i = 0; i < r.size(); ++i) {
+    EXPECT_EQ(r.node(i), g.nodes[static_cast<size_t>(i)]);
+    r.keep(i);
+  }
+  EXPECT_FALSE(r.changed());
   EXPECT_EQ(r.finish(), g);
+}
+
+// Wherever the first change comes: what stood before it is there, and who reads what was replaced reads the new value.
+TEST(Rebuild, ChangesFromAnyNodeOn) {
+  Builder b("g");
+  Value v = b.input("x", kVector);
+  for (int i = 0; i < 4; ++i) v = op::tanh(b, op::neg(b, v));
+  b.output(v);
+  b.output(op::add(b, v, v));
+  const Graph g = b.finish();
+  for (int32_t at = 1; at < g.size(); ++at) {
+    Rebuild r(g, "test");
+    for (int32_t i = 0; i < r.size(); ++i) {
+      const Node& n = r.node(i);
+      if (i < at || n.op != g.nodes[static_cast<size_t>(at)].op) {
+        r.keep(i);
+        continue;
+      }
+      r.stamp(n);
+      Builder& made = r.builder();
+      // One node more than there was, so that all behind it move.
+      r.replace(i, {op::neg(made, op::neg(made, made.emit(*n.op, n.attrs, n.in)[0]))});
+    }
+    EXPECT_TRUE(r.changed());
+    const Graph changed = r.finish();
+    EXPECT_GT(changed.size(), g.size());
+    EXPECT_NO_THROW(verify(changed, "test"));
+    const Tensor x = Tensor::from<float>({4}, std::vector<float>{0.5F, -2, 0, 1});
+    const Tensors want = evaluate(g, Tensors{x}), got = evaluate(changed, Tensors{x});
+    for (size_t k = 0; k < want.size(); ++k) EXPECT_TRUE(got[k].same_bits(want[k])) << at;
+  }
 }
 
 }  // namespace
