@@ -318,8 +318,10 @@ std::vector<OperandName> operand_names(const OpDef& op) {
     const size_t comma = rest.find(", ");
     std::string_view name = rest.substr(0, comma);
     OperandName n;
-    if ((n.optional = name.ends_with('?'))) name.remove_suffix(1);
-    if ((n.several = name.ends_with(".."))) name.remove_suffix(2);
+    n.optional = name.ends_with('?');
+    if (n.optional) name.remove_suffix(1);
+    n.several = name.ends_with("..");
+    if (n.several) name.remove_suffix(2);
     n.name = name;
     out.push_back(std::move(n));
     rest = comma == rest.npos ? std::string_view() : rest.substr(comma + 2);
