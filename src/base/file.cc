@@ -303,6 +303,30 @@ FolderLock::FolderLock(const fs::path& folder)
   if (folder_.valid()) retry([&] { return ::flock(folder_.get(), LOCK_EX); });
 }
 
+namespace {
+
+// Whether the open file is still the one of that name: who had it removes it.
+bool is_at(int fd, const fs::path& path) {
+  struct stat open_file, named;
+  return ::fstat(fd, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+}
+
+}  // namespace
+
+LockFile::LockFile(const fs::path& path) : path_(path) {
+  do {
+    file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
+    if (!file_.valid())
+      fail(ErrorKind::user, "file-open", "cannot open {}: {}", path.string(), reason());
+    held_ = ::flock(file_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  } while (held_ && !is_at(file_.get(), path));
+}
+
+LockFile::~LockFile() {
+  if (held_) remove_file(path_);
+}
+
 void remove_file(const fs::path& path) {
   retry([&] { return file_calls().unlink(path.c_str()); });
 }

@@ -100,6 +100,23 @@ class FolderLock {
   Descriptor folder_;
 };
 
+// A file that one process at a time has: made where there is none, removed by the one who had it.
+// Ended however, a process lets go. Where the file system knows no locks everybody gets it.
+class LockFile {
+ public:
+  // Raises when the file cannot be made.
+  explicit LockFile(const std::filesystem::path& path);
+  LockFile(const LockFile&) = delete;
+  ~LockFile();
+  // Whether it is ours: false while another process has it.
+  bool held() const { return held_; }
+
+ private:
+  std::filesystem::path path_;
+  Descriptor file_;
+  bool held_ = false;
+};
+
 // Removes a file that is no longer needed; one that cannot be removed stays.
 void remove_file(const std::filesystem::path& path);
 

@@ -12,7 +12,6 @@
 #include "rlx/cli/plot.h"
 #include "rlx/cli/process_memory.h"
 #include "rlx/cli/progress.h"
-#include "rlx/cli/run_lock.h"
 #include "rlx/cli/trainer.h"
 #include "rlx/cli/trigram.h"
 #include "rlx/formats/checkpoint.h"
@@ -370,10 +369,12 @@ void add_train(Cli& cli) {
     if (o->demo && o->out.empty()) o->out = "out/demo";
     cli.action = [&cli, o] {
       const OutputIsOptional optional;
-      std::optional<RunLock> lock;
+      std::optional<LockFile> lock;  // one run at a time writes the results of a folder
       if (!o->out.empty()) {
         require_folder(o->out);
-        lock.emplace(o->out);
+        lock.emplace(std::filesystem::path(o->out) / ".train.lock");
+        user_check(lock->held(), "running",
+                   "another rlx train writes to {}; give another --out, or wait for it", o->out);
       }
       TrainCommand(*o, cli.globals).run();
     };

@@ -14,7 +14,6 @@
 #include "rlx/base/printable.h"
 #include "rlx/base/suggest.h"
 #include "rlx/cli/progress.h"
-#include "rlx/cli/run_lock.h"
 #include "rlx/cli/trainer.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
@@ -227,7 +226,7 @@ class Holder {
     EXPECT_EQ(::pipe(ready), 0);
     child_ = ::fork();
     if (child_ == 0) {
-      const RunLock lock(out);
+      const LockFile lock(out + "/.train.lock");
       if (::write(ready[1], "x", 1) != 1) _exit(99);
       for (;;) ::pause();
     }
