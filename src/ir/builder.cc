@@ -103,7 +103,7 @@ Values Builder::emit(const OpDef& op, Attrs attrs, Operands in) {
     check_operands(graph_, op, in);
     if (expanding_ && graph_.size() >= limit_)
       fail(ErrorKind::unsupported, "definition-size",
-           "{}: its definition would have more than {} nodes", expanding_->name, kMaxDefinition);
+           "{}: its definition would have more than {} nodes", expanding_->name, limit_ - start_);
     Types types;
     for (Value v : in) types.push_back(graph_.type(v));
     if (op.normalise) {
@@ -143,7 +143,8 @@ Values Builder::expand(const Node& n, Operands in) {
     ~Guard() { b.expanding_ = nullptr; }
   } guard{*this};
   expanding_ = n.op;
-  limit_ = graph_.size() + kMaxDefinition;
+  start_ = graph_.size();
+  limit_ = start_ + std::max(kMaxDefinition, 4 * static_cast<int32_t>(in.size()));
   return n.op->decompose(*this, n, in);
 }
 

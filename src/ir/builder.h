@@ -34,8 +34,9 @@ class Builder {
   // Appends a copy of `n` (of any graph) on other operands, with types inferred anew.
   Values clone(const Node& n, Operands in);
   // Appends the definition of a composite `n` on other operands; returns its results. Every
-  // decomposition is written by this call. A definition has at most kMaxDefinition nodes: an op whose
-  // attributes ask for more raises Error(unsupported, "definition-size").
+  // decomposition is written by this call. A definition has at most kMaxDefinition nodes, or four for each
+  // operand where that is more: an op whose attributes ask for more raises
+  // Error(unsupported, "definition-size").
   Values expand(const Node& n, Operands in);
   static constexpr int32_t kMaxDefinition = 4096;
   // Appends the nodes of `body` with its inputs bound in order; returns the values of its outputs.
@@ -74,7 +75,7 @@ class Builder {
   mutable Names names_;
   std::string label_, pass_;
   const OpDef* expanding_ = nullptr;  // while expand() runs: of which op, and where it must end
-  int32_t limit_ = 0;
+  int32_t start_ = 0, limit_ = 0;
 };
 
 // Labels nodes while it lives:  Label scope(b, "layer0");

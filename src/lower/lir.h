@@ -180,7 +180,9 @@ struct Program {
   std::vector<Buffer> buffers;
   std::vector<View> outputs;  // one per graph output
   std::vector<Tensor> constants;
-  std::vector<int32_t> input_buffers, param_buffers;  // by order of leaves
+  // By order of leaves. A parameter's buffer here is its value from before the run; one that an update
+  // writes in place has a second buffer in the same memory, the new value.
+  std::vector<int32_t> input_buffers, param_buffers;
   std::vector<bool> param_updated;
   std::vector<PackedWeight> packed;
   int64_t arena_bytes = 0, scratch_bytes = 0, unshared_bytes = 0;

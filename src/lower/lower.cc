@@ -386,37 +386,22 @@ class Lowering {
         v = make_dense(v, "update of " + g_.updates[k].param);
       values.push_back(v);
     }
-    // A buffer that is redirected belongs to one parameter from then on, and each parameter is written
-    // by one update, so no decision changes what a later one reads here.
+    // A buffer that becomes a parameter's new value belongs to that one from then on, and each
+    // parameter is written by one update, so no decision changes what a later one reads here.
     const std::vector<Access> access = accesses();
-    std::vector<int32_t> moved(p_.buffers.size());  // where each buffer lies now
-    for (size_t b = 0; b < moved.size(); ++b) moved[b] = static_cast<int32_t>(b);
     for (size_t k = 0; k < g_.updates.size(); ++k) {
-      View v = values[k];
-      v.buffer = moved[static_cast<size_t>(v.buffer)];
-      p_.param_updated[param_index(g_.updates[k].param)] = true;
+      const View& v = values[k];
+      const size_t param = param_index(g_.updates[k].param);
+      p_.param_updated[param] = true;
       if (v.buffer == target[k] && is_whole(v)) continue;  // p <- p
-      if (in_place(v, target[k], access))
-        moved[static_cast<size_t>(v.buffer)] = target[k];
-      else
+      if (in_place(v, target[k], access)) {
+        Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
+        b.place = Place::param, b.index = static_cast<int32_t>(param);
+      } else {
         pending.push_back({v, View::dense(target[k], v.type())});
+      }
     }
-    redirect(moved);
-    for (Pending& c : pending) {
-      c.from.buffer = moved[static_cast<size_t>(c.from.buffer)];
-      copy(c.from, c.to, "copy: update");
-    }
-  }
-
-  void redirect(const std::vector<int32_t>& moved) {
-    auto move = [&](View& v) { v.buffer = moved[static_cast<size_t>(v.buffer)]; };
-    for (Step& s : p_.steps) {
-      for (View& v : s.in) move(v);
-      for (View& v : s.out) move(v);
-    }
-    for (auto& list : views_)
-      for (View& v : list) move(v);
-    for (View& v : p_.outputs) move(v);
+    for (const Pending& c : pending) copy(c.from, c.to, "copy: update");
   }
 
   const Graph& g_;

@@ -7,11 +7,12 @@
 // 2. A result lies in the memory of an operand of its own step only where the kernel allows it, for
 //    every operand that lies there.
 // 3. Taken one after the other, each step finds in memory what was written for it: whole, and not
-//    written over since.
+//    written over since; a parameter is read before its update is written.
 //
 // What a tile touches comes from StepKernel::span: for generated kernels from the addresses of
 // their loads and stores, for native ones from what they state (tests run them on poisoned memory).
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "rlx/lower/lower.h"
@@ -22,7 +23,7 @@ namespace {
 
 // A piece of memory, in bytes; of the arena or of a buffer of its own.
 struct Piece {
-  int32_t space = 0;  // -1: the arena; else the buffer
+  int32_t space = 0;  // -1: the arena; else the buffer, of a parameter its first one
   int64_t begin = 0, end = 0;
   bool meets(const Piece& o) const { return space == o.space && begin < o.end && o.begin < end; }
   bool operator==(const Piece&) const = default;
@@ -65,9 +66,16 @@ class LirVerifier {
                        result ? operand - step(s).in.size() : operand);
   }
 
+  // The buffer that stands for the parameter's memory: that of its value from before the run.
+  int32_t old_value(int32_t b) const {
+    return p_.param_buffers[static_cast<size_t>(buffer(b).index)];
+  }
+
   Piece whole(int32_t b) const {
-    const int64_t at = buffer(b).place == Place::arena ? buffer(b).offset : 0;
-    return {buffer(b).place == Place::arena ? -1 : b, at, at + buffer(b).bytes};
+    const Place place = buffer(b).place;
+    const int64_t at = place == Place::arena ? buffer(b).offset : 0;
+    const int32_t space = place == Place::arena ? -1 : place == Place::param ? old_value(b) : b;
+    return {space, at, at + buffer(b).bytes};
   }
 
   Piece piece(const View& v) const {
@@ -167,6 +175,10 @@ class LirVerifier {
       for (const View& v : step(s).out) {
         Writers& w = writers_[static_cast<size_t>(v.buffer)];
         w.last = s;
+        if (buffer(v.buffer).place == Place::param) {
+          int32_t& first = writers_[static_cast<size_t>(old_value(v.buffer))].first;
+          first = std::min(first, s);
+        }
         w.bytes += v.elements() * size_of(v.dtype);
       }
     for (int32_t s = 0; s < count(); ++s) {
@@ -176,19 +188,36 @@ class LirVerifier {
       for (const View& v : step(s).out) take(v.buffer);
       if (step(s).workspace >= 0) holds(s, "the workspace", step(s).workspace);
     }
-    for (const View& v : p_.outputs) complete(v.buffer, count(), "an output");
+    for (const View& v : p_.outputs) {
+      if (from_the_start(v.buffer))
+        unchanged(v.buffer, count(), "an output");
+      else
+        complete(v.buffer, count(), "an output");
+    }
   }
 
   void read(int32_t s, size_t i) const {
     const int32_t b = step(s).in[i].buffer;
-    const Place place = buffer(b).place;
-    if (place != Place::arena && place != Place::output) return;  // there from the start
+    if (from_the_start(b)) return unchanged(b, s, name(s, i));
     complete(b, s, name(s, i));
     holds(s, name(s, i), b);
   }
 
+  bool from_the_start(int32_t b) const {
+    const Place place = buffer(b).place;
+    return place == Place::param ? b == old_value(b)
+                                 : place != Place::arena && place != Place::output;
+  }
+
+  // What is there from the start is a parameter's value from before the run: it is read before its
+  // update is written.
+  void unchanged(int32_t b, int32_t reader, const std::string& who) const {
+    const Writers& w = writers_[static_cast<size_t>(b)];
+    check(w.first >= reader, "LIR: {} reads parameter b{} after step {} writes its update", who, b,
+          w.first);
+  }
+
   void complete(int32_t b, int32_t reader, const std::string& who) const {
-    if (buffer(b).place != Place::arena && buffer(b).place != Place::output) return;
     const Writers& w = writers_[static_cast<size_t>(b)];
     check(w.bytes >= buffer(b).bytes, "LIR: {} reads b{}, of which {} of {} bytes are written", who,
           b, w.bytes, buffer(b).bytes);
@@ -228,6 +257,7 @@ class LirVerifier {
   }
 
   struct Writers {
+    int32_t first = std::numeric_limits<int32_t>::max();  // of a parameter's update
     int32_t last = -1;
     int64_t bytes = 0;
   };

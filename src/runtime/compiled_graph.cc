@@ -244,6 +244,9 @@ void CompiledGraph::run(const RunOptions& options) {
 
 void CompiledGraph::run_into(std::span<void* const> outputs, const RunOptions& options) {
   const Use use(*this);
+  for (size_t i = 0; i < std::min(outputs.size(), output_types_.size()); ++i)
+    user_check(outputs[i] || product(output_types_[i].second) == 0, "output-index",
+               "run_into: the pointer for output {} is null", i);
   within_memory([&] { execute(outputs, options); });
 }
 

@@ -14,6 +14,7 @@
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/experts.h"
+#include "rlx/ops/shaping.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/passes/passes.h"
 #include "rlx/runtime/runtime.h"
@@ -280,6 +281,15 @@ constinit const Op<RepeatAttrs> repeated = OpDef{
       return {v};
     },
 };
+
+// What the operands are many of is no unrolling.
+TEST(Growth, OpsOfManyOperandsHaveLongerDefinitions) {
+  Builder b("g");
+  const Values parts(5000, b.input("x", {DType::F32, {2}}));
+  b.output(b.emit(*&op::stack, AxisAttrs{0}, parts)[0]);
+  const Graph g = run_passes(b.finish(), {pass::decompose});
+  EXPECT_EQ(g.type(g.outputs[0]).shape, Shape::of({5000, 2}));
+}
 
 TEST(Growth, ADefinitionHasAnEnd) {
   auto program = [](int64_t times) {

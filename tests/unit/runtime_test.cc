@@ -114,6 +114,7 @@ TEST_P(OnDevice, MissingLeavesAreErrors) {
   EXPECT_EQ(code_of([&] { f.run(); }), "input-missing");
   f.set_input("x", x_value());
   EXPECT_EQ(code_of([&] { f.run_into({}); }), "output-index");
+  EXPECT_EQ(code_of([&] { f.run_into(std::vector<void*>(1)); }), "output-index");
 }
 
 TEST_P(OnDevice, SetParamsIsAllOrNothing) {

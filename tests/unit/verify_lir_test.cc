@@ -140,6 +140,27 @@ TEST(VerifyLir, AStepBeforeWhatItReads) {
   EXPECT_REFUSED(p, "before step");
 }
 
+// w <- w - x; the output reads the old w.
+TEST(VerifyLir, AParameterAfterItsUpdate) {
+  Builder b("update");
+  const Type type{DType::F32, {64, 64}};
+  const Value w = b.param("w", type), x = b.input("x", type);
+  const Value product = op::matmul(b, w, x);
+  b.update("w", op::sub(b, product, x));
+  b.output(op::matmul(b, product, x));
+  Program p = lower_for_cpu(b.finish()).program;
+  ASSERT_EQ(p.steps.size(), 3u);
+  const int32_t old_w = p.param_buffers[0];
+  size_t writer = 0;
+  while (buffer(p, step(p, writer).out[0].buffer).place != Place::param) ++writer;
+  ASSERT_LT(writer, 2u);  // in place
+  EXPECT_NE(step(p, writer).out[0].buffer, old_w);
+  step(p, 2).in[0].buffer = step(p, writer).out[0].buffer;  // the new value may be read
+  EXPECT_EQ(refusal(p), "");
+  step(p, 2).in[0].buffer = old_w;
+  EXPECT_REFUSED(p, "after step 1 writes its update");
+}
+
 TEST(VerifyLir, AViewBeyondItsBuffer) {
   Program p = lower_for_cpu(chained(300)).program;
   step(p, 0).in[0].offset = 1;
