@@ -8,7 +8,8 @@ A mutant is a block of scripts/mutants.txt:
     - packed_[k]->ready = false;
     + packed_[k]->ready = true;
 
-its name and what it breaks, the file, the test program (or pytest and a file) with a filter, and the text before and after.
+its name and what it breaks, the file, the test program (or pytest and a file) with a filter (fuzz_*: number of inputs and
+seed), and the text before and after.
 Blanks and line breaks in the text match any. The text must stand in the file exactly once; where that takes more of it
 than is to be replaced, <<< and >>> enclose the part. What ends in ; or } is a statement, all else an expression; both forms
 are compiled, and the variable RLX_MUTANT chooses.
@@ -154,6 +155,8 @@ def run(m, number, python, limit=LIMIT):
     if m.program == "pytest":
         command = [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *m.filter.split()]
         environment |= {"PYTHONPATH": str(TREE / "build/release/python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    elif m.program.startswith("fuzz_"):
+        command = [str(TREE / "build/release/tests" / m.program), *m.filter.split()]
     else:
         *settings, chosen = m.filter.split(" ")
         environment |= dict(s.split("=", 1) for s in settings)

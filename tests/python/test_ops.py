@@ -142,6 +142,30 @@ def test_axes_by_place_and_under_either_name():
         rlx.einsum("ij->i", x, equation="ij->j")
 
 
+def test_operands_by_name():
+    logits, labels = rlx.array([[1.0, 2.0, 4.0], [0.0, 1.0, 0.0]]), rlx.array([2, 0])
+    wanted = rlx.softmax_cross_entropy(logits, labels)
+    for got in (
+        rlx.softmax_cross_entropy(logits=logits, labels=labels),
+        rlx.softmax_cross_entropy(labels=labels, logits=logits),
+        rlx.softmax_cross_entropy(logits, labels=labels),
+        rlx.jit(lambda a, b: rlx.softmax_cross_entropy(labels=b, logits=a))(logits, labels),
+    ):
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+    x, gamma, beta = rlx.array([[1.0, 3.0]]), rlx.array([2.0, 2.0]), rlx.array([5.0, 7.0])
+    np.testing.assert_allclose(rlx.op.layer_norm(beta=beta, x=x, gamma=gamma), [[3, 9]], atol=1e-4)
+    assert rlx.op.sub(b=rlx.array(1.0), a=rlx.array(3.0)).item() == 2
+    g = rlx.Graph("g")
+    assert g.sub(b=g.input("b", (2,)), a=g.input("a", (2,))).shape == (2,)
+    with pytest.raises(TypeError, match="logit"):
+        rlx.softmax_cross_entropy(logit=logits, labels=labels)
+    for op in TABLE:  # every operand of every op
+        if op.kind != "leaf" and op.arity > 0:
+            parameters = inspect.signature(rlx.op.FUNCTIONS[rlx.op._s.python_name(op.name)]).parameters
+            assert list(parameters)[: op.arity] == [rlx.op._s.python_name(name) for name, _ in op.operands]
+            assert all(p.kind is p.POSITIONAL_OR_KEYWORD for p in list(parameters.values())[: op.arity])
+
+
 def test_attention_places_queries_at_the_end_of_longer_keys():
     q, k, v = rlx.ones((1, 1, 2, 4)), rlx.ones((1, 1, 5, 4)), rlx.array(np.eye(5, dtype=np.float32)[None, None])
     v4 = v[..., :4]

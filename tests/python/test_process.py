@@ -62,6 +62,26 @@ def test_the_cache_of_programs_is_bounded():
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+def test_what_eager_ops_keep_is_bounded_by_bytes():
+    """The program of each shape keeps memory to sort in, 64 MiB with two threads; all of them would be 900 MiB, 512 are
+    kept."""
+    rlx.clear_caches()
+
+    def keep(i):
+        return rlx.op.top_k_mask(rlx.ones((1, (4 << 20) + i))).shape
+
+    before = resident()
+    keep(0)
+    one = resident() - before
+    assert one > 16 << 20
+    for i in range(1, 1 + (900 << 20) // one):
+        keep(i)
+    assert resident() - before < (512 << 20) + 2 * one
+    rlx.clear_caches()
+    assert resident() - before < 128 << 20
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 def test_what_jit_keeps_is_bounded_by_bytes():
     """Each function holds a captured array of 64 MiB; twelve of them would be 768 MiB, 512 are kept."""
     rlx.clear_caches()
@@ -106,7 +126,8 @@ def test_keys_of_dropped_functions_do_not_pile_up():
 
 
 SLOW = """
-import rlx, sys
+import rlx, signal, sys
+signal.alarm(60)  # it ends, whoever waits for it
 x = rlx.ones((400, 400))
 f = rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=1000000)[0])
 print("ready", flush=True)
@@ -173,6 +194,7 @@ def test_a_handler_that_raises_nothing_lets_the_run_go_on():
 # Many kernels, or one: a thread sends the signal; process time counts for all threads that may be working.
 INTERRUPTED = """
 import os, rlx, signal, sys, threading, time
+signal.alarm(60)  # it ends, whoever waits for it
 x = rlx.ones((4096, 4096) if sys.argv[1] == "kernel" else (400, 400))
 f = {
     "loop": rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=1000000)[0]),
@@ -201,6 +223,7 @@ def test_an_interrupt_is_seen_within_half_a_second(what):
 # ends the process.
 STUBBORN = """
 import os, rlx, signal, threading
+signal.alarm(20)  # if it does not
 x = rlx.ones((400, 400))
 f = rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=1000000)[0])
 signal.signal(signal.SIGINT, lambda *_: None)

@@ -101,6 +101,7 @@ def test_arrays(a):
         if PAIRS[a, b] != "bool":
             assert (x + y).dtype == expected and (np.asarray(x) + y).dtype == expected, (a, b)
             assert rlx.jit(lambda x, y: x + y)(x, y).dtype == expected, (a, b)
+            assert (x[0] + y).dtype == (x + y[0]).dtype == expected, (a, b)  # an array of one element is none the weaker
         same_class = KINDS[a] == KINDS[b] or "bool" in (a, b)
         if same_class and "bf16" not in (a, b):
             assert np.result_type(SHORT[a], SHORT[b]) == expected, "the table is NumPy's where kinds do not mix"

@@ -47,6 +47,75 @@ TEST(Allowances, AreAsCheckedIn) {
   if (!is_filtered()) table.expect_as_checked_in(columns);
 }
 
+// ---- the comparison itself
+
+Bounded ranged(const std::vector<double>& value, double range) {
+  const Ints sizes{static_cast<int64_t>(value.size())};
+  Tensor v(DType::F32, sizes), low(DType::F32, sizes), high(DType::F32, sizes);
+  for (int64_t i = 0; i < v.elements(); ++i) {
+    const double x = value[static_cast<size_t>(i)];
+    const double part = std::isfinite(x) ? range * std::fabs(x) : 0;
+    v.set_float(i, x), low.set_float(i, x - part), high.set_float(i, x + part);
+  }
+  return {v, {low, high}};
+}
+
+bool passes(const Bounded& b, const std::vector<double>& got, double ceiling = INFINITY) {
+  Tensor t(b.value.dtype(), b.value.sizes());
+  for (int64_t i = 0; i < t.elements(); ++i) t.set_float(i, got[static_cast<size_t>(i)]);
+  return b.mismatch(t, {.ceiling = ceiling}).empty();
+}
+
+TEST(Comparison, InfinityIsNotNan) {
+  const double inf = INFINITY, nan = NAN;
+  for (const bool exact : {false, true}) {
+    const auto with = [&](double v) {
+      Bounded b = ranged({v, 1}, 0);
+      if (exact) b.draws.clear();
+      return b;
+    };
+    for (const double want : {inf, -inf, nan, 1.0})
+      for (const double got : {inf, -inf, nan, 1.0}) {
+        const bool same = want == got || (std::isnan(want) && std::isnan(got));
+        EXPECT_EQ(passes(with(want), {got, 1}), same) << want << " and " << got;
+      }
+  }
+}
+
+// What rounding can do, and a fraction of the largest element: an element must pass both.
+TEST(Comparison, TheNarrowerOfTwoBoundsHolds) {
+  const Bounded wide = ranged({1, 1000}, 1e-3);
+  EXPECT_TRUE(passes(wide, {1.001, 1000}));
+
+  EXPECT_FALSE(passes(wide, {1.02, 1000})) << "beyond the range, far below the ceiling";
+  EXPECT_FALSE(passes(wide, {1.02, 1000}, 2e-3));
+  EXPECT_TRUE(passes(wide, {1, 1001}));
+  EXPECT_FALSE(passes(wide, {1, 1001}, 2e-6)) << "within the range, above the ceiling";
+  EXPECT_TRUE(passes(wide, {1, 1000.001}, 2e-6));
+}
+
+// The same numbers 1e-20 times as large are compared alike: nothing is absolute.
+TEST(Comparison, NothingIsAbsolute) {
+  for (const double scale : {1.0, 1e-20, 1e20}) {
+    const Bounded b = ranged({scale, 3 * scale}, 1e-6);
+    EXPECT_TRUE(passes(b, {scale * (1 + 2e-6), 3 * scale}, 1e-2)) << scale;
+    EXPECT_FALSE(passes(b, {scale * (1 + 1e-3), 3 * scale}, 1e-2)) << scale;
+    EXPECT_FALSE(passes(b, {0, 3 * scale}, 1e-2)) << scale;
+  }
+}
+
+// Elements that are allowed more than a hundredth of themselves are counted, and those on which the noisy runs disagree.
+TEST(Comparison, LooseAndUnstableElementsAreCounted) {
+  Bounded b = ranged({1, 2, 3, 4}, 0);
+  b.draws[0].set_float(1, 2.5), b.draws[1].set_float(2, NAN);
+  CompareStats stats;
+  EXPECT_EQ(b.mismatch(b.value, {.stats = &stats}), "");
+  EXPECT_EQ(stats.elements, 4);
+  EXPECT_EQ(stats.exact, 0);
+  EXPECT_EQ(stats.loose, 1);
+  EXPECT_EQ(stats.unstable, 1);
+}
+
 TEST(Allowances, CeilingsHaveReasons) {
   for (const Ceiling& c : ceilings()) {
     EXPECT_FALSE(c.why.empty()) << c.text();

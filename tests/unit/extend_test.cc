@@ -65,6 +65,66 @@ TEST(Extend, AKernelOfTheUserComesFirst) {
   EXPECT_EQ(calls, 1);
 }
 
+// Nobody clears results before a run: what a kernel leaves unwritten is what lay there.
+TEST(Extend, ResultsAreNotCleared) {
+  static constinit const Op<> first_only = OpDef{
+      .name = "test_first_only",
+      .infer = infer_same,
+      .eval = [](const EvalArgs& e) -> Tensors { return {e.in[0]}; },
+  };
+  if (!op_table().find("test_first_only")) register_op(first_only.def);
+  static int64_t writes = 3;
+  register_cpu_kernel(
+      first_only.def, [](const Node&, std::span<const HostView> in, std::span<const HostView> out) {
+        for (int64_t i = 0; i < writes; ++i)
+          static_cast<float*>(out[0].data)[i] = 10 * static_cast<const float*>(in[0].data)[i];
+      });
+  Builder b("g");
+  b.output(first_only(b, b.input("x", {DType::F32, {3}})));
+  CompiledGraph f = Session(Device::cpu).compile(b.finish());
+  f.set_input("x", kX);
+  f.run();
+  EXPECT_EQ(f.output_tensor(0).get_float(2), 30);
+  writes = 1;
+  f.set_input("x", Tensor::from<float>({3}, {7, 8, 9}));
+  f.run();
+  EXPECT_EQ(f.output_tensor(0).get_float(0), 70);
+  EXPECT_EQ(f.output_tensor(0).get_float(2), 30) << "of the run before";
+  float mine[3] = {-1, -2, -3};
+  void* const outputs[] = {mine};
+  f.run_into(outputs);
+  EXPECT_EQ(mine[0], 70);
+  EXPECT_EQ(mine[2], -3);
+}
+
+// CompileOptions::poison: memory that a step is the first to write holds NaN before it, whatever lay there. The carries of a
+// scan take turns in two places, which hold older carries.
+TEST(Extend, PoisonShowsWhatAKernelLeaves) {
+  static constinit const Op<> lazy = OpDef{
+      .name = "test_lazy",
+      .infer = infer_same,
+      .eval = [](const EvalArgs& e) -> Tensors { return {e.in[0]}; },
+  };
+  if (!op_table().find("test_lazy")) register_op(lazy.def);
+  static int calls = 0;
+  register_cpu_kernel(
+      lazy.def, [](const Node&, std::span<const HostView> in, std::span<const HostView> out) {
+        const int64_t writes = ++calls <= 4 ? 3 : 1;
+        for (int64_t i = 0; i < writes; ++i)
+          static_cast<float*>(out[0].data)[i] = 1 + static_cast<const float*>(in[0].data)[i];
+      });
+  Builder body("body");
+  body.output(lazy(body, body.input("x", {DType::F32, {3}})));
+  Builder b("g");
+  b.output(op::scan(b, b.input("x", {DType::F32, {3}}),
+                    {.body = Body(body.finish()), .length = 6, .num_carries = 1}));
+  const Graph g = b.finish();
+  const Tensor y = Session(Device::cpu).compile(g, {.poison = true}).run({{"x", kX}})[0];
+  EXPECT_EQ(calls, 6);
+  EXPECT_EQ(y.get_float(0), 7);
+  EXPECT_TRUE(std::isnan(y.get_float(2))) << y.get_float(2);
+}
+
 std::string code_of(const std::function<void()>& f) {
   try {
     f();

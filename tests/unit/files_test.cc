@@ -335,6 +335,28 @@ TEST_F(Files, WhatDeadProcessesLeftIsSwept) {
   EXPECT_EQ(names(), (std::vector<std::string>{"a", "a.b"}));
 }
 
+// Names are random, all 64 bits of them: process ids are not unique (of two containers both are often 1), so a name made of one
+// may be taken by a file that is in use, or that died and is locked by nobody.
+TEST_F(Files, NamesOfTemporaryFilesAreRandom) {
+  uint64_t ones = 0, zeros = 0;
+  std::set<std::string> seen;
+  for (int i = 0; i < 128; ++i) {
+    const FileFaults watch({});
+    write_file(folder / "a", "x");
+    for (const testing::FileCall& call : watch.log())
+      if (const size_t at = call.path.find(".tmp-");
+          call.kind == testing::FileCall::Kind::open && at != std::string::npos) {
+        const std::string digits = call.path.substr(at + 5);
+        EXPECT_TRUE(seen.insert(digits).second) << digits;
+        const uint64_t bits = std::stoull(digits, nullptr, 16);
+        ones |= bits, zeros |= ~bits;
+      }
+  }
+  EXPECT_EQ(seen.size(), 128u);
+  EXPECT_EQ(~ones, 0u) << "bits that are never 1";
+  EXPECT_EQ(~zeros, 0u) << "bits that are never 0";
+}
+
 TEST_F(Files, FilesThatOnlyLookTemporaryStay) {
   for (const char* name : {".a.tmp-notes", ".a.tmp-0123456789abcdeg", ".a.tmp-0123456789abcdef0"})
     std::ofstream(folder / name) << "mine";

@@ -14,6 +14,7 @@
 #include "rlx/ops/table.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/passes/passes.h"
+#include "rlx/transform/transform.h"
 
 namespace rlx {
 namespace {
@@ -261,6 +262,49 @@ TEST(MoreBuilders, InferTheirTypes) {
        {&GraphBuilder::max, &GraphBuilder::min, &GraphBuilder::pow})
     EXPECT_EQ(type((g.*f)(x, dy)), "[4, 8] f32");
   g.finish();
+}
+
+// The builders have names of their own for the factors: of [1, 2, 3, 4] the transform begins with 10 times the factor, of
+// its inverse too.
+TEST(MoreBuilders, FourierFactors) {
+  const Tensor x = Tensor::from<float>({8}, {1, 2, 3, 4, 0, 0, 0, 0});
+  const auto first = [&](BuilderFftNorm norm, bool inverse) {
+    GraphBuilder g("f");
+    g.set_outputs({g.fft_norm(g.input("x", f32({8})), inverse, norm)});
+    return evaluate(g.finish(), Tensors{x})[0].get_float(0);
+  };
+  const auto half = [&](BuilderFftNorm norm, bool inverse) {
+    GraphBuilder g("h");
+    const NodeId in = g.input("x", f32({4}));
+    const auto [re, im] = g.rfft(in, norm);
+    g.set_outputs({inverse ? g.irfft(re, im, 4, norm) : re});
+    return evaluate(g.finish(), Tensors{Tensor::from<float>({4}, {1, 2, 3, 4})})[0].get_float(0);
+  };
+  EXPECT_FLOAT_EQ(first(BuilderFftNorm::backward, false), 10);
+  EXPECT_FLOAT_EQ(first(BuilderFftNorm::backward, true), 10);
+  EXPECT_FLOAT_EQ(first(BuilderFftNorm::forward, false), 10);
+  EXPECT_FLOAT_EQ(first(BuilderFftNorm::forward, true), 2.5);
+  EXPECT_FLOAT_EQ(first(BuilderFftNorm::ortho, false), 5);
+  EXPECT_FLOAT_EQ(first(BuilderFftNorm::ortho, true), 5);
+  EXPECT_FLOAT_EQ(half(BuilderFftNorm::backward, false), 10);
+  EXPECT_FLOAT_EQ(half(BuilderFftNorm::forward, false), 10);
+  EXPECT_FLOAT_EQ(half(BuilderFftNorm::ortho, false), 5);
+  EXPECT_FLOAT_EQ(half(BuilderFftNorm::backward, true), 4);  // there and back: N times x
+  EXPECT_FLOAT_EQ(half(BuilderFftNorm::forward, true), 1);
+  EXPECT_FLOAT_EQ(half(BuilderFftNorm::ortho, true), 1);
+}
+
+// Its slope is 1, that of rlx::op::round is 0.
+TEST(MoreBuilders, RoundingLetsGradientsThrough) {
+  GraphBuilder g("r");
+  g.set_outputs({g.round(g.input("x", f32({3})))});
+  const Tensors d = evaluate(
+      jvp(g.finish(), {"x"}),
+      Tensors{Tensor::from<float>({3}, {0.4f, 1.5f, -2.6f}), Tensor::from<float>({3}, {1, 2, 3})});
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(d[0].get_float(i), (std::array{0.0, 2.0, -3.0})[static_cast<size_t>(i)]);
+    EXPECT_EQ(d[1].get_float(i), static_cast<double>(i + 1));
+  }
 }
 
 Graph one_op(const Type& t, const AnyOp& op) {

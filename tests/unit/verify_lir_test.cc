@@ -189,5 +189,58 @@ TEST(VerifyLir, EveryPairOfLiveBuffersInOnePlace) {
   EXPECT_GT(tried, 700);
 }
 
+// ---- and lowering asks it
+
+// Three blocks that say they write all of the result: each would write over what another wrote.
+class LyingKernel final : public StepKernel {
+ public:
+  explicit LyingKernel(int64_t stride) : stride_(stride) {}
+  std::string name() const override { return "lying"; }
+  int64_t blocks() const override { return 3; }
+  void run(const StepMemory&, int64_t, int64_t) const override {}
+  std::optional<BlockSpan> span(size_t) const override { return BlockSpan{stride_, 0, 3}; }
+
+ private:
+  int64_t stride_;
+};
+
+class LyingTarget final : public Target {
+ public:
+  explicit LyingTarget(int64_t stride) : stride_(stride) {}
+  std::string_view name() const override { return "lying"; }
+  Decision accepts(const Node&, const Graph&) const override { return Decision::yes(); }
+  Decision takes_view(const Node&, const Graph&, size_t, const View&) const override {
+    return Decision::no("views are not read");
+  }
+  std::shared_ptr<const StepKernel> make(const Node&, const Graph&, std::span<const View>,
+                                         std::span<const View>) override {
+    return std::make_shared<LyingKernel>(stride_);
+  }
+  std::shared_ptr<const StepKernel> make_copy(const View&, const View&) override {
+    return std::make_shared<LyingKernel>(stride_);
+  }
+  void finish() override {}
+
+ private:
+  int64_t stride_;
+};
+
+TEST(VerifyLir, LoweringRefusesWhatItMade) {
+  Builder b("tanh");
+  b.output(op::tanh(b, b.input("x", {DType::F32, {12}})));
+  const Graph g = b.finish();
+  LyingTarget honest(4), lying(2);
+  EXPECT_NO_THROW(lower(g, honest));
+  try {
+    lower(g, lying);
+    ADD_FAILURE() << "blocks that write over each other were lowered";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::internal);
+    EXPECT_NE(std::string(e.what()).find("written by one tile and touched by another"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace rlx::testing
