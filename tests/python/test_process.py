@@ -194,7 +194,7 @@ def test_a_handler_that_raises_nothing_lets_the_run_go_on():
 # Many kernels, or one: a thread sends the signal; process time counts for all threads that may be working.
 INTERRUPTED = """
 import os, rlx, signal, sys, threading, time
-signal.alarm(60)  # it ends, whoever waits for it
+signal.alarm(20)  # it ends, whoever waits for it
 x = rlx.ones((4096, 4096) if sys.argv[1] == "kernel" else (400, 400))
 f = {
     "loop": rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=1000000)[0]),

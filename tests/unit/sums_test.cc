@@ -74,6 +74,16 @@ TEST(Sums, EveryFloatDtype) {
       for (const Layout& l : layouts(n)) expect_exact(d, l);
 }
 
+// Partial sums are not rounded to the result's dtype: here each would go up by almost half a unit, and the sum of them to
+// the number above the right one.
+TEST(Sums, PartsAreNotRounded) {
+  const SumInput nine_of_sixteen{"nine of sixteen", [](int64_t i, int64_t) {
+                                   return i % 16 < 9 ? 1 + std::ldexp(1.0, -7) : 1.0;
+                                 }};
+  for (const Ints& sizes : {Ints{96 << 14}, Ints{96 << 14, 1}})
+    expect_exact(DType::BF16, {"all", sizes, {0}}, {nine_of_sixteen});
+}
+
 // Half as many sums side by side are twice as long.
 TEST(Sums, NarrowVectors) {
   for (DType d : {DType::F32, DType::F64})
