@@ -193,7 +193,7 @@ std::optional<mode_t> mode_to_keep(const fs::path& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path path, std::string family) : path_(std::move(path)) {
+AtomicFile::AtomicFile(fs::path path, const std::string& family) : path_(std::move(path)) {
   const std::optional<mode_t> mode = mode_to_keep(path_);
   if (mode && !S_ISREG(*mode)) {
     file_ = open_file(path_, O_WRONLY);

@@ -55,7 +55,7 @@ class AtomicFile {
  public:
   // Temporary files are called after the file, or after the `family` of files that it belongs to:
   // each save sweeps what dead processes have left of its family.
-  explicit AtomicFile(std::filesystem::path path, std::string family = "");
+  explicit AtomicFile(std::filesystem::path path, const std::string& family = "");
   AtomicFile(const AtomicFile&) = delete;
   ~AtomicFile();
   void write(const void* data, size_t size);

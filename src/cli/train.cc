@@ -114,7 +114,7 @@ class TrainCommand {
     train(trainer);
     peak_bytes_ = peak_resident_bytes() - baseline_bytes_;
     finish(trainer);
-    if (lost_) throw *lost_;
+    if (lost_) throw Error(*lost_);
   }
 
  private:

@@ -53,7 +53,7 @@ const BlockAccess::Linear& BlockAccess::linear(Value v) {
 
 BlockAccess::Linear BlockAccess::compute(Value v) {
   const Instr& in = k_[v];
-  const Linear itself{{{v.id, 1}}, 0};
+  Linear itself{{{v.id, 1}}, 0};
   auto operand = [&](size_t i) { return linear(in.args[i]); };
   Linear sum;
   switch (in.op) {

@@ -10,13 +10,19 @@ TEST(NarrowDerivativesLong, F32OnTheCpu) {
   compare_narrow_derivatives(all_rows(), DType::F32, on_cpu).expect_good();
 }
 
+// Where an axis has one element, the gradients of norms and losses cancel to nothing: what rounding may
+// do is measured by the derivatives of the op's rows.
 TEST(NarrowDerivativesLong, AtAllShapes) {
-  const std::vector<Combination> made = combinations(kShapes);
-  std::vector<const Sample*> all;
-  for (const Combination& c : made)
-    for (const Sample& s : c.variants) all.push_back(&s);
-  for (DType d : {DType::F32, DType::BF16, DType::F16})
-    compare_narrow_derivatives(all, d, on_reference).expect_good();
+  std::map<DType, NarrowReport> reports;
+  std::map<std::string, double> scales;
+  for (const Combination& c : combinations(kShapes)) {
+    std::vector<const Sample*> variants;
+    for (const Sample& s : c.variants) variants.push_back(&s);
+    if (!scales.contains(c.op)) scales[c.op] = derivative_scale(c.op);
+    for (DType d : {DType::F32, DType::BF16, DType::F16})
+      reports[d].add(compare_narrow_derivatives(variants, d, on_reference, scales[c.op]));
+  }
+  for (const auto& [d, report] : reports) report.expect_good();
 }
 
 }  // namespace

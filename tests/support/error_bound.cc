@@ -401,7 +401,7 @@ std::string Bounded::mismatch(const Tensor& got, const Compare& how) const {
   if (got.type() != value.type())
     return fmt::format("{} where the reference has {}", got.type(), value.type());
   const bool numbers = is_differentiable(value.dtype());
-  const double largest = numbers ? largest_of(value) : 0;
+  const double largest = numbers ? std::max(largest_of(value), how.scale) : 0;
   std::string first;
   CompareStats seen;
   for (int64_t i = 0; i < value.elements(); ++i) {

@@ -51,6 +51,7 @@ struct Compare {
   // the normal ones all count as zero.
   bool from_value = true;
   double ceiling = INFINITY;  // of an allowance, as a fraction of the largest element of the result
+  double scale = 0;  // what counts as the largest element where all of the result are smaller
 };
 
 struct Bounded {

@@ -88,8 +88,26 @@ void NarrowReport::expect_good(std::optional<Column> column) const {
   }
 }
 
+void NarrowReport::add(const NarrowReport& other) {
+  rows += other.rows;
+  for (const auto& [op, s] : other.ops) ops[op].add(s);
+  wrong.insert(wrong.end(), other.wrong.begin(), other.wrong.end());
+}
+
+double derivative_scale(const std::string& op) {
+  double scale = 0;
+  for (const Sample& s : samples())
+    if (const auto c = s.op == op ? make_case(s, DType::F64) : std::nullopt;
+        c && has_derivatives(*c))
+      for (const Tensor& t : on_reference(derivatives_of(*c)))
+        for (int64_t i = 0; i < t.elements(); ++i)
+          if (const double x = std::abs(t.get_complex(i)); std::isfinite(x))
+            scale = std::max(scale, x);
+  return scale;
+}
+
 NarrowReport compare_narrow_derivatives(const std::vector<const Sample*>& rows, DType d,
-                                        RunDerivatives run) {
+                                        RunDerivatives run, double scale) {
   NarrowReport report;
   for (const Sample* s : rows) {
     const std::string what = fmt::format("{} {} at {}", s->where, s->op, d);
@@ -99,11 +117,12 @@ NarrowReport compare_narrow_derivatives(const std::vector<const Sample*>& rows, 
       ++report.rows;
       const Tensors got = run(c->narrow);
       for (size_t i = 0; i < got.size(); ++i) {
-        const Compare plain{nullptr, false, default_ceiling(d, Measured::derivatives)};
+        const Compare plain{nullptr, false, default_ceiling(d, Measured::derivatives), scale};
         if (!c->allowed[i].mismatch(got[i], plain).empty())
           note_need(s->op, d, Measured::derivatives);
         const std::string why = c->allowed[i].mismatch(
-            got[i], {&report.ops[s->op], false, ceiling_of(s->op, d, Measured::derivatives)});
+            got[i],
+            {&report.ops[s->op], false, ceiling_of(s->op, d, Measured::derivatives), scale});
         if (!why.empty())
           report.wrong.push_back(fmt::format("{}, derivative {}, {}", what, i, why));
       }

@@ -25,12 +25,16 @@ struct NarrowReport {
   std::vector<std::string> wrong;  // derivatives out of their bound
   // None is wrong; the allowances are those of the column of tests/allowances.txt, where one is named. Prints the counts.
   void expect_good(std::optional<Column> column = {}) const;
+  void add(const NarrowReport& other);
 };
 
-// Rows of ops that do not take the dtype, or
-// f64, are passed over, and ops that draw random numbers: other ones in every dtype.
+// Rows of ops that do not take the dtype, or f64, are passed over, and ops that draw random numbers: other
+// ones in every dtype. `scale`: see Compare.
 NarrowReport compare_narrow_derivatives(const std::vector<const Sample*>& rows, DType d,
-                                        RunDerivatives run);
+                                        RunDerivatives run, double scale = 0);
+
+// The largest element of the derivatives of the op's rows in f64.
+double derivative_scale(const std::string& op);
 
 std::vector<const Sample*> all_rows();
 // The last row of each op, which is seldom its plainest.
