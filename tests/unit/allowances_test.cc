@@ -2,6 +2,7 @@
 #include "../support/allowances.h"
 
 #include "../support/cpu_checks.h"
+#include "rlx/ir/text.h"
 
 namespace rlx::testing {
 namespace {
@@ -114,6 +115,45 @@ TEST(Comparison, LooseAndUnstableElementsAreCounted) {
   EXPECT_EQ(stats.exact, 0);
   EXPECT_EQ(stats.loose, 1);
   EXPECT_EQ(stats.unstable, 1);
+}
+
+BoundedRun bounded(const char* text, const Tensor& x) {
+  return evaluate_bounded(parse(text), {{"x", x}}, 1);
+}
+
+// Vectors of equal eigenvalues may be any, also where the numbers are too large to have fractions.
+TEST(Comparison, LargeWholeNumbersAreNumbers) {
+  Tensor x(DType::F32, {3, 3});
+  for (int64_t i = 0; i < 9; ++i) x.set_float(i, 4294967296.0);
+  const BoundedRun run = bounded(R"(graph @g {
+  %0 = input() {name="x", shape=[3, 3]} : [3, 3] f32
+  %1 = eigh(%0) : [3] f32, [3, 3] f32
+  return %1:1
+})",
+                                 x);
+  Tensor turned = run.outputs[0].value;
+  for (int64_t i = 0; i < 3; ++i) turned.set_float(3 * i, -turned.get_float(3 * i));
+  EXPECT_EQ(run.outputs[0].mismatch(turned), "");
+}
+
+// Where a solution overflows, another order of its sums may have met infinities of both signs.
+TEST(Comparison, SumsThatOverflowMayBeNan) {
+  Tensor x(DType::F32, {2, 2});
+  for (int64_t i = 0; i < 4; ++i) x.set_float(i, i == 2 ? 1e30 : 1e-30);
+  const BoundedRun run = bounded(R"(graph @g {
+  %0 = input() {name="x", shape=[2, 2]} : [2, 2] f32
+  %1 = triangular_solve(%0, %0) : [2, 2] f32
+  return %1
+})",
+                                 x);
+  Tensor got = run.outputs[0].value;
+  ASSERT_TRUE(std::isinf(got.get_float(3)));
+  got.set_float(3, NAN);
+  CompareStats stats;
+  EXPECT_EQ(run.outputs[0].mismatch(got, {.stats = &stats}), "");
+  EXPECT_EQ(stats.unstable, 1);
+  got.set_float(0, NAN);  // finite in the reference
+  EXPECT_NE(run.outputs[0].mismatch(got), "");
 }
 
 TEST(Allowances, CeilingsHaveReasons) {
