@@ -251,7 +251,9 @@ Ints normalise_axes(Ints axes, int64_t rank, std::string_view op) {
 
 Ints row_major_strides(const Ints& sizes) {
   Ints strides(sizes.size(), 1);
-  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
+  for (size_t i = sizes.size(); i-- > 1;)
+    if (__builtin_mul_overflow(strides[i], sizes[i], &strides[i - 1]))
+      strides[i - 1] = 0;  // some other size is 0, so nothing is there
   return strides;
 }
 

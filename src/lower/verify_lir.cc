@@ -81,9 +81,9 @@ class LirVerifier {
   Piece piece(const View& v) const {
     Piece all = whole(v.buffer);
     if (buffer(v.buffer).place == Place::packed) return all;  // in the kernel's own form
+    if (v.elements() == 0) return {all.space, all.begin, all.begin};
     int64_t low = v.offset, high = v.offset;
     for (size_t d = 0; d < v.dims.size(); ++d) {
-      if (v.dims[d] == 0) return {all.space, all.begin, all.begin};
       const int64_t reach = (v.dims[d] - 1) * v.strides[d];
       (reach < 0 ? low : high) += reach;
     }

@@ -9,7 +9,7 @@ bool View::is_dense() const {
   for (size_t i = dims.size(); i-- > 0;) {
     if (dims[i] == 0) return true;
     if (dims[i] != 1 && strides[i] != expected) return false;
-    expected *= dims[i];
+    if (__builtin_mul_overflow(expected, dims[i], &expected)) return true;  // some other size is 0
   }
   return true;
 }

@@ -14,13 +14,11 @@ TEST(NarrowDerivativesLong, F32OnTheCpu) {
 // do is measured by the derivatives of the op's rows.
 TEST(NarrowDerivativesLong, AtAllShapes) {
   std::map<DType, NarrowReport> reports;
-  std::map<std::string, double> scales;
   for (const Combination& c : combinations(kShapes)) {
     std::vector<const Sample*> variants;
     for (const Sample& s : c.variants) variants.push_back(&s);
-    if (!scales.contains(c.op)) scales[c.op] = derivative_scale(c.op);
     for (DType d : {DType::F32, DType::BF16, DType::F16})
-      reports[d].add(compare_narrow_derivatives(variants, d, on_reference, scales[c.op]));
+      reports[d].add(compare_narrow_derivatives(variants, d, on_reference, derivative_scale(c.op)));
   }
   for (const auto& [d, report] : reports) report.expect_good();
 }

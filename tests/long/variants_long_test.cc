@@ -2,6 +2,7 @@
 // their gradients, vmap over batches of unknown size and of gradients; and vmap of rows with many operands
 // for every choice of batched ones.
 #include "../support/cpu_checks.h"
+#include "../support/narrow_derivatives.h"
 #include "../support/shape_variants.h"
 
 namespace rlx::testing {
@@ -22,7 +23,10 @@ TEST(VariantsLong, OnTheCpu) {
 TEST(VariantsLong, GradientsOnTheCpu) {
   CpuChecks checks;
   for_each_variant(all(), [&](const Case& c) {
-    if (auto g = gradient_of(c)) checks.add(std::move(*g));
+    auto g = gradient_of(c);
+    if (!g) return;
+    g->scale = derivative_scale(c.sample->op);  // gradients over one element may cancel to nothing
+    checks.add(std::move(*g));
   });
   checks.finish();
 }

@@ -87,7 +87,8 @@ std::vector<std::string> against_reference(const CpuCase& c, const Tensors& got)
     CompareStats free;
     b.mismatch(got[k], {.stats = &free});
     if (free.widest > default_ceiling(d, c.measured())) note_need(c.op, d, c.measured());
-    if (std::string why = b.mismatch(got[k], {.ceiling = ceiling_of(c.op, d, c.measured())});
+    if (std::string why =
+            b.mismatch(got[k], {.ceiling = ceiling_of(c.op, d, c.measured()), .scale = c.scale});
         !why.empty())
       wrong.push_back(fmt::format("result {}, {}", k, why));
   }

@@ -23,6 +23,7 @@ struct CpuCase {
   Tensors in;
   std::string op, what;
   bool gradient = false;
+  double scale = 0;  // see Compare
   Measured measured() const { return gradient ? Measured::gradients : Measured::values; }
 };
 

@@ -155,6 +155,8 @@ std::string refused_by_reference(const Graph& g, const NamedTensors& leaves) {
   });
 }
 
+constexpr int kManyDraws = 100;
+
 // The compiled graph against the plain reference, and a second run against the first. What the
 // reference refuses (the derivative of a singular determinant, say), the CPU must refuse alike.
 std::string compare_cpu(const Graph& g, const NamedTensors& leaves, uint64_t seed,
@@ -166,8 +168,12 @@ std::string compare_cpu(const Graph& g, const NamedTensors& leaves, uint64_t see
     return also == refused ? ""
                            : fmt::format("the reference refuses [{}], the CPU [{}]", refused, also);
   }
-  const BoundedRun expected = evaluate_bounded(g, leaves, seed);
+  BoundedRun expected = evaluate_bounded(g, leaves, seed);
   const Evaluated first = run_cpu(f, leaves);
+  if (!compare(expected, first, nullptr).empty()) {
+    // What rounds to nothing in a few draws may round to one unit in many: ((p + q) - q) - p.
+    expected = evaluate_bounded(g, leaves, seed, kManyDraws);
+  }
   if (std::string why = compare(expected, first, stats); !why.empty()) return why;
   for (const auto& [name, t] : first.updates)
     if (!expected.updates.count(name) && !t.same_bits(leaves.at(name)))
