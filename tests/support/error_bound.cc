@@ -125,6 +125,10 @@ bool has_error_by_norm(const Node& n) {
   return n.op->kind == Kind::contraction && (n.in.size() == 1 || n.op->name == "dense_solve");
 }
 
+bool is_solved(const Node& n) {
+  return n.op->name == "dense_solve" || n.op->name == "triangular_solve";
+}
+
 // Elementwise, but a sum in disguise: log(e^a + e^b) passes through zero where its operands do not.
 bool is_sum_of_operands(const OpDef& op) { return op.name == "logaddexp"; }
 
@@ -272,7 +276,7 @@ bool all_finite(const Tensor& t) {
   return true;
 }
 
-// Where sums of finite numbers overflow, another order may meet infinities of both signs: NaN.
+// Where a system of finite numbers overflows, another order may meet infinities of both signs: NaN.
 void open_overflow(Tensor& result) {
   for (int64_t i = 0; i < result.elements(); ++i) {
     const Complex v = result.get_complex(i);
@@ -303,8 +307,7 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
   if (std::find(exact.begin(), exact.end(), false) != exact.end() &&
       (n.op->kind != Kind::elementwise || is_sum_of_operands(*n.op)))
     results = with_noisy_operands(args, operands, results);
-  const bool overflows =
-      n.op->kind == Kind::contraction && std::all_of(operands.begin(), operands.end(), all_finite);
+  const bool overflows = is_solved(n) && std::all_of(operands.begin(), operands.end(), all_finite);
   std::vector<Noisy> out;
   for (size_t i = 0; i < results.size(); ++i) {
     if (overflows && is_differentiable(results[i].dtype())) open_overflow(results[i]);

@@ -25,7 +25,7 @@
 // Else the allowance is 4 times the range plus 5 ULP (f16, bf16: 2), and at most a ceiling where one is
 // given, a fraction of the result's largest element. No part of it is absolute: it is relative to the element, to what
 // it is computed from, or to the largest element beside it. An element on which the noisy runs do not agree about NaN,
-// infinity or an integer is unstable: not compared, but counted. Infinity is not NaN, but where a sum of finite products
+// infinity or an integer is unstable: not compared, but counted. Infinity is not NaN, but where a solved system
 // overflows either may come out: unstable, too.
 #pragma once
 
