@@ -11,6 +11,7 @@ fails, and so does an op of which nothing could be compared. Needs torch and exp
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import fnmatch
 import functools
@@ -24,6 +25,10 @@ import rlx
 import torch
 from helpers import Both, as_list, dtype_of, tensors
 from mapping import MAPPING
+from planted import PLANTS, planted
+from planted import DTYPES as PLANTED_DTYPES
+from planted import OPS as PLANTED_OPS
+from rounding import Rounding
 from torch.testing._internal.common_methods_invocations import op_db
 
 HERE = pathlib.Path(__file__).parent
@@ -38,10 +43,15 @@ STAGES = ("forward", "grad", "second")
 # so is every op of a derivative; the others carry the errors of their formulas and sums, which derivatives multiply.
 EPSILONS = dict.fromkeys(["float16", "bfloat16"], dict(zip(STAGES, (2, 4, 8))))
 EPSILONS |= dict.fromkeys(["float32", "float64", "complex64"], dict(zip(STAGES, (64, 256, 1024))))
-OWN = 4  # times PyTorch's own error
 EPS64, EPS32 = torch.finfo(torch.float64).eps, torch.finfo(torch.float32).eps
+RUNS = 8  # with noise
+# Times what they move an element by: noise rounds each term once, a sum in the dtype as often as it has terms. In half
+# precision sums are made in float32.
+NOISE = dict.fromkeys(EPSILONS, 16) | dict.fromkeys(["float16", "bfloat16"], 4)
+FINER = 4096  # times less noise, which must do less: what jumps is no rounding error
 LARGEST = 100_000  # elements of a sample: the few larger ones take minutes on the reference backend and add nothing
 SLACK = 4  # how many times wider a bound of differences*.txt may be than what was needed
+PLANTED_SAMPLES = 2  # per op, dtype and stage
 SAMPLES = 100  # per op, dtype and stage: the few ops with hundreds vary two or three attributes in all combinations
 
 
@@ -50,15 +60,23 @@ class Disagreement(Exception):
 
 
 class ValuesDiffer(Disagreement):
-    """By so much where both are finite; `infinite` where an infinity or a NaN stands against something else."""
+    """By so much where both are finite; `infinite` where an infinity or a NaN stands against something else. roundings():
+    how many times what rounding each term to the dtype can do."""
 
-    def __init__(self, difference, largest, infinite):
-        self.difference, self.infinite = difference, infinite
+    def __init__(self, difference, largest, infinite, eps, roundings):
+        self.difference, self.infinite, self.roundings = difference, infinite, roundings
         self.fraction = difference / largest if difference and largest else np.inf if difference else 0
+        self.epsilons = self.fraction / eps if eps else np.inf
         super().__init__(
             f"values differ by {difference:.3g}, {self.fraction:.3g} of the largest element"
             + (", and in NaN or infinity" if infinite else "")
         )
+
+    def by(self, unit):
+        """In the unit of a bound."""
+        if unit and "terms" in unit:
+            return self.roundings()
+        return self.difference if not unit else self.epsilons if "epsilons" in unit else self.fraction
 
 
 class Refused(Exception):
@@ -85,6 +103,26 @@ def refill(x, values):
     if isinstance(x, (list, tuple)):
         return type(x)([refill(v, values) for v in x])
     return {k: refill(v, values) for k, v in x.items()} if isinstance(x, dict) else x
+
+
+def in_precision(x, dtype):
+    """The nest with its attributes `dtype` made that precise."""
+    if isinstance(x, torch.dtype) and (x.is_floating_point or x.is_complex):
+        return dtype.to_complex() if x.is_complex else dtype
+    if isinstance(x, (list, tuple)):
+        return type(x)([in_precision(v, dtype) for v in x])
+    return {k: in_precision(v, dtype) for k, v in x.items()} if isinstance(x, dict) else x
+
+
+@contextlib.contextmanager
+def default_dtype(dtype):
+    """What functions of integers are computed in."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def differentiable(t):
@@ -140,13 +178,29 @@ class Question:
         total = sum((g * v).sum().real for g, v in zip(first, self.directions))
         return _gradients([total], leaves, None, False) if total.requires_grad else []
 
-    def answered_in(self, dtype):
-        """The answers in float64 or float32."""
-        wide = lambda ts: ts and [converted(t, dtype) for t in ts]
-        everything = [converted(t.detach(), dtype).requires_grad_(t.requires_grad) for t in tensors(self.nest)]
-        same = Question(self.op, refill(self.nest, iter(everything)), self.stage, self.leaves)
+    def in_float64(self, result=0, term=0, seed=0):
+        """The answers in float64, by default without noise (but by the formulas that PyTorch takes with noise)."""
+        wide = lambda ts: ts and [converted(t, torch.float64) for t in ts]
+        everything = [converted(t.detach(), torch.float64).requires_grad_(t.requires_grad) for t in tensors(self.nest)]
+        nest = refill(in_precision(self.nest, torch.float64), iter(everything))
+        same = Question(self.op, nest, self.stage, self.leaves)
         same.cotangents, same.directions = wide(self.cotangents), wide(self.directions)
-        return same.answer().answers
+        with default_dtype(torch.float64), Rounding(result, term, seed):
+            found = same.answer().answers
+        return found or [torch.zeros_like(converted(t, torch.float64)) for t in self.answers]  # a constant derivative
+
+    def spread(self, i, result, term):
+        """By how much such noise moves each element of answer i."""
+        exact = in_numpy(self.in_float64()[i])
+        noisy = [in_numpy(self.in_float64(result, term, seed)[i]) for seed in range(RUNS)]
+        return np.max([error(x, exact) for x in noisy], axis=0)
+
+    def rounding(self, i, result, term):
+        """What rounding can do to each element of answer i: results to a relative error of `result`, terms of `term`."""
+        scale = FINER if term == EPS64 else 1  # noise that float64 holds
+        moved = self.spread(i, scale * result, scale * term)
+        finer = self.spread(i, scale * result / FINER, scale * term / FINER)
+        return np.where(8 * finer <= moved, np.maximum(moved / scale, finer if scale > 1 else 0), 0)
 
     def ours(self, f):
         args, kwargs = to_ours(self.nest)
@@ -196,8 +250,7 @@ def error(x, y):
 
 def compare(question, ours):
     """Raises Disagreement. Every element must be within the tolerance of PyTorch's or of PyTorch's in float64, relative to
-    itself; or, for sums whose terms cancel, no further from the latter than four times the worst of PyTorch's own. What
-    PyTorch's float64 itself is off by is inferred from its float32."""
+    itself; or, where terms cancel, within what rounding can do to it."""
     answers = question.answers
     if len(ours) != len(answers):
         raise Disagreement(f"{len(ours)} results, PyTorch {len(answers)}")
@@ -208,35 +261,41 @@ def compare(question, ours):
         if a.shape != tuple(b.shape):
             raise Disagreement(f"shape {a.shape}, PyTorch {tuple(b.shape)}")
         got = np.asarray(a.astype("f64") if a.dtype == "bf16" else a)
-        expected = in_numpy(b)
-        if name not in EPSILONS:
-            got, expected = got.astype("f8"), expected.astype("f8")
-            tolerance, precise = 0, expected
+        precise = expected = in_numpy(b)
+        tolerance, eps, least = tolerance_of(b, question.stage), 0, 0
+        if tolerance:
+            eps = torch.finfo(b.dtype).eps
+            least = tolerance * torch.finfo(b.dtype).tiny  # so many units in the last place of the smallest numbers
         else:
-            tolerance = EPSILONS[name][question.stage] * torch.finfo(b.dtype).eps
-            precise = expected
-        # The least that counts: so many units in the last place of the smallest numbers.
-        least = tolerance * torch.finfo(b.dtype).tiny if tolerance else 0
-        off = error(got, expected)
-        wrong = off > np.maximum(tolerance * np.abs(expected), least)
-        infinite = comparable(got, expected)[1]
+            got, precise = got.astype("f8"), expected.astype("f8")
+        off = error(got, precise)
+        wrong = off > np.maximum(tolerance * np.abs(precise), least)
+        infinite = comparable(got, precise)[1]
         if tolerance and (wrong | infinite).any():
-            if name == "float64":
-                narrow = in_numpy(question.answered_in(torch.float32)[i]).astype("f8")
-                own = error(narrow, expected).max(initial=0) * OWN * EPS64 / EPS32
-            else:
-                precise = in_numpy(question.answered_in(torch.float64)[i].to(b.dtype))
-                own = OWN * error(expected, precise).max(initial=0)
+            precise = in_numpy(question.in_float64()[i].to(b.dtype))
             off = np.minimum(off, error(got, precise))
-            wrong &= off > np.maximum(tolerance * np.abs(precise), max(own, least))
+            wrong &= off > np.maximum(tolerance * np.abs(precise), least)
             infinite &= comparable(got, precise)[1]
+        if tolerance and wrong.any():
+            wrong &= off > NOISE[name] * question.rounding(i, eps / 2, min(eps, EPS32))
         if wrong.any() or infinite.any():
             largest = np.abs(precise[np.isfinite(precise)]).max(initial=0)
-            raise ValuesDiffer(off[wrong].max(initial=0), largest, infinite.any())
+
+            @functools.cache
+            def roundings(i=i, eps=eps, off=off, wrong=wrong):
+                terms = question.rounding(i, eps / 2, eps)
+                return np.divide(off, terms, out=np.full(off.shape, np.inf), where=terms > 0)[wrong].max(initial=0)
+
+            raise ValuesDiffer(off[wrong].max(initial=0), largest, infinite.any(), eps, roundings)
 
 
-def check(op, name, dtype, stage, sample):
-    """Raises Disagreement, Refused, or what went wrong on our side."""
+def tolerance_of(t, stage):
+    name = dtype_of(t.dtype)
+    return EPSILONS[name][stage] * torch.finfo(t.dtype).eps if name in EPSILONS else 0
+
+
+def check(op, name, dtype, stage, sample, plant=None):
+    """Raises Disagreement, Refused, or what went wrong on our side; of results with that error if one is planted."""
     entry = MAPPING[name] if isinstance(MAPPING[name], Both) else Both(MAPPING[name], lambda op, *a, **k: op(*a, **k))
     nest = [[sample.input, *sample.args], sample.kwargs]
     try:
@@ -256,11 +315,19 @@ def check(op, name, dtype, stage, sample):
             if e.code == "dtype" and dtype in OPTIONAL:
                 raise Refused(str(e)) from None
             raise
+    if plant:
+        got = planted(plant, got, [tolerance_of(t, stage) for t in question.answers])
+        if not got:
+            raise Refused("there is nothing to plant an error in")
     compare(question, got)
 
 
-# "values within 3e-5 of the largest", "values within 2", "values within 0 or NaN"
-BOUND = re.compile(r"values within (?P<most>[-+.0-9e]+)(?P<of_largest> of the largest)?(?P<nan> or NaN)?")
+# "values within 2", "values within 0 or NaN", "values within 3e-5 of the largest", "values within 8 epsilons of the
+# largest", "values within 1 rounding of the terms"
+BOUND = re.compile(
+    r"values within (?P<most>[-+.0-9e]+)"
+    r"(?P<unit> of the largest| epsilons of the largest| roundings? of the terms)?(?P<nan> or NaN)?"
+)
 
 
 @dataclasses.dataclass
@@ -282,7 +349,7 @@ class Difference:
         bound = BOUND.fullmatch(self.pattern)
         if not isinstance(e, ValuesDiffer) or not bound:
             return not bound and fnmatch.fnmatchcase(f"{type(e).__name__}: {e}", f"*{self.pattern}*")
-        by = e.fraction if bound["of_largest"] else e.difference
+        by = e.by(bound["unit"])
         if by > float(bound["most"]) or e.infinite and not bound["nan"]:
             return False
         self.widest = max(self.widest, by)
@@ -347,6 +414,27 @@ def samples_of(op, dtype, stage, limit):
     return found[:: -(-len(found) // limit)] if found else []
 
 
+def unnoticed():
+    """Errors planted in our results that no sample shows, and how many samples of how many show one."""
+    found = total = 0
+    missed = []
+    for op, name, dtype, stage in cases(set(PLANTED_OPS), in_groups(PLANTED_DTYPES)):
+        for plant in PLANTS:
+            shows = []
+            for sample in samples_of(op, dtype, stage, PLANTED_SAMPLES):
+                try:
+                    check(op, name, dtype, stage, sample, plant)
+                    shows.append(False)
+                except ValuesDiffer:
+                    shows.append(True)
+                except (Refused, Disagreement, NotImplementedError, rlx.Error):
+                    pass
+            found, total = found + sum(shows), total + len(shows)
+            if shows and not any(shows):
+                missed.append(f"{name} {stage} {dtype}: {plant.__name__}: the planted error is not found")
+    return missed, found, total
+
+
 def shown(sample):
     """A sample on one line, without what is the same in all of them."""
     text = " ".join(sample.summary().removeprefix("SampleInput").split())
@@ -394,8 +482,9 @@ class Report:
         """Keeps the worst difference of values by op, stage and dtype."""
         if isinstance(e, ValuesDiffer):
             key = f"{name} {stage} {dtype}"
-            old = self.values.get(key, (0, 0, False, 0))
-            self.values[key] = (max(old[0], e.difference), max(old[1], e.fraction), old[2] or e.infinite, old[3] + 1)
+            old = self.values.get(key, (0, 0, 0, False, 0))
+            most = [max(x, y) for x, y in zip(old, (e.difference, e.fraction, e.roundings()))]
+            self.values[key] = (*most, old[3] or e.infinite, old[4] + 1)
 
     def finish(self, whole):
         self.failed += [f"{n}: nothing could be compared" for n, count in self.compared.items() if not count]
@@ -407,8 +496,11 @@ class Report:
         if self.progress:
             print("\r\033[K", end="", file=sys.stderr)
         print("\n".join(self.failed))
-        for key, (by, fraction, infinite, count) in self.values.items():
-            print(f"worst of {key}: {by:.3g}, {fraction:.3g} of the largest, {count} samples{', NaN' if infinite else ''}")
+        for key, (by, fraction, roundings, infinite, count) in self.values.items():
+            print(
+                f"worst of {key}: {by:.3g}, {fraction:.3g} of the largest, {roundings:.3g} roundings of the terms, "
+                f"{count} samples{', NaN' if infinite else ''}"
+            )
         print(
             f"{len(self.compared)} ops, {self.compared.total()} samples {dict(self.stages)}, "
             f"{self.explained} explained by {len(self.differences)} lines, {self.refused.total()} that one side lacks, "
@@ -421,6 +513,7 @@ def main():
     parser.add_argument("--ops", default="", help="op_db names, separated by commas")
     parser.add_argument("--dtypes", default="*", help="dtypes or groups of them: halves,float32")
     parser.add_argument("--needed", action="store_true", help="print how much was needed of each bound, too")
+    parser.add_argument("--planted", action="store_true", help="only see that errors planted in our results are found")
     parser.add_argument("--refused", action="store_true", help="print what one side lacks, too")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many per op, dtype and stage")
     options = parser.parse_args()
@@ -430,13 +523,18 @@ def main():
     torch.backends.mkldnn.set_flags(False)  # PyTorch's own kernels: the same sums on every machine
     wanted = set(filter(None, options.ops.split(",")))
     report = Report(list(read_differences()))
-    for case in cases(wanted, in_groups(options.dtypes)):
+    whole = not wanted and options.dtypes == "*" and options.samples >= SAMPLES
+    if options.planted or whole:
+        missed, found, total = unnoticed()
+        print(f"{found} of {total} planted errors found")
+        report.failed += missed + (["fewer than nine of ten planted errors found"] if found < 0.9 * total else [])
+    for case in [] if options.planted else cases(wanted, in_groups(options.dtypes)):
         report.run(*case, options.samples)
     if options.refused:
         print("\n".join(f"{count:4} {why}" for why, count in report.refused.items()))
     if options.needed:
         print("\n".join(f"{d.name} | {d.pattern}: needed {d.widest:.3g}" for d in report.differences if d.used))
-    report.finish(not wanted and options.dtypes == "*" and options.samples >= SAMPLES)
+    report.finish(whole and not options.planted)
     return bool(report.failed)
 
 
