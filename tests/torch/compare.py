@@ -21,13 +21,11 @@ import sys
 import warnings
 
 import numpy as np
+import planted
 import rlx
 import torch
 from helpers import Both, as_list, dtype_of, tensors
 from mapping import MAPPING
-from planted import PLANTS, planted
-from planted import DTYPES as PLANTED_DTYPES
-from planted import OPS as PLANTED_OPS
 from rounding import Rounding
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -51,7 +49,6 @@ NOISE = dict.fromkeys(EPSILONS, 16) | dict.fromkeys(["float16", "bfloat16"], 4)
 FINER = 4096  # times less noise, which must do less: what jumps is no rounding error
 LARGEST = 100_000  # elements of a sample: the few larger ones take minutes on the reference backend and add nothing
 SLACK = 4  # how many times wider a bound of differences*.txt may be than what was needed
-PLANTED_SAMPLES = 2  # per op, dtype and stage
 SAMPLES = 100  # per op, dtype and stage: the few ops with hundreds vary two or three attributes in all combinations
 
 
@@ -195,11 +192,10 @@ class Question:
                 found = same.answer().answers
         return found or [torch.zeros_like(converted(t, torch.float64)) for t in self.answers]  # a constant derivative
 
-    def spread(self, i, result, term):
+    def spread(self, i, exact, runs, result, term):
         """By how much such noise moves each element of answer i."""
-        exact = in_numpy(self.in_float64()[i])
         moved = np.zeros(exact.shape)
-        for seed in range(RUNS):
+        for seed in range(runs):
             with contextlib.suppress(RuntimeError):
                 moved = np.maximum(moved, error(in_numpy(self.in_float64(result, term, seed)[i]), exact))
         return moved
@@ -207,8 +203,9 @@ class Question:
     def rounding(self, i, result, term):
         """What rounding can do to each element of answer i: results to a relative error of `result`, terms of `term`."""
         scale = FINER if term == EPS64 else 1  # noise that float64 holds
-        moved = self.spread(i, scale * result, scale * term)
-        finer = self.spread(i, scale * result / FINER, scale * term / FINER)
+        exact = in_numpy(self.in_float64()[i])
+        moved = self.spread(i, exact, RUNS, scale * result, scale * term)
+        finer = self.spread(i, exact, RUNS // 2, scale * result / FINER, scale * term / FINER)
         return np.where(8 * finer <= moved, np.maximum(moved / scale, finer if scale > 1 else 0), 0)
 
     def ours(self, f):
@@ -324,7 +321,7 @@ def check(op, name, dtype, stage, sample, plant=None):
                 raise Refused(str(e)) from None
             raise
     if plant:
-        got = planted(plant, got, [tolerance_of(t, stage) for t in question.answers])
+        got = planted.with_error(plant, got, [tolerance_of(t, stage) for t in question.answers])
         if not got:
             raise Refused("there is nothing to plant an error in")
     compare(question, got)
@@ -426,10 +423,10 @@ def unnoticed():
     """Errors planted in our results that no sample shows, and how many samples of how many show one."""
     found = total = 0
     missed = []
-    for op, name, dtype, stage in cases(set(PLANTED_OPS), in_groups(PLANTED_DTYPES)):
-        for plant in PLANTS:
+    for op, name, dtype, stage in cases(set(planted.OPS), in_groups(planted.DTYPES)):
+        for plant in planted.PLANTS:
             shows = []
-            for sample in samples_of(op, dtype, stage, PLANTED_SAMPLES):
+            for sample in samples_of(op, dtype, stage, planted.SAMPLES):
                 try:
                     check(op, name, dtype, stage, sample, plant)
                     shows.append(False)

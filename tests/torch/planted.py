@@ -1,16 +1,16 @@
 """Errors planted in our results, each of which compare.py must find: --planted.
 
-Of every op below, in each dtype and stage, every sample's results are made wrong in three ways. At least one sample must
-be found out, and nine of ten in all: an element that cancels to nearly nothing may hide in its rounding.
+Of every op below, in each dtype and stage, the results of two samples are made wrong in three ways. One at least must be
+found out, and nine of ten in all: an element that cancels to nearly nothing may hide in its rounding.
 """
 
 import numpy as np
 import rlx
 
-OPS = """add mul exp sin lgamma sum mean cumsum prod softmax:with_dtype log_softmax:with_dtype logsumexp matmul addmm lerp
-    nn.functional.linear nn.functional.conv2d nn.functional.layer_norm nn.functional.gelu linalg.vector_norm linalg.solve
-    fft.fft fft.irfft""".split()
-DTYPES = "float16,bfloat16,float32,float64"
+OPS = """add exp lgamma sum cumsum softmax:with_dtype logsumexp matmul lerp nn.functional.linear nn.functional.conv2d
+    nn.functional.layer_norm linalg.solve fft.fft""".split()
+DTYPES = "float16,float32,float64"
+SAMPLES = 2  # per op, dtype and stage
 
 
 def scaled(x, tolerance):
@@ -39,7 +39,7 @@ def without_smallest(x, tolerance):
 PLANTS = [scaled, one_off, without_smallest]
 
 
-def planted(plant, results, tolerances):
+def with_error(plant, results, tolerances):
     """Our results with the error; None where it changes nothing."""
     changed, out = False, []
     for x, tolerance in zip(results, tolerances):
