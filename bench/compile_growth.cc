@@ -30,10 +30,10 @@ namespace {
 
 using namespace growth;
 
-constexpr double kLimit = 1.15;  // of compiling as a whole, and of each stage but for one
-// A buffer is placed by climbing a tree over time, a few lists at each level: n log(n) to n log(n)^2, which from 1,000 to
-// 16,000 nodes is 1.12 to 1.24.
-constexpr double kPlanLimit = 1.25;
+constexpr double kLimit = 1.15;  // of compiling as a whole
+// Of a stage. What it does is in proportion (growth_counts_test counts it), but a graph of 12 layers lies in a core's
+// second cache and one of 192 in none, and a walk over memory that is nowhere near takes up to twice as long per node.
+constexpr double kStageLimit = 1.35;
 // A stage that takes less than this at the largest size shows the clock and the caches, not its growth.
 constexpr double kLeastSeconds = 2e-3;
 
@@ -91,7 +91,7 @@ bool run_case(const Case& c, int runs) {
     for (const Seconds& row : least) seconds.push_back(row[s]);
     const double e = exponent(c.sizes, seconds);
     const bool counts = seconds.back() >= kLeastSeconds,
-               bad = counts && e > (s == plan ? kPlanLimit : kLimit);
+               bad = counts && e > (s == all ? kLimit : kStageLimit);
     std::printf("| %s | %s |", s == 0 ? c.name : "", kStageNames[s]);
     for (size_t i = 0; i < seconds.size(); ++i) std::printf(" %.2f |", seconds[i] * 1e3);
     for (size_t i = seconds.size(); i < kDepths.size(); ++i) std::printf(" |");
@@ -131,8 +131,8 @@ int run(int argc, char** argv) {
   std::printf(" exponent |\n|---|---|---|---|---|---|---|---|---|\n");
   for (const Case& c : kCases)
     if (wanted.empty() || wanted.contains(c.name)) fine = run_case(c, runs) && fine;
-  std::printf("\n%s above %.2f (%.2f for plan).\n", fine ? "No exponent is" : "Some exponents are",
-              kLimit, kPlanLimit);
+  std::printf("\n%s above its limit (%.2f for all, %.2f for a stage alone).\n",
+              fine ? "No exponent is" : "Some exponent is", kLimit, kStageLimit);
   return check && !fine ? 1 : 0;
 }
 

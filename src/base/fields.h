@@ -181,10 +181,11 @@ struct Codec<E> {
   static bool equal(E a, E b) { return a == b; }
 };
 
-template <class T>
-struct Codec<std::vector<T>> {
+template <class List>
+struct ListCodec {
+  using T = typename List::value_type;
   static std::string type() { return "[" + Codec<T>::type() + "]"; }
-  static void print(Printer& p, const std::vector<T>& v) {
+  static void print(Printer& p, const List& v) {
     p.out += '[';
     for (size_t i = 0; i < v.size(); ++i) {
       if (i) p.out += ", ";
@@ -192,7 +193,7 @@ struct Codec<std::vector<T>> {
     }
     p.out += ']';
   }
-  static void read(Reader& r, std::vector<T>& v) {
+  static void read(Reader& r, List& v) {
     v.clear();
     r.lex.expect("[");
     if (r.lex.accept("]")) return;
@@ -203,11 +204,11 @@ struct Codec<std::vector<T>> {
     } while (r.lex.accept(","));
     r.lex.expect("]");
   }
-  static void write(ByteWriter& w, const std::vector<T>& v) {
+  static void write(ByteWriter& w, const List& v) {
     w.varint(v.size());
     for (const T& item : v) Codec<T>::write(w, item);
   }
-  static void load(ByteReader& r, std::vector<T>& v) {
+  static void load(ByteReader& r, List& v) {
     v.clear();
     const uint64_t n = r.varint();
     if (n > r.left())
@@ -218,18 +219,20 @@ struct Codec<std::vector<T>> {
       v.push_back(std::move(item));
     }
   }
-  static uint64_t hash(const std::vector<T>& v) {
+  static uint64_t hash(const List& v) {
     uint64_t h = v.size();
     for (const T& item : v) h = mix(h, Codec<T>::hash(item));
     return h;
   }
-  static bool equal(const std::vector<T>& a, const std::vector<T>& b) {
+  static bool equal(const List& a, const List& b) {
     if (a.size() != b.size()) return false;
     for (size_t i = 0; i < a.size(); ++i)
       if (!Codec<T>::equal(a[i], b[i])) return false;
     return true;
   }
 };
+template <class T>
+struct Codec<std::vector<T>> : ListCodec<std::vector<T>> {};
 
 template <class T>
 struct Codec<std::optional<T>> {
@@ -371,7 +374,7 @@ class Attrs {
   template <class A>
     requires requires { A::fields(); }
   Attrs(A attrs)  // NOLINT: implicit by design
-      : type_(&kAttrType<A>), data_(std::make_shared<A>(std::move(attrs))) {}
+      : type_(&kAttrType<A>), data_(store(std::move(attrs))) {}
   Attrs(const AttrType* type, std::shared_ptr<const void> data)
       : type_(type), data_(std::move(data)) {}
 
@@ -388,6 +391,16 @@ class Attrs {
   friend bool operator==(const Attrs& a, const Attrs& b);
 
  private:
+  // Those without fields are all one object.
+  template <class A>
+  static std::shared_ptr<const void> store(A attrs) {
+    if constexpr (std::is_empty_v<A>) {
+      static const A only;
+      return {std::shared_ptr<const void>(), &only};
+    } else {
+      return std::make_shared<A>(std::move(attrs));
+    }
+  }
   const AttrType* type_;
   std::shared_ptr<const void> data_;
 };

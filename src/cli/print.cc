@@ -11,7 +11,7 @@ namespace rlx::cli {
 
 namespace {
 
-std::string leaves(const Graph& g, const std::vector<Value>& values) {
+std::string leaves(const Graph& g, const Values& values) {
   std::vector<std::string> out;
   for (Value v : values)
     out.push_back(fmt::format("{} {}", printable(g.node(v).get<LeafAttrs>().name), g.type(v)));

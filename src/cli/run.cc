@@ -56,7 +56,7 @@ DimBinding read_dims(const std::vector<std::string>& words) {
 }
 
 // What is given must be there, and of the declared rank: else the sizes that are missing would be blamed.
-void check_given(const Graph& g, const std::vector<Value>& leaves, const NamedTensors& given,
+void check_given(const Graph& g, const Values& leaves, const NamedTensors& given,
                  std::string_view what) {
   std::vector<std::string_view> names;
   for (Value v : leaves) names.push_back(g.node(v).get<LeafAttrs>().name);

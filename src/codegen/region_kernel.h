@@ -27,7 +27,7 @@ struct RegionKernel {
   // split: the results that are reductions, what is left in their places, and the kernel from
   // those to them.
   std::vector<size_t> reductions;
-  std::vector<Type> partials;
+  Types partials;
   std::shared_ptr<RegionKernel> combine;
 };
 

@@ -72,10 +72,9 @@ void check_operands(const Graph& g, const OpDef& op, Operands in) {
     user_check(v.node >= 0 && v.node < g.size() && v.index >= 0 &&
                    v.index < static_cast<int32_t>(g.node(v).out.size()),
                "operand-value", "{}: operand {} is not a value of this graph", op.name, v);
-  if (n > 0)
-    user_check(op.dtypes.has(g.type(in[0]).dtype), "dtype",
-               "{}: does not take {}; allowed are {} (operands: {})", op.name, g.type(in[0]).dtype,
-               op.dtypes.to_string(), describe(g, in));
+  if (n > 0 && !op.dtypes.has(g.type(in[0]).dtype))
+    fail(ErrorKind::user, "dtype", "{}: does not take {}; allowed are {} (operands: {})", op.name,
+         g.type(in[0]).dtype, op.dtypes.to_string(), describe(g, in));
 }
 
 }  // namespace
@@ -126,7 +125,7 @@ Value emit_one(Builder& b, const OpDef& op, Attrs attrs, Operands in) {
 }
 
 Values Builder::clone(const Node& n, Operands in) {
-  const std::string label = label_, pass = pass_;
+  const SharedText label = label_, pass = pass_;
   if (!n.origin.label.empty()) label_ = n.origin.label;
   if (!n.origin.pass.empty()) pass_ = n.origin.pass;
   Values out = emit(*n.op, n.attrs, in);

@@ -48,8 +48,8 @@ class Builder {
   void output(Value v) { graph_.outputs.push_back(v); }
   void update(std::string param, Value v);
   // Sets the label of nodes made from now on; returns the previous one.
-  std::string set_label(std::string label) { return std::exchange(label_, std::move(label)); }
-  std::string set_pass(std::string pass) { return std::exchange(pass_, std::move(pass)); }
+  SharedText set_label(SharedText label) { return std::exchange(label_, std::move(label)); }
+  SharedText set_pass(SharedText pass) { return std::exchange(pass_, std::move(pass)); }
   void set_origin(const Origin& o) { label_ = o.label, pass_ = o.pass; }
 
   const Type& type(Value v) const;
@@ -73,7 +73,7 @@ class Builder {
 
   Graph graph_;
   mutable Names names_;
-  std::string label_, pass_;
+  SharedText label_, pass_;
   const OpDef* expanding_ = nullptr;  // while expand() runs: of which op, and where it must end
   int32_t start_ = 0, limit_ = 0;
 };
@@ -81,7 +81,7 @@ class Builder {
 // Labels nodes while it lives:  Label scope(b, "layer0");
 class Label {
  public:
-  Label(Builder& b, std::string label) : b_(b), saved_(b.set_label(std::move(label))) {}
+  Label(Builder& b, SharedText label) : b_(b), saved_(b.set_label(std::move(label))) {}
   ~Label() { b_.set_label(std::move(saved_)); }
   Label(const Label&) = delete;
 

@@ -7,8 +7,8 @@
 namespace rlx {
 
 namespace {
-std::vector<Value> leaves(const Graph& g, const OpDef* op) {
-  std::vector<Value> out;
+Values leaves(const Graph& g, const OpDef* op) {
+  Values out;
   for (int32_t i = 0; i < g.size(); ++i)
     if (g.nodes[static_cast<size_t>(i)].op == op) out.push_back({i, 0});
   return out;
@@ -17,8 +17,8 @@ std::vector<Value> leaves(const Graph& g, const OpDef* op) {
 
 template struct MemberTypeOf<Body>;
 
-std::vector<Value> Graph::inputs() const { return leaves(*this, &op::input); }
-std::vector<Value> Graph::params() const { return leaves(*this, &op::param); }
+Values Graph::inputs() const { return leaves(*this, &op::input); }
+Values Graph::params() const { return leaves(*this, &op::param); }
 
 Value Graph::find_leaf(std::string_view leaf) const {
   for (int32_t i = 0; i < size(); ++i) {
@@ -29,8 +29,8 @@ Value Graph::find_leaf(std::string_view leaf) const {
   return kNone;
 }
 
-std::vector<Type> Graph::output_types() const {
-  std::vector<Type> out;
+Types Graph::output_types() const {
+  Types out;
   for (Value v : outputs) out.push_back(type(v));
   return out;
 }
@@ -80,19 +80,31 @@ bool operator==(const Graph& a, const Graph& b) {
 Body::Body() : graph(std::make_shared<const Graph>()) {}
 Body::Body(Graph g) : graph(std::make_shared<const Graph>(std::move(g))) {}
 
-Uses::Uses(const Graph& g)
-    : counts_(g.nodes.size()), users_(g.nodes.size()), output_(g.nodes.size(), false) {
-  for (size_t i = 0; i < g.nodes.size(); ++i) counts_[i].assign(g.nodes[i].out.size(), 0);
+Uses::Uses(const Graph& g) : output_(g.nodes.size(), false) {
+  first_result_.reserve(g.nodes.size() + 1);
+  first_result_.push_back(0);
+  for (const Node& n : g.nodes) first_result_.push_back(first_result_.back() + n.out.size());
+  counts_.resize(first_result_.back(), 0);
   auto count = [&](Value v) {
-    ++counts_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+    ++counts_[first_result_[static_cast<size_t>(v.node)] + static_cast<size_t>(v.index)];
   };
-  for (size_t i = 0; i < g.nodes.size(); ++i)
-    for (Value v : g.nodes[i].in) {
-      count(v);
-      auto& list = users_[static_cast<size_t>(v.node)];
-      if (list.empty() || list.back() != static_cast<int32_t>(i))
-        list.push_back(static_cast<int32_t>(i));
-    }
+  // Every reader of a node once, however many of its results it reads.
+  auto each_read = [&](auto&& visit) {
+    std::vector<int32_t> last(g.nodes.size(), -1);
+    for (int32_t i = 0; i < g.size(); ++i)
+      for (Value v : g.nodes[static_cast<size_t>(i)].in)
+        if (std::exchange(last[static_cast<size_t>(v.node)], i) != i)
+          visit(static_cast<size_t>(v.node), i);
+  };
+  first_user_.resize(g.nodes.size() + 1, 0);
+  each_read([&](size_t node, int32_t) { ++first_user_[node + 1]; });
+  for (size_t i = 0; i < g.nodes.size(); ++i) first_user_[i + 1] += first_user_[i];
+  users_.resize(first_user_.back());
+  std::vector<size_t> next(first_user_.begin(), first_user_.end() - 1);
+  each_read([&](size_t node, int32_t user) { users_[next[node]++] = user; });
+
+  for (const Node& n : g.nodes)
+    for (Value v : n.in) count(v);
   auto keep = [&](Value v) {
     count(v);
     output_[static_cast<size_t>(v.node)] = true;
@@ -103,7 +115,9 @@ Uses::Uses(const Graph& g)
 
 int Uses::count(int32_t node) const {
   int n = 0;
-  for (int c : counts_[static_cast<size_t>(node)]) n += c;
+  for (size_t i = first_result_[static_cast<size_t>(node)];
+       i < first_result_[static_cast<size_t>(node) + 1]; ++i)
+    n += counts_[i];
   return n;
 }
 

@@ -17,8 +17,10 @@
 #include <string>
 #include <vector>
 
+#include "rlx/base/few.h"
 #include "rlx/base/fields.h"
 #include "rlx/base/format.h"
+#include "rlx/base/shared_text.h"
 #include "rlx/ir/shape.h"
 #include "rlx/ir/tensor.h"
 
@@ -34,21 +36,24 @@ struct Value {
   auto operator<=>(const Value&) const = default;
 };
 
+using Values = Few<Value, 2>;
+using Types = std::vector<Type>;  // references to types outlive the growth of their graph
+
 inline constexpr Value kNone{};  // no value; as a tangent or cotangent: a symbolic zero
 
 // Where a node comes from: the user's label (a block, a layer) and the pass or transform that made
 // it.
 struct Origin {
-  std::string label;
-  std::string pass;
+  SharedText label;
+  SharedText pass;
   bool operator==(const Origin&) const = default;
 };
 
 struct Node {
   const OpDef* op = nullptr;
   Attrs attrs;
-  std::vector<Value> in;
-  std::vector<Type> out;
+  Values in;
+  Types out;
   Origin origin;
 
   template <class A>
@@ -68,17 +73,17 @@ class Graph {
  public:
   std::string name;
   std::vector<Node> nodes;
-  std::vector<Value> outputs;
+  Values outputs;
   std::vector<Update> updates;
 
   const Node& node(Value v) const { return nodes[static_cast<size_t>(v.node)]; }
   const Type& type(Value v) const { return node(v).out[static_cast<size_t>(v.index)]; }
   int32_t size() const { return static_cast<int32_t>(nodes.size()); }
 
-  std::vector<Value> inputs() const;             // the `input` leaves in order
-  std::vector<Value> params() const;             // the `param` leaves in order
+  Values inputs() const;                         // the `input` leaves in order
+  Values params() const;                         // the `param` leaves in order
   Value find_leaf(std::string_view name) const;  // input or param of that name, or kNone
-  std::vector<Type> output_types() const;
+  Types output_types() const;
   std::vector<std::string> symbols() const;  // of all shapes and attributes, bodies included
 
   uint64_t hash() const;
@@ -117,17 +122,20 @@ class Uses {
  public:
   explicit Uses(const Graph& g);
   int count(Value v) const {
-    return counts_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+    return counts_[first_result_[static_cast<size_t>(v.node)] + static_cast<size_t>(v.index)];
   }
-  int count(int32_t node) const;  // over all results
-  std::span<const int32_t> users(int32_t node) const {
-    return users_[static_cast<size_t>(node)];
-  }  // ascending, each once
+  int count(int32_t node) const;                        // over all results
+  std::span<const int32_t> users(int32_t node) const {  // ascending, each once
+    const size_t i = static_cast<size_t>(node);
+    return std::span(users_).subspan(first_user_[i], first_user_[i + 1] - first_user_[i]);
+  }
   bool is_output(int32_t node) const { return output_[static_cast<size_t>(node)]; }
 
  private:
-  std::vector<std::vector<int>> counts_;
-  std::vector<std::vector<int32_t>> users_;
+  // Of node i: counts_ and users_ from first_...[i] to first_...[i + 1].
+  std::vector<size_t> first_result_, first_user_;
+  std::vector<int> counts_;
+  std::vector<int32_t> users_;
   std::vector<bool> output_;
 };
 

@@ -51,14 +51,14 @@ class GraphWriter {
   void write_labels() {
     std::vector<std::string_view> list;
     for (const Node& n : g_.nodes)
-      for (const std::string& label : {std::cref(n.origin.label), std::cref(n.origin.pass)})
-        if (!label.empty() && labels_.emplace(label, list.size() + 1).second)
-          list.push_back(labels_.find(label)->first);
+      for (const SharedText* l : {&n.origin.label, &n.origin.pass})
+        if (!l->empty() && labels_.emplace(l->str(), list.size() + 1).second)
+          list.push_back(l->str());
     w_.varint(list.size());
     for (std::string_view label : list) w_.text(label);
   }
 
-  void write_label(const std::string& label) { w_.varint(label.empty() ? 0 : labels_.at(label)); }
+  void write_label(const SharedText& l) { w_.varint(l.empty() ? 0 : labels_.at(l)); }
 
   // Operands count backwards from the node.
   void write_value(Value v, int32_t from) {
@@ -149,10 +149,10 @@ class GraphReader {
 
   void read_labels() {
     labels_.emplace_back();
-    for (uint64_t n = r_.varint(), i = 0; i < n; ++i) labels_.emplace_back(r_.text());
+    for (uint64_t n = r_.varint(), i = 0; i < n; ++i) labels_.emplace_back(std::string(r_.text()));
   }
 
-  const std::string& label() {
+  const SharedText& label() {
     const uint64_t i = r_.varint();
     if (i >= labels_.size())
       r_.error("graph-label", "there is no label {}, the last is {}", i, labels_.size() - 1);
@@ -225,7 +225,7 @@ class GraphReader {
 
   ByteReader& r_;
   std::vector<UsedOp> ops_;
-  std::vector<std::string> labels_;
+  std::vector<SharedText> labels_;
 };
 
 }  // namespace

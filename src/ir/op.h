@@ -35,8 +35,6 @@ namespace rlx {
 class Builder;
 
 using Operands = std::span<const Value>;
-using Values = std::vector<Value>;
-using Types = std::vector<Type>;
 using Tensors = std::vector<Tensor>;
 
 struct InferArgs {

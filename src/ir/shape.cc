@@ -23,9 +23,14 @@ void check_degree(size_t symbols) {
 Dim Dim::make(int64_t constant, Terms terms) {
   std::erase_if(terms, [](const auto& term) { return term.second == 0; });
   check_terms(terms.size());
-  Dim d(constant);
-  if (!terms.empty()) d.terms_ = std::make_shared<const Terms>(std::move(terms));
+  if (terms.empty()) return Dim(constant);
+  Dim d;
+  d.bits_ = share(constant, std::move(terms));
   return d;
+}
+
+uintptr_t Dim::share(int64_t constant, Terms terms) {
+  return reinterpret_cast<uintptr_t>(new Polynomial{1, constant, std::move(terms)});
 }
 
 Dim Dim::symbol(std::string name) {
@@ -34,17 +39,18 @@ Dim Dim::symbol(std::string name) {
 }
 
 int64_t Dim::value() const {
-  user_check(!terms_, "unbound-dim", "dim {} is symbolic: bind its symbols to sizes first",
-             to_string());
-  return constant_;
+  if (terms())
+    fail(ErrorKind::user, "unbound-dim", "dim {} is symbolic: bind its symbols to sizes first",
+         to_string());
+  return constant();
 }
 
 Dim operator+(const Dim& a, const Dim& b) {
-  const int64_t constant = add_or_fail(a.constant_, b.constant_, "dim");
-  if (!a.terms_ && !b.terms_) return Dim(constant);
-  Dim::Terms terms = a.terms_ ? *a.terms_ : Dim::Terms{};
-  if (b.terms_)
-    for (const auto& [monomial, coefficient] : *b.terms_) {
+  const int64_t constant = add_or_fail(a.constant(), b.constant(), "dim");
+  if (!a.terms() && !b.terms()) return Dim(constant);
+  Dim::Terms terms = a.terms() ? *a.terms() : Dim::Terms{};
+  if (b.terms())
+    for (const auto& [monomial, coefficient] : *b.terms()) {
       int64_t& c = terms[monomial];
       c = add_or_fail(c, coefficient, "dim");
     }
@@ -52,7 +58,7 @@ Dim operator+(const Dim& a, const Dim& b) {
 }
 
 Dim operator*(const Dim& a, const Dim& b) {
-  if (!a.terms_ && !b.terms_) return Dim(mul_or_fail(a.constant_, b.constant_, "dim"));
+  if (!a.terms() && !b.terms()) return Dim(mul_or_fail(a.constant(), b.constant(), "dim"));
   Dim::Terms terms;
   auto add = [&](Dim::Monomial m, int64_t c) {
     check_degree(m.size());
@@ -60,45 +66,44 @@ Dim operator*(const Dim& a, const Dim& b) {
     int64_t& slot = terms[std::move(m)];
     slot = add_or_fail(slot, c, "dim");
   };
-  if (a.terms_)
-    for (const auto& [m, c] : *a.terms_) add(m, mul_or_fail(c, b.constant_, "dim"));
-  if (b.terms_)
-    for (const auto& [m, c] : *b.terms_) add(m, mul_or_fail(c, a.constant_, "dim"));
-  if (a.terms_ && b.terms_)
-    for (const auto& [ma, ca] : *a.terms_)
-      for (const auto& [mb, cb] : *b.terms_) {
+  if (a.terms())
+    for (const auto& [m, c] : *a.terms()) add(m, mul_or_fail(c, b.constant(), "dim"));
+  if (b.terms())
+    for (const auto& [m, c] : *b.terms()) add(m, mul_or_fail(c, a.constant(), "dim"));
+  if (a.terms() && b.terms())
+    for (const auto& [ma, ca] : *a.terms())
+      for (const auto& [mb, cb] : *b.terms()) {
         Dim::Monomial m;
         std::merge(ma.begin(), ma.end(), mb.begin(), mb.end(), std::back_inserter(m));
         add(std::move(m), mul_or_fail(ca, cb, "dim"));
       }
-  return Dim::make(mul_or_fail(a.constant_, b.constant_, "dim"), std::move(terms));
+  return Dim::make(mul_or_fail(a.constant(), b.constant(), "dim"), std::move(terms));
 }
 
-bool operator==(const Dim& a, const Dim& b) {
-  if (a.constant_ != b.constant_ || !a.terms_ != !b.terms_) return false;
-  return !a.terms_ || *a.terms_ == *b.terms_;
+bool Dim::same_polynomial(const Dim& a, const Dim& b) {
+  return a.constant() == b.constant() && a.polynomial()->terms == b.polynomial()->terms;
 }
 
 std::optional<Dim> Dim::divide(const Dim& other) const {
   if (other == Dim(1)) return *this;
   if (*this == other && !(other == Dim(0))) return Dim(1);
-  if (!other.terms_) {
-    const int64_t n = other.constant_;
-    if (n == 0 || constant_ % n) return std::nullopt;
-    Terms terms;
-    if (terms_)
-      for (const auto& [m, c] : *terms_) {
+  if (!other.terms()) {
+    const int64_t n = other.constant();
+    if (n == 0 || constant() % n) return std::nullopt;
+    Terms parts;
+    if (terms())
+      for (const auto& [m, c] : *terms()) {
         if (c % n) return std::nullopt;
-        terms[m] = c / n;
+        parts[m] = c / n;
       }
-    return make(constant_ / n, std::move(terms));
+    return make(constant() / n, std::move(parts));
   }
   // By a single monomial: remove its symbols from every term.
-  if (other.constant_ != 0 || other.terms_->size() != 1 || constant_ != 0 || !terms_)
+  if (other.constant() != 0 || other.terms()->size() != 1 || constant() != 0 || !terms())
     return std::nullopt;
-  const auto& [divisor, scale] = *other.terms_->begin();
+  const auto& [divisor, scale] = *other.terms()->begin();
   Dim result(0);
-  for (const auto& [m, c] : *terms_) {
+  for (const auto& [m, c] : *terms()) {
     Monomial rest;
     if (c % scale || !std::includes(m.begin(), m.end(), divisor.begin(), divisor.end()))
       return std::nullopt;
@@ -110,9 +115,9 @@ std::optional<Dim> Dim::divide(const Dim& other) const {
 }
 
 Dim Dim::bind(const DimBinding& binding) const {
-  if (!terms_) return *this;
-  Dim result(constant_);
-  for (const auto& [monomial, coefficient] : *terms_) {
+  if (!terms()) return *this;
+  Dim result(constant());
+  for (const auto& [monomial, coefficient] : *terms()) {
     Dim term(coefficient);
     for (const std::string& s : monomial) {
       auto it = binding.find(s);
@@ -124,16 +129,16 @@ Dim Dim::bind(const DimBinding& binding) const {
 }
 
 void Dim::collect_symbols(std::vector<std::string>& names) const {
-  if (!terms_) return;
-  for (const auto& [monomial, c] : *terms_)
+  if (!terms()) return;
+  for (const auto& [monomial, c] : *terms())
     for (const std::string& s : monomial)
       if (std::find(names.begin(), names.end(), s) == names.end()) names.push_back(s);
 }
 
 std::string Dim::to_string() const {
-  if (!terms_) return std::to_string(constant_);
+  if (!terms()) return std::to_string(constant());
   std::string out;
-  for (const auto& [monomial, coefficient] : *terms_) {
+  for (const auto& [monomial, coefficient] : *terms()) {
     if (!out.empty() && coefficient >= 0) out += '+';
     if (coefficient == -1)
       out += '-';
@@ -141,8 +146,8 @@ std::string Dim::to_string() const {
       out += std::to_string(coefficient) + "*";
     for (size_t i = 0; i < monomial.size(); ++i) out += (i ? "*?" : "?") + monomial[i];
   }
-  if (constant_ > 0) out += '+';
-  if (constant_ != 0) out += std::to_string(constant_);
+  if (constant() > 0) out += '+';
+  if (constant() != 0) out += std::to_string(constant());
   return out;
 }
 
@@ -178,8 +183,8 @@ Dim Dim::read(Lexer& lex) {
 }
 
 uint64_t Dim::hash() const {
-  uint64_t h = mix(0, static_cast<uint64_t>(constant_));
-  return terms_ ? mix(h, hash_text(to_string())) : h;
+  uint64_t h = mix(0, static_cast<uint64_t>(constant()));
+  return terms() ? mix(h, hash_text(to_string())) : h;
 }
 
 bool Shape::is_static() const {
@@ -218,7 +223,7 @@ std::string Type::to_string() const { return fmt::format("{} {}", shape, dtype);
 
 std::optional<Shape> broadcast_shapes(const Shape& a, const Shape& b) {
   const size_t rank = std::max(a.size(), b.size());
-  Shape out(std::vector<Dim>(rank, Dim(1)));
+  Shape out(rank, Dim(1));
   for (size_t i = 0; i < rank; ++i) {
     const Dim da = i < a.size() ? a[a.size() - 1 - i] : Dim(1);
     const Dim db = i < b.size() ? b[b.size() - 1 - i] : Dim(1);

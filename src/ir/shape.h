@@ -7,6 +7,7 @@
 // equal dims.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "rlx/base/checked.h"
+#include "rlx/base/few.h"
 #include "rlx/base/fields.h"
 #include "rlx/base/format.h"
 #include "rlx/ir/dtype.h"
@@ -25,15 +27,24 @@ using DimBinding = std::map<std::string, int64_t>;
 class Dim {
  public:
   Dim() = default;
-  Dim(int64_t size) : constant_(size) {}  // NOLINT: implicit by design
+  Dim(int64_t size) : bits_(packed(size)) {  // NOLINT: implicit by design
+    if (unpacked(bits_) != size) bits_ = share(size, {});
+  }
+  Dim(const Dim& d) noexcept : bits_(d.bits_) { keep(); }
+  Dim(Dim&& d) noexcept : bits_(std::exchange(d.bits_, packed(0))) {}
+  Dim& operator=(Dim d) noexcept {
+    std::swap(bits_, d.bits_);
+    return *this;
+  }
+  ~Dim() { drop(); }
   static Dim symbol(std::string name);
   // Larger polynomials raise "dim-terms".
   static constexpr size_t kMaxTerms = 256, kMaxDegree = 64;
 
-  bool is_static() const { return !terms_; }
+  bool is_static() const { return !terms(); }
   int64_t value() const;  // raises "unbound-dim" when symbolic
   std::optional<int64_t> static_value() const {
-    return terms_ ? std::nullopt : std::optional(constant_);
+    return terms() ? std::nullopt : std::optional(constant());
   }
 
   Dim bind(const DimBinding& binding) const;  // unknown symbols stay
@@ -44,7 +55,9 @@ class Dim {
   friend Dim operator+(const Dim& a, const Dim& b);
   friend Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
   friend Dim operator*(const Dim& a, const Dim& b);
-  friend bool operator==(const Dim& a, const Dim& b);
+  friend bool operator==(const Dim& a, const Dim& b) {
+    return a.bits_ == b.bits_ || (!a.is_packed() && !b.is_packed() && same_polynomial(a, b));
+  }
 
   std::string to_string() const;
   static Dim read(Lexer& lex);
@@ -53,18 +66,45 @@ class Dim {
  private:
   using Monomial = std::vector<std::string>;  // sorted, with repeats; never empty
   using Terms = std::map<Monomial, int64_t>;  // no zero coefficients
+  // What does not fit into a word; copies share it.
+  struct Polynomial {
+    std::atomic<int64_t> owners;
+    int64_t constant;
+    Terms terms;
+  };
+
   static Dim make(int64_t constant, Terms terms);
-  int64_t constant_ = 0;
-  std::shared_ptr<const Terms> terms_;
+  static bool same_polynomial(const Dim& a, const Dim& b);
+  static constexpr uintptr_t packed(int64_t n) { return static_cast<uintptr_t>(n) << 1 | 1; }
+  static constexpr int64_t unpacked(uintptr_t bits) { return static_cast<int64_t>(bits) >> 1; }
+  static uintptr_t share(int64_t constant, Terms terms);
+  bool is_packed() const { return bits_ & 1; }
+  Polynomial* polynomial() const { return reinterpret_cast<Polynomial*>(bits_); }
+  int64_t constant() const { return is_packed() ? unpacked(bits_) : polynomial()->constant; }
+  const Terms* terms() const {  // none when static
+    return is_packed() || polynomial()->terms.empty() ? nullptr : &polynomial()->terms;
+  }
+  void keep() const {
+    if (!is_packed()) polynomial()->owners.fetch_add(1, std::memory_order_relaxed);
+  }
+  void drop() {
+    if (!is_packed() && polynomial()->owners.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      delete polynomial();
+  }
+
+  // Shapes are most of what a graph holds, so a dim is one word: twice a number of 63 bits and one, or the address
+  // of a polynomial. A number has one form only.
+  uintptr_t bits_ = packed(0);
 };
+template <>
+inline constexpr bool kMovesAsBytes<Dim> = true;
 
 // Tensors of a higher rank are refused where a node is made ("rank").
 inline constexpr int64_t kMaxRank = 64;
 
-class Shape : public std::vector<Dim> {
+class Shape : public Few<Dim, 4> {
  public:
-  using std::vector<Dim>::vector;
-  Shape(std::vector<Dim> dims) : std::vector<Dim>(std::move(dims)) {}  // NOLINT: implicit by design
+  using Few<Dim, 4>::Few;
   static Shape of(const Ints& dims) { return Shape(dims.begin(), dims.end()); }
 
   int64_t rank() const { return static_cast<int64_t>(size()); }
@@ -84,6 +124,9 @@ struct Type {
   bool operator==(const Type&) const = default;
   std::string to_string() const;
 };
+
+template <>
+inline constexpr bool kMovesAsBytes<Type> = true;
 
 // NumPy broadcasting, right-aligned. A symbol against a static size n != 1 gives n, two different
 // symbols give the left one: the sizes are checked when the symbols are bound.
@@ -109,7 +152,7 @@ struct Codec<Dim> {
 };
 
 template <>
-struct Codec<Shape> : Codec<std::vector<Dim>> {
+struct Codec<Shape> : ListCodec<Shape> {
   static std::string type() { return "[dim]"; }
 };
 

@@ -39,8 +39,8 @@ void print_graph(Printer& p, const Graph& g) {
     p.out += fmt::format("%{} = {}({})", i, n.op->name, fmt::join(n.in, ", "));
     print_attrs(p, n.attrs);
     p.out += fmt::format(" : {}", fmt::join(n.out, ", "));
-    if (!n.origin.label.empty()) p.out += " @ " + quote(n.origin.label);
-    if (!n.origin.pass.empty()) p.out += " from " + quote(n.origin.pass);
+    if (!n.origin.label.empty()) p.out += " @ " + quote(n.origin.label.str());
+    if (!n.origin.pass.empty()) p.out += " from " + quote(n.origin.pass.str());
     p.out += '\n';
   }
   if (!g.outputs.empty()) {

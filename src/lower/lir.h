@@ -126,7 +126,7 @@ class StepKernel {
   // other.
   struct Rest {
     std::vector<size_t> results;
-    std::vector<Type> partials;
+    Types partials;
     std::shared_ptr<const StepKernel> kernel;
   };
   virtual const Rest* rest() const { return nullptr; }

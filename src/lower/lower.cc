@@ -190,7 +190,7 @@ class Lowering {
   void compute(const Node& n, int32_t i) {
     Step s;
     s.label = fmt::format("%{} {}", i, n.op->name);
-    if (!n.origin.label.empty()) s.label += " @ " + n.origin.label;
+    if (!n.origin.label.empty()) s.label += " @ " + n.origin.label.str();
     for (size_t k = 0; k < n.in.size(); ++k) s.in.push_back(operand(n, k, s.label));
     for (const Type& t : n.out) s.out.push_back(new_view(t));
     s.kernel = target_.make(n, g_, s.in, s.out);

@@ -44,17 +44,18 @@ class Kept {
   int32_t find_or_keep(uint64_t key, int32_t fresh, FunctionRef<bool(int32_t)> equals) {
     for (size_t at = key;; ++at) {
       Slot& slot = slots_[at & (slots_.size() - 1)];
+      const auto part = static_cast<uint32_t>(key >> 32);
       if (slot.node < 0) {
-        slot = {key, fresh};
+        slot = {part, fresh};
         return -1;
       }
-      if (slot.key == key && equals(slot.node)) return slot.node;
+      if (slot.key == part && equals(slot.node)) return slot.node;
     }
   }
 
  private:
   struct Slot {
-    uint64_t key = 0;
+    uint32_t key = 0;  // its upper half; the lower one says where the search begins
     int32_t node = -1;
   };
   std::vector<Slot> slots_;

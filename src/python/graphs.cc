@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-nb::list leaves(const Graph& g, const std::vector<Value>& values) {
+nb::list leaves(const Graph& g, const Values& values) {
   nb::list out;
   for (Value v : values)
     out.append(nb::make_tuple(g.node(v).get<LeafAttrs>().name,
@@ -41,7 +41,7 @@ std::pair<Graph, std::vector<bool>> batched(const Graph& g, const std::vector<in
                                             int64_t size) {
   Builder b(g.name + "_vmap");
   std::vector<Batched> in;
-  const std::vector<Value> inputs = g.inputs();
+  const Values inputs = g.inputs();
   check(axes.size() == inputs.size(), "vmap: {} axes for {} inputs", axes.size(), inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     Type t = g.type(inputs[i]);
@@ -66,7 +66,7 @@ std::pair<Graph, std::vector<bool>> batched(const Graph& g, const std::vector<in
 // The graph whose inputs after the first `kept` are these values, as constants.
 Graph with_constants(const Graph& g, size_t kept, const nb::sequence& values) {
   Builder b(g.name);
-  const std::vector<Value> inputs = g.inputs();
+  const Values inputs = g.inputs();
   check(kept + nb::len(values) == inputs.size(), "with_constants: {} of {} inputs have values",
         nb::len(values), inputs.size());
   Values in;

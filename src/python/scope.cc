@@ -80,7 +80,7 @@ Array leaf(Scope& s, const Op<LeafAttrs>& op, const std::string& name, nb::handl
   return s.make(op(s.builder, {}, {name, read_dtype(dtype), read_shape(shape)}));
 }
 
-nb::list values_of(const std::shared_ptr<Scope>& s, const std::vector<Value>& values) {
+nb::list values_of(const std::shared_ptr<Scope>& s, const Values& values) {
   nb::list out;
   for (Value v : values) out.append(wrap(s->make(v)));
   return out;
@@ -130,7 +130,7 @@ void bind_scope(nb::module_& m) {
            [](Scope& s, const nb::sequence& outputs) { return s.snapshot(arrays_of(outputs)); })
       .def("load",  // takes over a whole graph; returns its outputs
            [](const std::shared_ptr<Scope>& s, Graph g) {
-             const std::vector<Value> outputs = std::exchange(g.outputs, {});
+             const Values outputs = std::exchange(g.outputs, {});
              s->builder.mutable_graph() = std::move(g);
              return values_of(s, outputs);
            })

@@ -77,7 +77,7 @@ Graph rewrite(Graph g, const RuleSet& rules, const RewriteOptions& options = {},
 // nothing is moved at all, for most walks over a large program change nothing.
 class Rebuild {
  public:
-  explicit Rebuild(Graph g, std::string pass = {}) : g_(std::move(g)), pass_(std::move(pass)) {}
+  explicit Rebuild(Graph g, SharedText pass = {}) : g_(std::move(g)), pass_(std::move(pass)) {}
   int32_t size() const { return g_.size(); }  // of the old graph
   // Node i of the old graph over operands of the new one; once for each, in order, and then one of the two:
   const Node& node(int32_t i);
@@ -107,12 +107,12 @@ class Rebuild {
 
   Graph g_;
   Builder b_;
-  std::string pass_;
+  SharedText pass_;
   int32_t now_ = 0;  // the node that was asked for last
   bool changed_ = false;
   std::vector<size_t>
       first_;  // from the first change on: where in map_ the results of an old node begin
-  std::vector<Value> map_;
+  Values map_;
 };
 
 }  // namespace rlx

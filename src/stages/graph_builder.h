@@ -46,7 +46,7 @@ FftNorm norm_of(BuilderFftNorm norm);
 // The results of custom_fn_multi, packed one after the other in `source` [elements].
 struct MultiOutputHandle {
   NodeId source;
-  std::vector<Type> sub_shapes;
+  Types sub_shapes;
   Ints offsets;
   size_t n_outputs() const { return sub_shapes.size(); }
   NodeId output(GraphBuilder& g, size_t i) const;  // raises "output-index"

@@ -47,10 +47,10 @@ std::string rows_text(const std::vector<Row>& rows) {
 std::string origin_text(const Origin& o) {
   static constexpr std::string_view hir = "hir:";
   std::vector<std::string> parts;
-  const bool from_hir = o.pass.starts_with(hir);
-  if (from_hir) parts.push_back("hir=" + o.pass.substr(hir.size()));
-  if (!o.label.empty()) parts.push_back(quote(o.label));
-  if (!from_hir && !o.pass.empty()) parts.push_back("pass=" + o.pass);
+  const bool from_hir = o.pass.str().starts_with(hir);
+  if (from_hir) parts.push_back("hir=" + o.pass.str().substr(hir.size()));
+  if (!o.label.empty()) parts.push_back(quote(o.label.str()));
+  if (!from_hir && !o.pass.empty()) parts.push_back("pass=" + o.pass.str());
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -91,7 +91,7 @@ std::vector<Row> graph_rows(const Graph& g) {
     const bool leaf = n.op == &op::input || n.op == &op::param;
     Row r;
     r.tag = tag_of(fmt::format("%{}", i), leaf ? n.op->name : "",
-                   leaf ? n.get<LeafAttrs>().name : n.origin.label);
+                   leaf ? n.get<LeafAttrs>().name : n.origin.label.str());
     r.op = op_text(*n.op, n.attrs);
     r.inputs = fmt::format("{}", fmt::join(n.in, ", "));
     r.type = fmt::format("{}", fmt::join(n.out, ", "));

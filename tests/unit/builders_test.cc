@@ -56,21 +56,21 @@ Rows core_rows() {
        [](G& g) {
          const NodeId x = g.relu(in(g, {2}));
          g.node_mut(x).origin.label = "act";
-         return g.node(x).origin.label;
+         return g.node(x).origin.label.str();
        },
        "act"},
       {"nodes_mut",
        [](G& g) {
          in(g, {2});
          for (Node& n : g.nodes_mut()) n.origin.label = "leaf";
-         return g.nodes()[0].origin.label;
+         return g.nodes()[0].origin.label.str();
        },
        "leaf"},
       {"append_node",
        [](G& g) {
          const NodeId y = g.append_node({op::concat, {.axis = 1}}, {in(g, {2, 3}), in(g, {2, 1})},
                                         f32({2, 4}), "joined");
-         return did(g, y) + " " + g.node(y).origin.label;
+         return did(g, y) + " " + g.node(y).origin.label.str();
        },
        "concat : [2, 4] f32 joined"},
       {"users",

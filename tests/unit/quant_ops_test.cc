@@ -26,7 +26,7 @@ Tensor normal(Ints sizes, uint64_t seed) {
 // ---- errors
 
 template <class A>
-std::string error_of(const OpDef& op, const A& attrs, const std::vector<Type>& types) {
+std::string error_of(const OpDef& op, const A& attrs, const Types& types) {
   Builder b;
   Values in;
   for (const Type& t : types) in.push_back(b.input(std::to_string(in.size()), t));

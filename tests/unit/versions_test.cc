@@ -61,7 +61,7 @@ TEST(Versions, OldRoundIsStraightThrough) {
 })";
   const Graph old = grad(parse(program), {"x"}, {.zero_missing = true});
   const Graph now =
-      grad(parse(std::string("version 2\n") + program), {"x"}, {.zero_missing = true});
+      grad(parse(fmt::format("version 2\n{}", program)), {"x"}, {.zero_missing = true});
   const Tensor x = Tensor::from<float>({3}, {-0.6f, 0.5f, 2});
   for (int64_t i = 0; i < 3; ++i) {
     EXPECT_EQ(evaluate(old, std::array{x})[0].get_float(i), 1);

@@ -22,7 +22,7 @@ bool has_nan(const Tensor& t) {
 // What clones share.
 struct Compiled {
   Graph graph;
-  std::vector<Value> inputs, params;
+  Values inputs, params;
   std::vector<size_t> update_of;           // per update: which parameter
   std::vector<std::vector<int32_t>> dies;  // per node: the nodes whose last reader it is
   CompileInfo info;
