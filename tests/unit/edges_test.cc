@@ -171,6 +171,24 @@ TEST(ShapeEdges, DivisionIsExactOrRefused) {
   EXPECT_EQ(Dim(5).divide(0), std::nullopt);
 }
 
+// Numbers that fit into a dim's word and numbers that do not are numbers alike.
+TEST(ShapeEdges, NumbersOfAllSizes) {
+  const int64_t most = std::numeric_limits<int64_t>::max(), edge = int64_t{1} << 62;
+  const std::vector<int64_t> sizes{0, 1, -1, edge - 1, edge, -edge, -edge - 1, most, -most - 1};
+  for (int64_t a : sizes)
+    for (int64_t b : sizes) {
+      const Dim copy = Dim(a);
+      EXPECT_EQ(copy.value(), a);
+      EXPECT_TRUE(copy.is_static());
+      EXPECT_EQ(copy == Dim(b), a == b) << a << " " << b;
+      int64_t sum = 0;
+      if (!__builtin_add_overflow(a, b, &sum)) EXPECT_EQ(Dim(a) + Dim(b), Dim(sum));
+    }
+  const Dim n = Dim::symbol("n");
+  EXPECT_EQ((n + edge) - n, Dim(edge));
+  EXPECT_EQ((n + edge).bind({{"n", -edge}}), Dim(0));
+}
+
 // ---- folding
 
 // Constants that overflow fold to what a run gives: integers wrap.
