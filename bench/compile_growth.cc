@@ -24,6 +24,7 @@
 #include "growth_cases.h"
 #include "rlx/backend/cpu/backend.h"
 #include "rlx/backend/cpu/target.h"
+#include "rlx/compile/compile.h"
 
 namespace rlx {
 namespace {
@@ -62,7 +63,7 @@ Seconds measure_once(const Case& c, int64_t size) {
     return 0;
   });
   const auto backend = cpu::make_cpu_backend();
-  timed(all, [&] { return backend->compile(g, {.threads = 1}); });
+  timed(all, [&] { return compile(g, *backend, {.threads = 1}); });
   return t;
 }
 

@@ -19,12 +19,14 @@
 //   transform.h  derivatives and batching: programs from programs
 //   train.h      losses, optimisers, training steps
 //   runtime.h    devices, compiling, running
+//   compile.h    the stages of compiling in the open
 //
 // Every call that cannot do what it was asked raises rlx::Error: a kind (whose fault), a stable
 // code and a sentence.
 #pragma once
 
 #include "rlx/build.h"
+#include "rlx/compile.h"
 #include "rlx/graph.h"
 #include "rlx/ops.h"
 #include "rlx/runtime.h"

@@ -37,6 +37,7 @@ void add_ops(Cli& cli);
 void add_print(Cli& cli);
 void add_verify(Cli& cli);
 void add_opt(Cli& cli);
+void add_lower(Cli& cli);
 void add_run(Cli& cli);
 void add_train(Cli& cli);
 void add_bench(Cli& cli);

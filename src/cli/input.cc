@@ -5,6 +5,7 @@
 
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
+#include "rlx/stages/json.h"
 
 namespace rlx::cli {
 
@@ -28,13 +29,58 @@ std::string read_input(const std::string& file) {
   return all;
 }
 
-Graph read_program(const std::string& file) {
-  return file == kStandardInput ? read_graph(read_input(file), "standard input", ".")
-                                : load_graph(file);
+GraphModule read_module(const std::string& file) {
+  const bool standard = file == kStandardInput;
+  const std::string text = read_input(file);
+  if (const size_t first = text.find_first_not_of(" \t\r\n");
+      first != std::string::npos && text[first] == '{')
+    return module_from_json(text);
+  return read_graph(text, standard ? "standard input" : file,
+                    standard ? "." : std::filesystem::path(file).parent_path());
 }
+
+Graph read_program(const std::string& file) { return read_module(file).into_graph(); }
 
 Tensor read_tensor(const std::string& file) {
   return parse_npy(read_input(file), file == kStandardInput ? "standard input" : file);
+}
+
+// "name=value", each name once.
+std::map<std::string, std::string> assignments(const std::vector<std::string>& words,
+                                               std::string_view option) {
+  std::map<std::string, std::string> out;
+  for (const std::string& w : words) {
+    const size_t at = w.rfind('=');
+    user_check(at != std::string::npos && at > 0 && at + 1 < w.size(), "assignment",
+               "{} {}: expected NAME=VALUE", option, w);
+    user_check(out.emplace(w.substr(0, at), w.substr(at + 1)).second, "assignment",
+               "{} {}: given twice", option, w.substr(0, at));
+  }
+  return out;
+}
+
+DimBinding read_dims(const std::vector<std::string>& words) {
+  DimBinding out;
+  for (const auto& [name, text] : assignments(words, "--dim")) {
+    int64_t size = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    user_check(error == std::errc() && end == text.data() + text.size() && size >= 0, "assignment",
+               "--dim {}={}: expected a size", name, text);
+    out.emplace(name, size);
+  }
+  return out;
+}
+
+Device device_of(const std::string& name) {
+  if (name.empty()) return default_device();
+  return *parse_device(name);
+}
+
+void require_dims(const Graph& g, const DimBinding& dims) {
+  for (const std::string& symbol : g.symbols())
+    user_check(dims.contains(symbol), "unbound-dim",
+               "the size of dim ?{0} is not known; give --dim {0}=SIZE, or a tensor that has it",
+               symbol);
 }
 
 CLI::Validator whole_number(uint64_t least, uint64_t most) {

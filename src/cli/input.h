@@ -4,13 +4,25 @@
 #include <string>
 
 #include "rlx/cli/cli.h"
+#include "rlx/stages/module.h"
 
 namespace rlx::cli {
 
 // The content of a file. Standard input can be read once: Error(user, "standard-input").
 std::string read_input(const std::string& file);
-Graph read_program(const std::string& file);
+// A program at any stage: a graph as text or bytes, blocks or LIR as JSON (stages/json.h).
+GraphModule read_module(const std::string& file);
+Graph read_program(const std::string& file);  // its graph
 Tensor read_tensor(const std::string& file);
+
+// Words "NAME=VALUE", each name once; sizes likewise.
+std::map<std::string, std::string> assignments(const std::vector<std::string>& words,
+                                               std::string_view option);
+// The default one where none is named.
+Device device_of(const std::string& name);
+DimBinding read_dims(const std::vector<std::string>& words);
+// Raises "unbound-dim", saying how to bind it.
+void require_dims(const Graph& g, const DimBinding& dims);
 
 // Checks of options: decimal digits, and nothing else, for a number of at least `least` (and at most
 // `most`); a finite number above 0.

@@ -4,6 +4,7 @@
 #include "rlx/base/suggest.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/output.h"
+#include "rlx/compile/compile.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/reference_page.h"
 
@@ -17,7 +18,7 @@ using nlohmann::ordered_json;
 class Matrix {
  public:
   Matrix() : has_cpu_(is_available(Device::cpu)) {
-    if (has_cpu_) names_ = backend_for(Device::cpu)->native_ops();
+    if (has_cpu_) names_ = native_ops(*backend_for(Device::cpu));
     kernels_ = {names_.begin(), names_.end()};
   }
   std::vector<Support> row(const OpDef& op) const {

@@ -23,35 +23,9 @@ struct RunArguments {
   bool explain = false, check_nan = false, fast_math = false;
 };
 
-// "name=value", each name once.
-std::map<std::string, std::string> assignments(const std::vector<std::string>& words,
-                                               std::string_view option) {
-  std::map<std::string, std::string> out;
-  for (const std::string& w : words) {
-    const size_t at = w.rfind('=');
-    user_check(at != std::string::npos && at > 0 && at + 1 < w.size(), "assignment",
-               "{} {}: expected NAME=VALUE", option, w);
-    user_check(out.emplace(w.substr(0, at), w.substr(at + 1)).second, "assignment",
-               "{} {}: given twice", option, w.substr(0, at));
-  }
-  return out;
-}
-
 NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option) {
   NamedTensors out;
   for (const auto& [name, file] : assignments(words, option)) out.emplace(name, read_tensor(file));
-  return out;
-}
-
-DimBinding read_dims(const std::vector<std::string>& words) {
-  DimBinding out;
-  for (const auto& [name, text] : assignments(words, "--dim")) {
-    int64_t size = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    user_check(error == std::errc() && end == text.data() + text.size() && size >= 0, "assignment",
-               "--dim {}={}: expected a size", name, text);
-    out.emplace(name, size);
-  }
   return out;
 }
 
@@ -85,18 +59,6 @@ void infer_dims(const Graph& g, const NamedTensors& given, DimBinding& dims) {
         dims.emplace(symbols[0], tensor.sizes()[d]);
     }
   }
-}
-
-void require_dims(const Graph& g, const DimBinding& dims) {
-  for (const std::string& symbol : g.symbols())
-    user_check(dims.contains(symbol), "unbound-dim",
-               "the size of dim ?{0} is not known; give --dim {0}=SIZE, or a tensor that has it",
-               symbol);
-}
-
-Device device_of(const std::string& name) {
-  if (name.empty()) return default_device();
-  return *parse_device(name);
 }
 
 // Names of parameters come from the file: only harmless characters reach the file system.

@@ -126,12 +126,20 @@ inline std::span<const std::string_view> enum_names(Kind) {
   return names;
 }
 
+// What it is for a program that runs step after step, as a decoder does (stages/module.h, Phase).
+enum class Role : uint8_t {
+  plain,
+  product,  // the work of a layer: products with weights, attention
+  token,    // chooses what comes next
+};
+
 inline constexpr int kVariadic = -1;
 
 struct OpDef {
   std::string_view name;
   std::string_view doc;
   std::string_view reference = {};  // the specification's name for it
+  Role role = Role::plain;
   Kind kind = Kind::composite;
   int arity = 1;      // kVariadic: min_arity or more
   int min_arity = 0;  // for variadic ops and optional operands

@@ -186,6 +186,9 @@ struct Program {
   std::vector<bool> param_updated;
   std::vector<PackedWeight> packed;
   int64_t arena_bytes = 0, scratch_bytes = 0, unshared_bytes = 0;
+  std::string target;  // whose kernels these are
+  int generated = 0;   // distinct kernels that were generated, and the bytes of their code
+  int64_t code_bytes = 0;
 };
 
 std::string to_string(const Program& p);

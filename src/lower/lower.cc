@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "rlx/base/clock.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/loops.h"
 
@@ -424,6 +425,20 @@ const Lowering::Move Lowering::kMoves[] = {
 
 Program lower(const Graph& g, Target& target) { return Lowering(g, target, false).run(); }
 
-bool is_lowered_movement(const OpDef& op) { return Lowering::moves(&op); }
+Program make_program(const Graph& g, Target& target, double* seconds) {
+  Program p = lower(g, target);
+  const auto start = Clock::now();
+  target.finish();
+  if (seconds) *seconds = seconds_since(start);
+  p.target = target.name();
+  p.generated = target.generated();
+  p.code_bytes = target.code_bytes();
+  return p;
+}
+
+bool is_lowered(const OpDef& op) {
+  return op.kind == Kind::leaf || op.kind == Kind::control ||
+         (op.kind == Kind::movement && Lowering::moves(&op));
+}
 
 }  // namespace rlx

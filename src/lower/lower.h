@@ -9,9 +9,12 @@ namespace rlx {
 // The graph must be static (symbols bound), legal for the target and fused.
 Program lower(const Graph& g, Target& target);
 
-// Whether lowering turns this movement op into a view or a copy, so that no target needs a kernel
-// for it.
-bool is_lowered_movement(const OpDef& op);
+// The same with its code made: what can be run. `seconds`: what making the code took.
+Program make_program(const Graph& g, Target& target, double* seconds = nullptr);
+
+// Whether lowering sees to this op itself, so that no target needs a kernel for it: leaves, control flow, views and
+// copies.
+bool is_lowered(const OpDef& op);
 
 // Groups neighbouring steps that work row by row. Comes before memory planning, which treats a
 // chain as one moment.

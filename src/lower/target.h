@@ -23,6 +23,14 @@ class Target {
                                                  std::span<const View> out) = 0;
   virtual std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) = 0;
   virtual void finish() = 0;
+
+  // Whether its kernel for the op comes before fusion: a user's. Such nodes are part of no region.
+  virtual bool goes_first(const OpDef& op) const { return (void)op, false; }
+  // Whether it has a kernel for some nodes of the op.
+  virtual bool has_kernel(const OpDef& op) const { return (void)op, false; }
+  // Of what was generated: how many distinct kernels, and the bytes of their code once it is made.
+  virtual int generated() const { return 0; }
+  virtual int64_t code_bytes() const { return 0; }
 };
 
 }  // namespace rlx

@@ -451,6 +451,7 @@ constinit const Op<AttentionAttrs> attention = OpDef{
         "heads*D], [B, S, heads*D], [B, heads, S, D] or [B, S, heads, D]. k and v may have fewer "
         "heads (num_kv_heads).",
     .reference = "Attention",
+    .role = Role::product,
     .kind = Kind::composite,
     .arity = 6,
     .min_arity = 3,

@@ -202,8 +202,9 @@ Tensors evaluate_node(const Node& n, std::span<const Tensor> in, Poll poll) {
   return out;
 }
 
-Evaluated evaluate(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe) {
-  return within_memory([&] { return evaluate_polling(g, leaves, observe, no_poll); });
+Evaluated evaluate(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe,
+                   Poll poll) {
+  return within_memory([&] { return evaluate_polling(g, leaves, observe, poll); });
 }
 
 Tensors evaluate(const Graph& g, std::span<const Tensor> leaves) {

@@ -27,14 +27,17 @@ Evaluated evaluate(const Graph& g, const NamedTensors& leaves);
 // The outputs; leaves (inputs and parameters) in the order of their nodes. Bodies are run this way.
 Tensors evaluate(const Graph& g, std::span<const Tensor> leaves);
 
-// The same with the updates, telling `observe` the results of each computed node as they come.
-using NodeObserver = FunctionRef<void(int32_t node, const Tensors& results)>;
-Evaluated evaluate(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe);
-
-// The results of one node on given operands. `poll` is called before each node that it evaluates on
-// the way (of bodies and decompositions); what it raises ends the evaluation.
+// `poll` is called before each node that is evaluated (those of bodies and decompositions too); what it
+// raises ends the evaluation.
 using Poll = FunctionRef<void()>;
 inline constexpr auto no_poll = [] {};
+
+// The same with the updates, telling `observe` the results of each computed node as they come.
+using NodeObserver = FunctionRef<void(int32_t node, const Tensors& results)>;
+Evaluated evaluate(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe,
+                   Poll poll = no_poll);
+
+// The results of one node on given operands.
 Tensors evaluate_node(const Node& n, std::span<const Tensor> in, Poll poll = no_poll);
 
 // How many scalar operations evaluate_node takes, about, on operands of these types: one for each element

@@ -302,6 +302,7 @@ constinit const Op<GroupedMatmulAttrs> grouped_matmul = OpDef{
         "[E, K, N]. f16 and "
         "bf16 are summed in f32; an expert out of range raises \"index-range\".",
     .reference = "GroupedMatMul",
+    .role = Role::product,
     .kind = Kind::contraction,
     .arity = 3,
     .operands = "x, w, expert_ids",
@@ -345,6 +346,7 @@ constinit const Op<DequantGroupedAttrs> dequant_grouped_matmul = OpDef{
         "grouped_matmul with weights in ggml blocks: one slab of rows [N, K] per expert. "
         "Differentiable by x.",
     .reference = "DequantGroupedMatMul",
+    .role = Role::product,
     .arity = 3,
     .operands = "x, w, expert_ids",
     .dtypes = kFloats,
@@ -357,6 +359,7 @@ constinit const Op<MoeWeightsAttrs> dequant_moe_weights = OpDef{
     .name = "dequant_moe_weights",
     .doc = "The f32 weights [E, K, N] of slabs of ggml blocks, each stored as rows [N, K].",
     .reference = "DequantMoEWeights",
+    .role = Role::product,
     .operands = "blocks",
     .dtypes = {DType::U8},
     .infer = infer_moe_weights,
@@ -374,6 +377,7 @@ constinit const Op<LoraAttrs> lora_matmul = OpDef{
         "x @ w + (scale * (x @ a)) @ b: a product with a low-rank adapter. f16 and bf16 are "
         "computed in f32.",
     .reference = "LoraMatMul",
+    .role = Role::product,
     .arity = 4,
     .operands = "x, w, a, b",
     .dtypes = kFloats,

@@ -287,6 +287,7 @@ constinit const Op<FusedMatmulAttrs> fused_matmul_bias_act = OpDef{
     .name = "fused_matmul_bias_act",
     .doc = "act(x @ w + bias), bias [N]; activation names the op, \"\" none.",
     .reference = "FusedMatMulBiasAct",
+    .role = Role::product,
     .arity = 3,
     .operands = "x, w, bias",
     .dtypes = kFloats,
@@ -332,6 +333,7 @@ constinit const Op<FusedAttentionBlockAttrs> fused_attention_block = OpDef{
         "turned by rope where cos and sin are given, keys masked by mask [B, S], then @ out_w [+ "
         "out_b].",
     .reference = "FusedAttentionBlock",
+    .role = Role::product,
     .arity = 8,
     .min_arity = 4,
     .operands = "hidden, qkv_w, out_w, mask, qkv_b?, out_b?, cos?, sin?",
@@ -346,6 +348,7 @@ constinit const Op<FusedTransformerLayerAttrs> fused_transformer_layer = OpDef{
         "A post-norm layer: h1 = layer_norm(attention_block(hidden) + hidden), layer_norm(act(h1 @ "
         "fc1) @ fc2 + h1); 14 operands, or 10 without the biases.",
     .reference = "FusedTransformerLayer",
+    .role = Role::product,
     .arity = 14,
     .min_arity = 10,
     .operands =

@@ -251,6 +251,7 @@ constinit const Op<MatmulAttrs> matmul = OpDef{
         "an operand's last "
         "two dims first. f16 and bf16 are summed in f32 or wider, integers wrap.",
     .reference = "MatMul",
+    .role = Role::product,
     .kind = Kind::contraction,
     .arity = 2,
     .operands = "a, b",
@@ -275,6 +276,7 @@ constinit const Op<DotAttrs> dot_general = OpDef{
         "(XLA's): the result "
         "has the batch dims, a's other dims, b's other dims, in this order.",
     .reference = "DotGeneral",
+    .role = Role::product,
     .arity = 2,
     .operands = "a, b",
     .dtypes = kNumbers,

@@ -433,6 +433,7 @@ constinit const Op<SchemeAttrs> dequant_matmul = OpDef{
         "Differentiable by x, "
         "the scales and the zero points.",
     .reference = "DequantMatMul",
+    .role = Role::product,
     .arity = 4,
     .min_arity = 2,
     .operands = "x, w, scale?, zero_point?",

@@ -17,8 +17,8 @@ bool RegionForm::is_row_value(const Shape& shape) const {
   return inner && (shape == row_shape(false) || shape == row_shape(true));
 }
 
-bool is_region_reduction(const Node& n) {
-  return n.op->kind == Kind::reduction && n.attrs.type() == &kAttrType<ReduceAttrs>;
+bool is_region_reduction(const OpDef& op) {
+  return op.kind == Kind::reduction && op.attr_type == &kAttrType<ReduceAttrs>;
 }
 
 Decision may_read(const RegionForm& form, const Node& reader, const Node& read) {

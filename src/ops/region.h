@@ -41,7 +41,8 @@ struct RegionForm {
   Shape row_shape(bool keepdims) const;
   bool is_row_value(const Shape& shape) const;
 };
-bool is_region_reduction(const Node& n);
+bool is_region_reduction(const OpDef& op);
+inline bool is_region_reduction(const Node& n) { return is_region_reduction(*n.op); }
 // Whether a member may read the value of another one. Elementwise operands align at the right, so a value per
 // row must keep the reduced axes where a value per element reads it: [R] against [R, R] means a value per column.
 Decision may_read(const RegionForm& form, const Node& reader, const Node& read);

@@ -469,6 +469,7 @@ constinit const Op<> gated_delta_net = OpDef{
         "Per batch and head, with a state matrix S (0, or the sixth operand): S = e^g S; d = beta "
         "(v - S^T k); S = S + k d^T; o = S^T q / sqrt(N). Results: o and the last S.",
     .reference = "GatedDeltaNet",
+    .role = Role::product,
     .arity = 6,
     .min_arity = 5,
     .operands = "q, k, v, g, beta, state?",

@@ -255,6 +255,7 @@ constinit const Op<TopkAttrs> topk = OpDef{
         "The k largest (or smallest) elements along an axis in descending (ascending) order, and "
         "their positions; NaN is the largest, of equals the smaller position comes first.",
     .reference = "TopK",
+    .role = Role::token,
     .dtypes = kOrdered,
     .infer = infer_topk,
     .normalise = normalise_axis_of<TopkAttrs>,

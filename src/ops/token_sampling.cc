@@ -195,6 +195,7 @@ constinit const Op<SampleAttrs> sample = OpDef{
         "key: the operand u32 [2] when there is one, else the seed (0: the next of a process-wide "
         "counter, taken when the node is built).",
     .reference = "Sample",
+    .role = Role::token,
     .arity = 2,
     .min_arity = 1,
     .operands = "logits, key?",

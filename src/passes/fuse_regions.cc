@@ -615,11 +615,14 @@ Decision fusible(const Node& n, const Graph& g) {
     if (!real(g.type(v))) return Decision::no("complex values are not generated");
   if (!n.op || n.out.size() != 1 || !real(n.type()))
     return Decision::no("complex values are not generated");
-  if (n.op->kind == Kind::elementwise)
-    return n.op->scalar ? Decision::yes() : Decision::no("{} has no scalar form", n.op->name);
-  if (joins_only(n)) return Decision::yes();
-  if (is_reduce(n) && n.op != &op::reduce_mean) return Decision::yes();
+  if (n.op->kind == Kind::elementwise && !n.op->scalar)
+    return Decision::no("{} has no scalar form", n.op->name);
+  if (joins_only(n) || (makes_regions(*n.op) && n.op != &op::iota)) return Decision::yes();
   return Decision::no("{} has a kernel of its own", n.op->name);
+}
+
+bool makes_regions(const OpDef& op) {
+  return op.scalar || &op == &op::iota || (is_region_reduction(op) && &op != &op::reduce_mean);
 }
 
 Graph fuse_regions(const Graph& g, FusionReport* report, bool grow, NodeFilter alone) {

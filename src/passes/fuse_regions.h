@@ -31,6 +31,9 @@ struct FusionReport {
 // Whether a node may be part of a region at all.
 Decision fusible(const Node& n, const Graph& g);
 
+// Whether nodes of this op are what regions are made of.
+bool makes_regions(const OpDef& op);
+
 // Nodes that must stay out of every region: the target has a kernel for them that goes first.
 using NodeFilter = FunctionRef<bool(const Node&)>;
 inline constexpr auto no_node = [](const Node&) { return false; };

@@ -18,6 +18,8 @@
 
 namespace rlx {
 
+struct FusionReport;  // fuse_regions.h
+
 // What one use of a pass says in brackets: `grad(wrt=w|b)`.
 using PassArguments = std::map<std::string, std::string, std::less<>>;
 
@@ -30,6 +32,9 @@ struct PassOptions {
       false;  // value-changing algebra: x + 0, x * 0, reassociation, x / c as x * (1 / c)
   // Which composites the target has a kernel for; legalise decomposes the others. Unset: none.
   std::function<bool(const Node&, const Graph&)> keeps;
+  // Which nodes stay out of every region: the target has a kernel for them that goes first. Unset: none.
+  std::function<bool(const Node&)> alone;
+  FusionReport* fusion = nullptr;  // filled by fuse_regions
   PassArguments arguments;
   RewriteStats* stats = nullptr;  // filled by passes made of rules
   double* work =
@@ -80,7 +85,9 @@ struct PassContext {
   std::string dump_dir;  // numbered dumps NN-name.rlx; empty: none
   bool fast_math = false;
   std::function<bool(const Node&, const Graph&)> keeps;
+  std::function<bool(const Node&)> alone;
   PassReport* report = nullptr;
+  FusionReport* fusion = nullptr;
 };
 
 Graph run_pass(Graph g, const Pass& pass, const PassOptions& options = {});

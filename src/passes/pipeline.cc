@@ -34,11 +34,30 @@ const Pipeline& default_pipeline() {
   return pipeline;
 }
 
+namespace {
+
+constexpr PassArgument kFuseArguments[] = {
+    {"grow", "yes (the default), or no: each node is a region of its own"}};
+
+bool grows(const PassOptions& o) {
+  const std::string grow = o.argument("grow", "yes");
+  user_check(grow == "yes" || grow == "no", "pass-option",
+             "fuse_regions: grow is yes or no, not {}", quote(grow));
+  return grow == "yes";
+}
+
+}  // namespace
+
 constinit const Pass pass::fuse_regions{
     .name = "fuse_regions",
     .doc = "Groups the nodes that run as one kernel.",
-    .run = [](Graph&& g, const PassOptions&) { return rlx::fuse_regions(g); },
-    .in_bodies = false};
+    .run =
+        [](Graph&& g, const PassOptions& o) {
+          return fuse_program(g, o.fusion, grows(o),
+                              [&](const Node& n) { return o.alone && o.alone(n); });
+        },
+    .in_bodies = false,  // it sees to those of control flow itself; regions stay as they are
+    .arguments = kFuseArguments};
 
 std::span<const Pass* const> all_passes() {
   static const Pass* const passes[] = {

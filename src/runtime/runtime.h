@@ -37,9 +37,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rlx/lower/backend.h"
+#include "rlx/compile/backend.h"
 
 namespace rlx {
+
+class GraphModule;
 
 enum class Device : uint8_t { reference, cpu };
 std::string_view name(Device d);
@@ -154,6 +156,9 @@ class Session {
   explicit Session(Device device = Device::cpu, CompileOptions options = {});
   CompiledGraph compile(const Graph& g) const { return compile(g, options_); }
   CompiledGraph compile(const Graph& g, const CompileOptions& options) const;
+  // At any stage (stages/module.h). LIR that was made for this device runs with the plan it has.
+  CompiledGraph compile(const GraphModule& program) const { return compile(program, options_); }
+  CompiledGraph compile(const GraphModule& program, const CompileOptions& options) const;
   Device device() const { return device_; }
 
  private:

@@ -309,6 +309,13 @@ HirModule hir_from_json(std::string_view text) {
   return reading([&] { return read_hir(Json::parse(text)); });
 }
 
+GraphModule module_from_json(std::string_view text) {
+  const bool is_lir =
+      reading([&] { return Json::parse(text).at("format").get<std::string>() == "rlx.lir"; });
+  if (is_lir) return lir_from_json(text);
+  return hir_from_json(text);
+}
+
 std::string lir_to_json(const LirModule& lir) {
   TextStore store;
   Json j = header("rlx.lir", lir.name());

@@ -17,6 +17,9 @@
 
 namespace rlx {
 
+// Whichever of the two the text says it is.
+GraphModule module_from_json(std::string_view text);
+
 std::string hir_to_json(const HirModule& hir);
 HirModule hir_from_json(std::string_view text);
 

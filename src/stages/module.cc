@@ -40,24 +40,20 @@ std::string_view name(Phase phase) {
 }
 
 std::vector<Phase> derive_phases(const Graph& g) {
-  static constexpr std::string_view heavy[] = {
-      "MatMul",     "FusedMatMulBiasAct",    "Attention",     "FusedAttentionBlock",
-      "DotGeneral", "FusedTransformerLayer", "GroupedMatMul", "DequantGroupedMatMul",
-      "LoraMatMul", "DequantMoEWeights",     "DequantMatMul", "GatedDeltaNet"};
-  const auto is_token = [](const std::string& kind) { return kind == "Sample" || kind == "TopK"; };
-  int32_t last_heavy = -1, last_token = -1;
+  int32_t last_product = -1, last_token = -1;
   for (int32_t i = 0; i < g.size(); ++i) {
-    const std::string kind = op_kind(*g.nodes[static_cast<size_t>(i)].op);
-    if (std::find(std::begin(heavy), std::end(heavy), kind) != std::end(heavy)) last_heavy = i;
-    if (is_token(kind)) last_token = i;
+    const Role role = g.nodes[static_cast<size_t>(i)].op->role;
+    if (role == Role::product) last_product = i;
+    if (role == Role::token) last_token = i;
   }
   std::vector<Phase> out;
   for (int32_t i = 0; i < g.size(); ++i) {
     const OpDef& op = *g.nodes[static_cast<size_t>(i)].op;
-    const bool ends = (last_heavy >= 0 && i > last_heavy) || (last_token >= 0 && i > last_token);
-    out.push_back(op.kind == Kind::leaf           ? Phase::prologue
-                  : is_token(op_kind(op)) || ends ? Phase::epilogue
-                                                  : Phase::steady_state);
+    const bool ends =
+        (last_product >= 0 && i > last_product) || (last_token >= 0 && i > last_token);
+    out.push_back(op.kind == Kind::leaf            ? Phase::prologue
+                  : op.role == Role::token || ends ? Phase::epilogue
+                                                   : Phase::steady_state);
   }
   return out;
 }
@@ -79,9 +75,7 @@ uint64_t LirModule::fingerprint() const {
 
 LirModule plan_lir(const MirModule& mir, Target& target) {
   if (!mir.as_graph().symbols().empty()) return LirModule(mir);
-  auto program = std::make_shared<Program>(lower(mir.as_graph(), target));
-  target.finish();
-  return LirModule(mir, std::move(program));
+  return LirModule(mir, std::make_shared<Program>(make_program(mir.as_graph(), target)));
 }
 
 LirModule specialize_lir(const LirModule& lir, const DimBinding& binding, Target& target) {

@@ -63,6 +63,7 @@ class LirModule {
   const std::string& name() const { return mir.name(); }
   bool has_plan() const { return plan_ != nullptr; }
   const Program& plan() const;  // raises "no-plan"
+  std::shared_ptr<const Program> shared_plan() const { return plan_; }
   int64_t arena_size() const { return plan().arena_bytes; }
   // Of the arena: what its buffers would take without sharing, and what sharing saved.
   int64_t total_unshared_bytes() const { return plan().unshared_bytes; }

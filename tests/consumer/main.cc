@@ -1,5 +1,5 @@
 // What a user of the installed library writes first: look at a dtype, see an error, run something
-// in parallel.
+// in parallel; and a program lowered, looked at, bound to a size and run.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -7,7 +7,27 @@
 #include "rlx/base/error.h"
 #include "rlx/base/parallel.h"
 #include "rlx/ir/dtype.h"
-#include "rlx/version.h"
+#include "rlx/rlx.h"
+
+namespace {
+
+// y = x + x at a size that is known late.
+int run_lir() {
+  using namespace rlx;
+  Builder b("twice");
+  const Value x = b.input("x", {DType::F32, {Dim::symbol("n")}});
+  b.output(op::add(b, x, x));
+  const auto backend = backend_for(Device::cpu);
+  const GraphModule lir = lower_to(CompileStage::lir, b.finish(), *backend, {.dims = {{"n", 3}}});
+  if (to_string(lir.as_lir()->plan()).find("elementwise") == std::string::npos) return 4;
+  const Tensor y =
+      Session(Device::cpu).compile(lir).run({{"x", Tensor::from<float>({3}, {1, 2, 3})}})[0];
+  for (int i = 0; i < 3; ++i)
+    if (y.get_float(i) != 2 * (i + 1)) return 5;
+  return 0;
+}
+
+}  // namespace
 
 int main() {
   std::atomic<int64_t> sum{0};
@@ -22,5 +42,5 @@ int main() {
     if (error.kind() != rlx::ErrorKind::user) return 3;
     fmt::print("rlx {}: {}\n", RLX_VERSION, error.what());
   }
-  return 0;
+  return rlx::is_available(rlx::Device::cpu) ? run_lir() : 0;
 }

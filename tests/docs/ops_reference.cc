@@ -1,5 +1,6 @@
 // ops_reference: prints the op reference, with an example of each op that was run to write it.
 #include "../support/samples.h"
+#include "rlx/compile/compile.h"
 #include "rlx/ops/reference_page.h"
 #include "rlx/runtime/runtime.h"
 
@@ -61,7 +62,7 @@ std::string example_of(const OpDef& op) {
 
 void write() {
   fmt::print("{}", kHeader);
-  const std::vector<std::string> names = backend_for(Device::cpu)->native_ops();
+  const std::vector<std::string> names = native_ops(*backend_for(Device::cpu));
   const std::set<std::string_view> kernels(names.begin(), names.end());
   std::string_view family;
   for (const OpTable::Entry& e : op_table().entries()) {

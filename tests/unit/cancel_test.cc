@@ -58,9 +58,10 @@ class CountingKernel final : public StepKernel {
 
 // A program of `steps` such kernels in one chain.
 std::unique_ptr<Executable> counting_program(Counter& c, int steps, bool withdraws = false) {
-  auto compiled = std::make_shared<cpu::Compiled>();
+  auto compiled = std::make_shared<Compiled>();
   compiled->threads = kThreads;
-  Program& p = compiled->program;
+  auto program = std::make_shared<Program>();
+  Program& p = *program;
   for (int s = 0; s < steps; ++s) {
     Step step;
     step.label = "counting";
@@ -68,6 +69,7 @@ std::unique_ptr<Executable> counting_program(Counter& c, int steps, bool withdra
     p.steps.push_back(std::move(step));
   }
   p.chains.push_back({0, steps, steps > 1 ? kBlocks : 0, steps > 1 ? 1 : 0});
+  compiled->program = std::move(program);
   return cpu::make_executable(std::move(compiled));
 }
 

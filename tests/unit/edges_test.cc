@@ -182,7 +182,9 @@ TEST(ShapeEdges, NumbersOfAllSizes) {
       EXPECT_TRUE(copy.is_static());
       EXPECT_EQ(copy == Dim(b), a == b) << a << " " << b;
       int64_t sum = 0;
-      if (!__builtin_add_overflow(a, b, &sum)) EXPECT_EQ(Dim(a) + Dim(b), Dim(sum));
+      if (!__builtin_add_overflow(a, b, &sum)) {
+        EXPECT_EQ(Dim(a) + Dim(b), Dim(sum));
+      }
     }
   const Dim n = Dim::symbol("n");
   EXPECT_EQ((n + edge) - n, Dim(edge));

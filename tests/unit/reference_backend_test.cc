@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "rlx/backend/reference/backend.h"
+#include "rlx/compile/compile.h"
 #include "rlx/ops/core.h"
 
 namespace rlx {
@@ -28,7 +29,7 @@ std::string code_of(const std::function<void()>& f) {
 
 TEST(ReferenceBackend, RunsAndUpdates) {
   const auto backend = reference::make_reference_backend();
-  auto f = backend->compile(program(), {.dims = {{"n", 2}}});
+  auto f = compile(program(), *backend, {.dims = {{"n", 2}}});
   const double w[] = {1, 2}, x[] = {3, 4};
   double y[2];
   const void* inputs[] = {x};
@@ -46,8 +47,8 @@ TEST(ReferenceBackend, RunsAndUpdates) {
 
 TEST(ReferenceBackend, Refusals) {
   const auto backend = reference::make_reference_backend();
-  EXPECT_EQ(code_of([&] { backend->compile(program(), {}); }), "unbound-dim");
-  auto f = backend->compile(program(), {.dims = {{"n", 1}}});
+  EXPECT_EQ(code_of([&] { compile(program(), *backend, {}); }), "unbound-dim");
+  auto f = compile(program(), *backend, {.dims = {{"n", 1}}});
   const double w[] = {-1}, x[] = {1};
   double y[1];
   const void* inputs[] = {x};

@@ -1,7 +1,7 @@
 // The CPU backend: generated kernels through LLVM, native kernels for what is not elementwise.
 #pragma once
 
-#include "rlx/lower/backend.h"
+#include "rlx/compile/backend.h"
 #include "rlx/lower/host_kernel.h"
 
 namespace rlx::cpu {

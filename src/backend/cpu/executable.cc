@@ -6,6 +6,7 @@
 
 #include "rlx/base/clock.h"
 #include "rlx/base/parallel.h"
+#include "rlx/lower/lir.h"
 
 namespace rlx::cpu {
 
@@ -89,6 +90,14 @@ bool has_nan(const View& v, const void* data) {
   return found;
 }
 
+int64_t constant_bytes(const Program& p) {
+  int64_t bytes = 0;
+  for (const Tensor& t : p.constants) bytes += static_cast<int64_t>(t.bytes());
+  for (const Step& s : p.steps)
+    for (const auto& body : s.bodies) bytes += constant_bytes(*body);
+  return bytes;
+}
+
 class CpuExecutable final : public Executable {
  public:
   explicit CpuExecutable(std::shared_ptr<const Compiled> c) : CpuExecutable(std::move(c), {}) {
@@ -116,7 +125,7 @@ class CpuExecutable final : public Executable {
     std::memcpy(params_[i]->data(), data, static_cast<size_t>(param_bytes(i)));
     for (size_t k = 0; k < packed_.size(); ++k) {
       const Buffer& source =
-          c_->program.buffers[static_cast<size_t>(c_->program.packed[k].source.buffer)];
+          c_->program->buffers[static_cast<size_t>(c_->program->packed[k].source.buffer)];
       if (source.place == Place::param && c_->param_of[static_cast<size_t>(source.index)] == i)
         packed_[k] = nullptr;
     }
@@ -125,7 +134,7 @@ class CpuExecutable final : public Executable {
 
   void prepare() override {
     for (size_t k = 0; k < packed_.size(); ++k)
-      if (!packed_[k]) packed_[k] = pack(c_->program.packed[k]);
+      if (!packed_[k]) packed_[k] = pack(c_->program->packed[k]);
   }
 
   void run(const void* const* inputs, void* const* outputs, const RunOptions& options) override {
@@ -133,19 +142,19 @@ class CpuExecutable final : public Executable {
     flag_ = 0;
     cancellation_.begin(options.cancel);
     prepare();
-    if (!arena_) arena_.emplace(c_->program.arena_bytes);
-    if (!scratch_) scratch_.emplace(c_->program.scratch_bytes * c_->threads);
+    if (!arena_) arena_.emplace(c_->program->arena_bytes);
+    if (!scratch_) scratch_.emplace(c_->program->scratch_bytes * c_->threads);
     if (c_->poison) {
       std::memset(arena_->data(), 0xff, arena_->bytes());
-      for (size_t k = 0; k < c_->program.outputs.size(); ++k)
-        if (const int64_t bytes = c_->program.outputs[k].type().bytes())
+      for (size_t k = 0; k < c_->program->outputs.size(); ++k)
+        if (const int64_t bytes = c_->program->outputs[k].type().bytes())
           std::memset(outputs[k], 0xff, static_cast<size_t>(bytes));
     }
     run_program(frame_, inputs, outputs, arena_->data());
   }
 
   int64_t resident_bytes() const override {
-    size_t bytes = static_cast<size_t>(c_->resident_bytes);
+    auto bytes = static_cast<size_t>(c_->program->code_bytes + constant_bytes(*c_->program));
     for (const std::optional<Memory>* m : {&arena_, &scratch_})
       if (*m) bytes += (*m)->bytes();
     for (const auto* list : {&params_, &packed_})
@@ -157,7 +166,7 @@ class CpuExecutable final : public Executable {
   std::vector<StepTime> times() const override {
     std::vector<StepTime> out;
     for (size_t s = 0; s < times_.size(); ++s) {
-      const Step& step = c_->program.steps[s];
+      const Step& step = c_->program->steps[s];
       // A chain is timed as a whole, under the name of its first step.
       out.push_back({step.label, step.kernel ? step.kernel->name() : "control flow", times_[s],
                      step.kernel ? step.kernel->flops() : 0});
@@ -169,9 +178,9 @@ class CpuExecutable final : public Executable {
   CpuExecutable(std::shared_ptr<const Compiled> c, std::vector<std::shared_ptr<Memory>> packed)
       : c_(std::move(c)),
         packed_(std::move(packed)),
-        frame_(c_->program),
-        times_(c_->program.steps.size(), 0) {
-    packed_.resize(c_->program.packed.size());
+        frame_(*c_->program),
+        times_(c_->program->steps.size(), 0) {
+    packed_.resize(c_->program->packed.size());
   }
 
   // Whether no clone has it any more. If so, all that they did with it has happened before: the release
@@ -188,11 +197,11 @@ class CpuExecutable final : public Executable {
 
   // A weight in its kernel's form.
   std::shared_ptr<Memory> pack(const PackedWeight& w) const {
-    const StepKernel& kernel = *c_->program.steps[static_cast<size_t>(w.step)].kernel;
-    const Buffer& b = c_->program.buffers[static_cast<size_t>(w.source.buffer)];
+    const StepKernel& kernel = *c_->program->steps[static_cast<size_t>(w.step)].kernel;
+    const Buffer& b = c_->program->buffers[static_cast<size_t>(w.source.buffer)];
     const std::byte* base = b.place == Place::param
                                 ? params_[c_->param_of[static_cast<size_t>(b.index)]]->data()
-                                : c_->program.constants[static_cast<size_t>(b.index)].raw();
+                                : c_->program->constants[static_cast<size_t>(b.index)].raw();
     auto memory = std::make_shared<Memory>(static_cast<int64_t>(kernel.packed_bytes()));
     kernel.pack(base + w.source.offset * size_of(w.source.dtype), memory->data());
     return memory;
@@ -288,7 +297,7 @@ class CpuExecutable final : public Executable {
   }
 
   void run_tiles(const Frame& f, const Chain& chain, int worker, int64_t begin, int64_t end) {
-    std::byte* scratch = scratch_->data() + worker * c_->program.scratch_bytes;
+    std::byte* scratch = scratch_->data() + worker * c_->program->scratch_bytes;
     auto run = [&](int32_t s, int64_t first, int64_t last) {
       const StepKernel& kernel = *f.p.steps[static_cast<size_t>(s)].kernel;
       kernel.run({f.operands.data() + f.first_operand[static_cast<size_t>(s)], scratch, &flag_,

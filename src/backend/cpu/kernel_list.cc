@@ -77,9 +77,7 @@ std::shared_ptr<const UserKernels> user_kernels() {
 
 void register_kernel(const OpDef& op, HostKernel kernel) {
   user_check(kernel != nullptr, "kernel", "{}: an empty function is no kernel", op.name);
-  user_check(op.kind != Kind::leaf && op.kind != Kind::control && &op != &op::region &&
-                 !is_lowered_movement(op),
-             "kernel",
+  user_check(&op != &op::region && !is_lowered(op), "kernel",
              "{} is never run as a kernel: leaves, views, copies and control flow are not",
              op.name);
   UserRegistry& r = user_registry();

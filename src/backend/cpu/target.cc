@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/copy.h"
 #include "rlx/codegen/region_kernel.h"
@@ -5,7 +7,7 @@
 
 namespace rlx::cpu {
 
-// A region's kernel; `fn` is set when the target finishes.
+// A region's kernel; its code is set when the target finishes, and lives as long as it does.
 class GeneratedKernel final : public StepKernel {
  public:
   GeneratedKernel(codegen::RegionKernel region, size_t code)
@@ -29,7 +31,10 @@ class GeneratedKernel final : public StepKernel {
   const Rest* rest() const override { return rest_.kernel ? &rest_ : nullptr; }
 
   size_t code() const { return code_; }
-  void set_function(KernelFn fn) { fn_ = fn; }
+  void set_function(KernelFn fn, std::shared_ptr<const CpuJit> code) {
+    fn_ = fn;
+    jit_ = std::move(code);
+  }
   void set_rest(std::shared_ptr<const StepKernel> kernel) {
     rest_ = {region_.reductions, region_.partials, std::move(kernel)};
   }
@@ -39,6 +44,7 @@ class GeneratedKernel final : public StepKernel {
   size_t code_;
   Rest rest_;
   KernelFn fn_ = nullptr;
+  std::shared_ptr<const CpuJit> jit_;
 };
 
 namespace {
@@ -85,7 +91,7 @@ const KernelRow* CpuTarget::row_for(const Node& n, const Graph& g, std::string* 
 Decision CpuTarget::accepts(const Node& n, const Graph& g) const {
   if (n.op == &op::region || n.op->kind == Kind::leaf || n.op->kind == Kind::control)
     return Decision::yes();
-  if (has_user_kernel(n)) return Decision::yes();
+  if (goes_first(*n.op)) return Decision::yes();
   std::string why;
   if (row_for(n, g, &why)) return Decision::yes();
   return Decision::no("{}", why.empty() ? "no native kernel" : why);
@@ -93,7 +99,7 @@ Decision CpuTarget::accepts(const Node& n, const Graph& g) const {
 
 Decision CpuTarget::takes_view(const Node& n, const Graph& g, size_t i, const View& v) const {
   if (n.op == &op::region) return Decision::yes();
-  if (has_user_kernel(n)) return Decision::no("the user's kernels read dense tensors only");
+  if (goes_first(*n.op)) return Decision::no("the user's kernels read dense tensors only");
   const KernelRow* row = row_for(n, g, nullptr);
   return row ? row->takes_view(n, i, v) : Decision::no("no native kernel");
 }
@@ -108,6 +114,12 @@ std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, const Graph& g,
   if (const KernelRow* row = row_for(n, g, &why)) return row->make(isa_, n, in, out);
   fail(ErrorKind::unsupported, "no-kernel", "{} ({}) has no kernel on the CPU{}", n.op->name,
        n.type(), why.empty() ? "" : ": " + why);
+}
+
+bool CpuTarget::has_kernel(const OpDef& op) const {
+  if (&op == &op::region || goes_first(op)) return true;
+  const auto& rows = kernel_list();
+  return std::any_of(rows.begin(), rows.end(), [&](const KernelRow& r) { return r.op == &op; });
 }
 
 std::shared_ptr<const StepKernel> CpuTarget::generated(codegen::RegionKernel region) {
@@ -137,7 +149,7 @@ void CpuTarget::finish() {
     kernels.push_back(code_[i].get());
   }
   const std::vector<KernelFn> functions = jit_->compile(kernels);
-  for (const auto& k : pending_) k->set_function(functions[k->code()]);
+  for (const auto& k : pending_) k->set_function(functions[k->code()], jit_);
   pending_.clear();
 }
 

@@ -37,12 +37,10 @@ class CpuTarget final : public Target {
   std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) override;
   void finish() override;  // compiles what was generated, each distinct kernel once
 
-  // The user has given this op a kernel: it must not become part of a region.
-  bool has_user_kernel(const Node& n) const { return user_kernels_->contains(n.op); }
-
-  // Keeps the generated code alive.
-  std::shared_ptr<CpuJit> jit() const { return jit_; }
-  int generated() const { return static_cast<int>(code_.size()); }
+  bool goes_first(const OpDef& op) const override { return user_kernels_->contains(&op); }
+  bool has_kernel(const OpDef& op) const override;
+  int generated() const override { return static_cast<int>(code_.size()); }
+  int64_t code_bytes() const override { return jit_->resident_bytes(); }
   // The distinct kernels that were generated, in order.
   std::span<const std::shared_ptr<codegen::Kernel>> code() const { return code_; }
 

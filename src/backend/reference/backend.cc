@@ -1,9 +1,12 @@
 #include "rlx/backend/reference/backend.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
 
 #include "rlx/base/clock.h"
-#include "rlx/ir/builder.h"
+#include "rlx/lower/target.h"
 #include "rlx/ops/evaluate.h"
 
 namespace rlx::reference {
@@ -19,70 +22,52 @@ bool has_nan(const Tensor& t) {
   return false;
 }
 
-// What clones share.
-struct Compiled {
-  Graph graph;
-  Values inputs, params;
-  std::vector<size_t> update_of;           // per update: which parameter
-  std::vector<std::vector<int32_t>> dies;  // per node: the nodes whose last reader it is
-  CompileInfo info;
-  int64_t constant_bytes = 0;
-};
+bool is_leaf(const Node& n) { return n.op->kind == Kind::leaf; }
 
-std::vector<std::vector<int32_t>> dying_nodes(const Graph& g) {
-  std::vector<int32_t> last(g.nodes.size());
+// What the walk keeps at most at once, and the rest of what is known of it.
+CompileInfo describe(const Compiled& c) {
+  const Graph& g = c.signature;
+  CompileInfo info = c.info;
+  std::vector<int32_t> last(g.nodes.size());  // reader
   for (int32_t i = 0; i < g.size(); ++i) {
     last[static_cast<size_t>(i)] = i;
     for (Value v : g.nodes[static_cast<size_t>(i)].in) last[static_cast<size_t>(v.node)] = i;
   }
   for (Value v : g.outputs) last[static_cast<size_t>(v.node)] = -1;
   for (const Update& u : g.updates) last[static_cast<size_t>(u.value.node)] = -1;
-  std::vector<std::vector<int32_t>> dies(g.nodes.size());
-  for (int32_t i = 0; i < g.size(); ++i)
-    if (last[static_cast<size_t>(i)] >= 0)
-      dies[static_cast<size_t>(last[static_cast<size_t>(i)])].push_back(i);
-  return dies;
-}
-
-bool is_leaf(const Node& n) { return n.op->kind == Kind::leaf; }
-
-CompileInfo describe(const Compiled& c) {
-  CompileInfo info;
-  info.nodes = c.graph.size();
+  std::vector<int64_t> freed(g.nodes.size(), 0);  // by the node after which it is
   int64_t live = 0;
-  auto bytes = [&](int32_t i) {
-    int64_t sum = 0;
-    for (const Type& t : c.graph.nodes[static_cast<size_t>(i)].out) sum += t.bytes();
-    return sum;
-  };
-  for (int32_t i = 0; i < c.graph.size(); ++i) {
-    if (!is_leaf(c.graph.nodes[static_cast<size_t>(i)])) {
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    if (!is_leaf(g.nodes[i])) {
+      int64_t bytes = 0;
+      for (const Type& t : g.nodes[i].out) bytes += t.bytes();
       ++info.kernels;
-      live += bytes(i);
-      info.unshared_bytes += bytes(i);
+      live += bytes;
+      info.unshared_bytes += bytes;
+      if (last[i] >= 0) freed[static_cast<size_t>(last[i])] += bytes;
     }
     info.planned_bytes = std::max(info.planned_bytes, live);
-    for (int32_t dead : c.dies[static_cast<size_t>(i)])
-      if (!is_leaf(c.graph.nodes[static_cast<size_t>(dead)])) live -= bytes(dead);
+    live -= freed[i];
   }
   info.kernels_before_fusion = info.kernels;
-  for (Value v : c.params) info.param_bytes += c.graph.type(v).bytes();
+  for (Value v : g.params()) info.param_bytes += g.type(v).bytes();
   info.fusion_report = "the reference backend fuses nothing\n";
   return info;
 }
 
 class ReferenceExecutable final : public Executable {
  public:
-  explicit ReferenceExecutable(std::shared_ptr<const Compiled> c) : c_(std::move(c)) {
-    for (Value v : c_->params) {
-      const Type& t = c_->graph.type(v);
+  explicit ReferenceExecutable(std::shared_ptr<const Compiled> c)
+      : c_(std::move(c)), info_(describe(*c_)), times_(c_->signature.nodes.size(), 0) {
+    for (Value v : graph().params()) {
+      const Type& t = graph().type(v);
       params_.emplace_back(t.dtype, t.shape.sizes());
+      param_of_.emplace(graph().node(v).get<LeafAttrs>().name, param_of_.size());
     }
-    times_.resize(c_->graph.nodes.size(), 0);
   }
 
-  const Graph& signature() const override { return c_->graph; }
-  const CompileInfo& info() const override { return c_->info; }
+  const Graph& signature() const override { return graph(); }
+  const CompileInfo& info() const override { return info_; }
   // Parameters are replaced, never written, so clones may share all of them.
   std::unique_ptr<Executable> clone() const override {
     return std::make_unique<ReferenceExecutable>(*this);
@@ -94,100 +79,75 @@ class ReferenceExecutable final : public Executable {
   const void* param(size_t i) const override { return params_[i].raw(); }
 
   void run(const void* const* inputs, void* const* outputs, const RunOptions& options) override {
-    const Graph& g = c_->graph;
-    std::vector<Tensors> values(g.nodes.size());
-    for (size_t k = 0; k < c_->inputs.size(); ++k) {
-      const Type& t = g.type(c_->inputs[k]);
-      values[static_cast<size_t>(c_->inputs[k].node)] = {
-          Tensor::from_bytes(t.dtype, t.shape.sizes(), inputs[k], static_cast<size_t>(t.bytes()))};
+    Tensors leaves;
+    auto param = params_.begin();
+    for (const Node& n : graph().nodes) {
+      const Type& t = n.type();
+      if (n.op == &op::param)
+        leaves.push_back(*param++);
+      else if (n.op == &op::input)
+        leaves.push_back(Tensor::from_bytes(t.dtype, t.shape.sizes(), *inputs++,
+                                            static_cast<size_t>(t.bytes())));
     }
-    for (size_t k = 0; k < c_->params.size(); ++k)
-      values[static_cast<size_t>(c_->params[k].node)] = {params_[k]};
-    for (size_t i = 0; i < g.nodes.size(); ++i) run_node(i, values, options);
-
-    auto at = [&](Value v) -> const Tensor& {
-      return values[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
-    };
-    for (size_t k = 0; k < g.outputs.size(); ++k) {
-      const Tensor& t = at(g.outputs[k]);
-      if (t.bytes() > 0) std::memcpy(outputs[k], t.raw(), t.bytes());
+    auto start = Clock::now();
+    const Evaluated result = evaluate(
+        graph(), leaves,
+        [&](int32_t i, const Tensors& results) {
+          if (options.check_nan) check_nan(i, results);
+          if (options.profile) times_[static_cast<size_t>(i)] = seconds_since(start);
+          start = Clock::now();
+        },
+        [&] {
+          if (options.cancel && options.cancel->load(std::memory_order_relaxed))
+            fail(ErrorKind::user, "cancelled", "the run was cancelled");
+        });
+    for (const Tensor& t : result.outputs) {
+      if (t.bytes() > 0) std::memcpy(*outputs, t.raw(), t.bytes());
+      ++outputs;
     }
-    for (size_t k = 0; k < g.updates.size(); ++k)
-      params_[c_->update_of[k]] = at(g.updates[k].value);
+    for (const auto& [name, value] : result.updates) params_[param_of_.at(name)] = value;
   }
 
   int64_t resident_bytes() const override {
-    int64_t bytes = c_->constant_bytes;
+    int64_t bytes = 0;
+    for (const Node& n : graph().nodes)
+      if (n.op == &op::constant) bytes += n.type().bytes();
     for (const Tensor& t : params_) bytes += static_cast<int64_t>(t.bytes());
     return bytes;
   }
 
   std::vector<StepTime> times() const override {
     std::vector<StepTime> out;
-    for (size_t i = 0; i < times_.size(); ++i) {
-      const Node& n = c_->graph.nodes[i];
-      if (!is_leaf(n))
-        out.push_back({fmt::format("%{} {}", i, n.op->name), "reference", times_[i]});
-    }
+    for (size_t i = 0; i < times_.size(); ++i)
+      if (!is_leaf(graph().nodes[i])) out.push_back({label(i), "reference", times_[i]});
     return out;
   }
 
  private:
-  void run_node(size_t i, std::vector<Tensors>& values, const RunOptions& options) {
-    const Node& n = c_->graph.nodes[i];
-    if (n.op == &op::input || n.op == &op::param) return;
-    auto poll = [&] {
-      if (options.cancel && options.cancel->load(std::memory_order_relaxed))
-        fail(ErrorKind::user, "cancelled", "the run was cancelled");
-    };
-    poll();
-    const std::string where = fmt::format("%{} {}", i, n.op->name);
-    const auto start = Clock::now();
-    Tensors in;
-    for (Value v : n.in)
-      in.push_back(values[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
-    try {
-      values[i] = evaluate_node(n, in, poll);
-    } catch (const Error& e) {
-      throw e.where().empty() ? e.at(where) : e;
-    }
-    if (options.profile) times_[i] = seconds_since(start);
-    if (options.check_nan)
-      for (const Tensor& t : values[i])
-        if (has_nan(t))
-          throw Error(ErrorKind::user, "nan", fmt::format("{} made a NaN", n.op->name)).at(where);
-    for (int32_t dead : c_->dies[i]) values[static_cast<size_t>(dead)].clear();
+  const Graph& graph() const { return c_->signature; }
+  std::string label(size_t i) const { return fmt::format("%{} {}", i, graph().nodes[i].op->name); }
+  void check_nan(int32_t i, const Tensors& results) const {
+    const auto node = static_cast<size_t>(i);
+    for (const Tensor& t : results)
+      if (has_nan(t))
+        throw Error(ErrorKind::user, "nan",
+                    fmt::format("{} made a NaN", graph().nodes[node].op->name))
+            .at(label(node));
   }
 
   std::shared_ptr<const Compiled> c_;
+  CompileInfo info_;
   Tensors params_;
+  std::map<std::string, size_t> param_of_;
   std::vector<double> times_;
 };
 
 class ReferenceBackend final : public Backend {
  public:
   std::string_view name() const override { return "reference"; }
-
-  std::unique_ptr<Executable> compile(const Graph& g,
-                                      const CompileOptions& options) const override {
-    const auto start = Clock::now();
-    auto c = std::make_shared<Compiled>();
-    c->graph = options.dims.empty() ? g : bind(g, options.dims);
-    const auto symbols = c->graph.symbols();
-    user_check(symbols.empty(), "unbound-dim", "compile: the size of dim ?{} is not known",
-               symbols.empty() ? "" : symbols[0]);
-    c->inputs = c->graph.inputs();
-    c->params = c->graph.params();
-    for (const Update& u : c->graph.updates)
-      for (size_t k = 0; k < c->params.size(); ++k)
-        if (c->graph.node(c->params[k]).get<LeafAttrs>().name == u.param) c->update_of.push_back(k);
-    check(c->update_of.size() == c->graph.updates.size(), "an update names no parameter");
-    c->dies = dying_nodes(c->graph);
-    c->info = describe(*c);
-    for (const Node& n : c->graph.nodes)
-      if (n.op == &op::constant) c->constant_bytes += n.type().bytes();
-    c->info.seconds = seconds_since(start);
-    return std::make_unique<ReferenceExecutable>(std::move(c));
+  std::unique_ptr<Target> make_target(const CompileOptions&) const override { return nullptr; }
+  std::unique_ptr<Executable> load(std::shared_ptr<const Compiled> compiled) const override {
+    return std::make_unique<ReferenceExecutable>(std::move(compiled));
   }
 };
 

@@ -5,7 +5,7 @@
 // no effect.
 #pragma once
 
-#include "rlx/lower/backend.h"
+#include "rlx/compile/backend.h"
 
 namespace rlx::reference {
 

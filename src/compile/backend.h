@@ -1,7 +1,8 @@
-// Backend: compiles graphs for a kind of device; Executable: a compiled graph with its own state.
+// Backend: what a kind of device gives to the one way from a program to running code (compile.h): its
+// kernels (a Target) and what runs them (an Executable). Nothing else is asked of it.
 //
-// The interface that runtime/ sees. Inputs and outputs are raw memory in the dtypes and order of
-// the graph's signature; sizes and names are checked above.
+// Inputs and outputs of an Executable are raw memory in the dtypes and order of the graph's signature;
+// sizes and names are checked above.
 #pragma once
 
 #include <atomic>
@@ -13,14 +14,21 @@
 
 namespace rlx {
 
+class Target;    // lower/target.h
+struct Program;  // lower/lir.h
+
 struct CompileOptions {
   int threads = 0;         // 0: all of the machine
   DimBinding dims;         // sizes of symbolic dims
   bool fast_math = false;  // allow algebra that changes values (x + 0, x * 0, reassociation)
   bool fuse = true;
-  int vector_bits = 0;   // 0: the widest this CPU has
-  bool poison = false;   // fill fresh and freed memory with NaN patterns (tests)
-  std::string dump_dir;  // not empty: IR after each pass, kernels as IR and assembly
+  bool verify = verify_by_default();  // between passes
+  int vector_bits = 0;                // 0: the widest this CPU has
+  bool poison = false;                // fill fresh and freed memory with NaN patterns (tests)
+  std::string dump_dir;               // not empty: IR after each pass, kernels as IR and assembly
+
+  // In builds with assertions, and where RLX_VERIFY=1 is set.
+  static bool verify_by_default();
 };
 
 struct StepTime {
@@ -68,14 +76,25 @@ class Executable {
   virtual std::vector<StepTime> times() const { return {}; }
 };
 
+// What the executables of a program share; immutable.
+struct Compiled {
+  Graph signature;                         // as given, all sizes known
+  std::shared_ptr<const Program> program;  // none where the backend has no target
+  // Of the program's parameters, which lack those that nobody reads: where they stand in the signature.
+  std::vector<size_t> param_of;
+  std::vector<bool> param_updated;  // by signature
+  CompileInfo info;
+  int threads = 1;
+  bool poison = false;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  virtual std::unique_ptr<Executable> compile(const Graph& g,
-                                              const CompileOptions& options) const = 0;
-  // Ops with a kernel of their own, for the support table.
-  virtual std::vector<std::string> native_ops() const { return {}; }
+  // Its kernels, for one compilation. nullptr: it walks graphs node by node, as they are given.
+  virtual std::unique_ptr<Target> make_target(const CompileOptions& options) const = 0;
+  virtual std::unique_ptr<Executable> load(std::shared_ptr<const Compiled> compiled) const = 0;
 };
 
 }  // namespace rlx
