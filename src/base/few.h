@@ -47,7 +47,7 @@ class Few {
   explicit Few(size_t n, const T& value = T()) : Few() { resize(n, value); }
   Few(std::initializer_list<T> list) : Few(list.begin(), list.end()) {}
   template <std::input_iterator It>
-  Few(It first, It last) : Few() {
+  Few(It first, It last) : Few() {  // NOLINT: iterators go by value
     insert(end(), first, last);
   }
   Few(const Few& other) : Few(other.begin(), other.end()) {}
@@ -99,7 +99,7 @@ class Few {
     if (n < size_) {
       std::destroy(data() + n, end());
     } else if (n > size_) {
-      const T copy = value;  // may be an element
+      const T copy = value;  // NOLINT: it may be an element
       reserve(n);
       std::uninitialized_fill(end(), data() + n, copy);
     }
@@ -123,7 +123,7 @@ class Few {
     insert(end(), first, last);
   }
   void assign(size_t n, const T& value) {
-    const T copy = value;
+    const T copy = value;  // NOLINT: it may be an element
     clear();
     resize(n, copy);
   }
@@ -134,7 +134,7 @@ class Few {
   }
   // The range lies outside this list.
   template <std::input_iterator It>
-  T* insert(const T* at, It first, It last) {
+  T* insert(const T* at, It first, It last) {  // NOLINT: iterators go by value
     if (at != end()) return put(at, Few(first, last));
     const size_t before = size_;
     reserve(size_ + static_cast<size_t>(std::distance(first, last)));

@@ -79,7 +79,7 @@ class Dim {
   static constexpr int64_t unpacked(uintptr_t bits) { return static_cast<int64_t>(bits) >> 1; }
   static uintptr_t share(int64_t constant, Terms terms);
   bool is_packed() const { return bits_ & 1; }
-  Polynomial* polynomial() const { return reinterpret_cast<Polynomial*>(bits_); }
+  Polynomial* polynomial() const { return reinterpret_cast<Polynomial*>(bits_); }  // NOLINT
   int64_t constant() const { return is_packed() ? unpacked(bits_) : polynomial()->constant; }
   const Terms* terms() const {  // none when static
     return is_packed() || polynomial()->terms.empty() ? nullptr : &polynomial()->terms;
