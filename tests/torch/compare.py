@@ -5,8 +5,9 @@
 Every op of mapping.py is checked on every dtype that both have: values in all of them, gradients and second order in
 every floating (and complex) dtype in which PyTorch differentiates. Those in float32 come from the CPU backend, all
 else from the reference backend, which op_check holds against the CPU and which compiles nothing. A disagreement must
-stand in a differences*.txt with its reason, and every line there must name a disagreement that exists; everything else
-fails, and so does an op of which nothing could be compared. Needs torch and expecttest, which `make test` never does.
+stand in a differences*.txt with its reason, and every line there must name a disagreement that exists, or that some
+machines and draws show ("at times"); everything else fails, and so does an op of which nothing could be compared. Needs
+torch and expecttest, which `make test` never does.
 """
 
 import argparse
@@ -330,7 +331,9 @@ def check(op, name, dtype, stage, sample, plant=None):
 
 
 # "values within 2", "values within 0 or NaN", "values within 3e-5 of the largest", "values within 8 epsilons of the
-# largest", "values within 1 rounding of the terms"
+# largest", "values within 1 rounding of the terms"; with ", at times" at the end where it depends on the machine or the
+# draws whether they differ at all
+AT_TIMES = ", at times"
 BOUND = re.compile(
     r"values within (?P<most>[-+.0-9e]+)"
     r"(?P<unit> of the largest| epsilons of the largest| roundings? of the terms)?(?P<nan> or NaN)?"
@@ -340,13 +343,15 @@ BOUND = re.compile(
 @dataclasses.dataclass
 class Difference:
     """A line of differences*.txt: op | stages | dtypes | what is reported | reason. What is reported is a pattern of the
-    message, or for values a bound: those that differ do so by at most that much."""
+    message, or for values a bound: those that differ do so by at most that much. One that is met `at_times` only may
+    explain nothing, and its bound, which the reason counts, is not held to what one run needs."""
 
     name: str
     stages: list
     dtypes: list
     pattern: str
     reason: str
+    at_times: bool = False
     used: bool = False
     widest: float = 0  # needed of the bound
 
@@ -365,7 +370,7 @@ class Difference:
     def loose(self):
         """Whether the bound is more than SLACK times what was needed of it."""
         bound = BOUND.fullmatch(self.pattern)
-        return bool(bound) and self.used and float(bound["most"]) > SLACK * self.widest
+        return bool(bound) and self.used and not self.at_times and float(bound["most"]) > SLACK * self.widest
 
 
 def read_differences():
@@ -376,10 +381,11 @@ def read_differences():
             name, stages, dtypes, pattern, reason = (part.strip() for part in line.split(" | "))
             stages = STAGES if stages == "*" else [s.strip() for s in stages.split(",")]
             dtypes = in_groups(dtypes)
-            unbounded = "values" in pattern and not BOUND.fullmatch(pattern)
+            at_times, pattern = pattern.endswith(AT_TIMES), pattern.removesuffix(AT_TIMES)
+            unbounded = ("values" in pattern or at_times) and not BOUND.fullmatch(pattern)
             if not reason or unbounded or set(stages) - set(STAGES) or set(dtypes) - set(DTYPES):
                 raise SystemExit(f"{file.name}: cannot read: {line}")
-            yield Difference(name, stages, dtypes, pattern, reason)
+            yield Difference(name, stages, dtypes, pattern, reason, at_times)
 
 
 def name_of(op):
@@ -505,7 +511,8 @@ class Report:
     def finish(self, whole):
         self.failed += [f"{n}: nothing could be compared" for n, count in self.compared.items() if not count]
         if whole:
-            self.failed += [f"{d.name}: listed but not different: {d.reason}" for d in self.differences if not d.used]
+            unused = [d for d in self.differences if not d.used and not d.at_times]
+            self.failed += [f"{d.name}: listed but not different: {d.reason}" for d in unused]
             self.failed += [f"{d.name}: {d.pattern}: {d.widest:.2g} is enough" for d in self.differences if d.loose()]
             self.failed += [f"{n}: not in op_db" for n in sorted(MAPPING.keys() - self.compared.keys())]
             self.failed += unaccounted()
