@@ -6,7 +6,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # Elementwise ops that add terms; every other one is held to its own result.
-ADDING = ("aten.lerp", "aten.addcmul", "aten.addcdiv")
+ADDING = ("aten.lerp", "aten.addcmul", "aten.addcdiv", "aten.logaddexp2")
 # What a kernel computes, op by op.
 FORMULAS = core_aten_decompositions() | get_decompositions(
     [torch.ops.aten._softmax, torch.ops.aten._log_softmax, torch.ops.aten.logsumexp]
