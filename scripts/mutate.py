@@ -151,7 +151,7 @@ def build(mutants, python, jobs):
 def run(m, number, python, limit=LIMIT):
     """Whether the mutant's tests pass with that mutant chosen, and in how many seconds. A crash and a time over the
     limit are failures; so is a filter that chooses no test."""
-    environment = os.environ | {"RLX_MUTANT": str(number)}
+    environment = os.environ | {"RLX_MUTANT": str(number), "RLX_CACHE": "0", "RLX_VERIFY": "1"}
     if m.program == "pytest":
         command = [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *m.filter.split()]
         environment |= {"PYTHONPATH": str(TREE / "build/release/python"), "PYTHONDONTWRITEBYTECODE": "1"}

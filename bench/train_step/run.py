@@ -37,6 +37,7 @@ class Peer:
             OMP_NUM_THREADS=str(threads),
             MKL_NUM_THREADS=str(threads),
             PYTHONWARNINGS="ignore",
+            RLX_CACHE="0",  # the first compilation counts, as for the peers
         )
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(

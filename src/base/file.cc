@@ -260,18 +260,18 @@ void AtomicFile::take_over_mode() {
   if (::fchmod(file_.get(), kept) < 0) failed("setting the mode of");
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(bool durable) {
   if (temporary_.empty()) {
     if (!synchronise(file_.get())) failed("writing");
     return;
   }
   take_over_mode();
-  if (!synchronise(file_.get())) failed("writing");
+  if (durable && !synchronise(file_.get())) failed("writing");
   if (retry([&] { return file_calls().rename(temporary_.c_str(), target_.c_str()); }) < 0)
     failed("renaming to");
   temporary_.clear();
   // Until now the new name may be lost with the power.
-  if (folder_.valid() && !synchronise(folder_.get())) failed("writing the folder of");
+  if (durable && folder_.valid() && !synchronise(folder_.get())) failed("writing the folder of");
 }
 
 void write_file(const fs::path& path, std::string_view content) {

@@ -60,7 +60,9 @@ class AtomicFile {
   ~AtomicFile();
   void write(const void* data, size_t size);
   void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
-  void commit();
+  // `durable`: whether it must be there after the power fails. The old file or the new one, whole, is always
+  // there when only the process ends.
+  void commit(bool durable = true);
 
  private:
   void open_temporary(const std::string& family, mode_t mode);

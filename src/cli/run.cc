@@ -90,8 +90,9 @@ std::string summary(const Tensor& t) {
 
 void explain(const CompiledGraph& f) {
   const CompileInfo& i = f.info();
-  say("compiled {} nodes in {:.3f} s: {} kernels ({} before fusion), {} generated\n", i.nodes,
-      i.seconds, i.kernels, i.kernels_before_fusion, i.generated);
+  say("compiled {} nodes in {:.3f} s: {} kernels ({} before fusion), {} generated, {} of them "
+      "earlier\n",
+      i.nodes, i.seconds, i.kernels, i.kernels_before_fusion, i.generated, i.cached);
   say("memory: {} bytes planned ({} without reuse), {} of parameters\n\n", i.planned_bytes,
       i.unshared_bytes, i.param_bytes);
   say("{}\n{}\n", i.fusion_report, i.plan);

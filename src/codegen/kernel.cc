@@ -83,21 +83,39 @@ bool same_structure(const Kernel& a, const Kernel& b) {
          a.body == b.body;
 }
 
-uint64_t structural_hash(const Kernel& kernel) {
-  uint64_t h = mix(kernel.parameters, kernel.sizes);
-  auto add = [&](auto v) { h = mix(h, static_cast<uint64_t>(v)); };
+namespace {
+
+// Everything that same_structure() compares, as numbers; lists with their lengths.
+template <class F>
+void each_number(const Kernel& kernel, F&& visit) {
+  auto add = [&](auto v) { visit(static_cast<uint64_t>(v)); };
   auto add_size = [&](Size s) { add(s.scale), add(s.argument); };
+  add(kernel.parameters), add(kernel.sizes), add(kernel.buffers.size()), add(kernel.body.size());
   for (const BufferDecl& b : kernel.buffers) {
     add(b.dtype), add(b.access), add(b.length), add(b.slot);
   }
   for (const Instr& i : kernel.body) {
-    add(i.op), add(i.dtype), add(i.memory), add(i.kind), add(i.combine), add(i.bits);
+    add(i.op), add(i.dtype), add(i.memory), add(i.kind), add(i.combine), add(i.bits), add(i.free);
     for (Value v : i.args) add(v.id);
     add(i.buffer.id);
     add_size(i.extent.total), add(i.extent.tile), add(i.extent.outer.id);
+    add(i.address.size());
     for (const Term& t : i.address) add_size(t.stride), add(t.index.id);
   }
+}
+
+}  // namespace
+
+uint64_t structural_hash(const Kernel& kernel) {
+  uint64_t h = 0;
+  each_number(kernel, [&](uint64_t v) { h = mix(h, v); });
   return h;
+}
+
+std::string structure_bytes(const Kernel& kernel) {
+  std::string out;
+  each_number(kernel, [&](uint64_t v) { out.append(reinterpret_cast<const char*>(&v), sizeof v); });
+  return out;
 }
 
 // ---- Hoisting

@@ -205,6 +205,7 @@ constexpr DType value_dtype(DType memory) {
 // Same buffers and body; the name does not count.
 bool same_structure(const Kernel& a, const Kernel& b);
 uint64_t structural_hash(const Kernel& kernel);
+std::string structure_bytes(const Kernel& kernel);  // equal for kernels of the same structure only
 
 // The text form, for dumps and tests.
 std::string to_string(const Kernel& kernel);

@@ -23,6 +23,7 @@ struct CompileOptions {
   bool fast_math = false;  // allow algebra that changes values (x + 0, x * 0, reassociation)
   bool fuse = true;
   bool verify = verify_by_default();  // between passes
+  bool cache = true;                  // keep generated code on disk (docs/runtime.md)
   int vector_bits = 0;                // 0: the widest this CPU has
   bool poison = false;                // fill fresh and freed memory with NaN patterns (tests)
   std::string dump_dir;               // not empty: IR after each pass, kernels as IR and assembly
@@ -39,7 +40,9 @@ struct StepTime {
 
 struct CompileInfo {
   int nodes = 0;  // of the graph as given
-  int kernels_before_fusion = 0, kernels = 0, generated = 0;
+  int kernels_before_fusion = 0, kernels = 0;
+  int generated = 0,
+      cached = 0;              // distinct kernels of generated code; those whose code was on disk
   int64_t planned_bytes = 0;   // arena, outputs and scratch
   int64_t unshared_bytes = 0;  // the same without reuse
   int64_t param_bytes = 0;

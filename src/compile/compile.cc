@@ -132,6 +132,7 @@ void describe(Compiled& c, const CompileReport& report, const CompileOptions& op
   info.codegen_seconds = report.codegen_seconds;
   count_work(p, info);
   info.generated = p.generated;
+  info.cached = p.cached;
   info.kernels_before_fusion = info.kernels - report.fusion.regions + report.fusion.nodes_before;
   int64_t beside = p.scratch_bytes * c.threads;  // the arena
   for (const View& v : p.outputs) beside += v.type().bytes();

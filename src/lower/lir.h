@@ -186,8 +186,8 @@ struct Program {
   std::vector<bool> param_updated;
   std::vector<PackedWeight> packed;
   int64_t arena_bytes = 0, scratch_bytes = 0, unshared_bytes = 0;
-  std::string target;  // whose kernels these are
-  int generated = 0;   // distinct kernels that were generated, and the bytes of their code
+  std::string target;             // whose kernels these are
+  int generated = 0, cached = 0;  // distinct kernels of generated code; those that were on disk
   int64_t code_bytes = 0;
 };
 

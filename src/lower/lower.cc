@@ -432,6 +432,7 @@ Program make_program(const Graph& g, Target& target, double* seconds) {
   if (seconds) *seconds = seconds_since(start);
   p.target = target.name();
   p.generated = target.generated();
+  p.cached = target.cached();
   p.code_bytes = target.code_bytes();
   return p;
 }

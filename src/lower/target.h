@@ -28,8 +28,10 @@ class Target {
   virtual bool goes_first(const OpDef& op) const { return (void)op, false; }
   // Whether it has a kernel for some nodes of the op.
   virtual bool has_kernel(const OpDef& op) const { return (void)op, false; }
-  // Of what was generated: how many distinct kernels, and the bytes of their code once it is made.
+  // Of generated code, once it is made: distinct kernels, those of them that were made before and kept on
+  // disk, and bytes.
   virtual int generated() const { return 0; }
+  virtual int cached() const { return 0; }
   virtual int64_t code_bytes() const { return 0; }
 };
 

@@ -92,6 +92,7 @@ nb::dict info_of(const CompileInfo& i) {
   out["kernels_before_fusion"] = i.kernels_before_fusion;
   out["kernels"] = i.kernels;
   out["generated"] = i.generated;
+  out["cached"] = i.cached;
   out["planned_bytes"] = i.planned_bytes;
   out["unshared_bytes"] = i.unshared_bytes;
   out["param_bytes"] = i.param_bytes;

@@ -1,5 +1,6 @@
 #include "rlx/backend/cpu/backend.h"
 
+#include "rlx/backend/cpu/code_cache.h"
 #include "rlx/backend/cpu/executable.h"
 #include "rlx/backend/cpu/target.h"
 #include "rlx/base/parallel.h"
@@ -14,9 +15,11 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Target> make_target(const CompileOptions& options) const override {
     user_check(host_vector_bits() > 0, "cpu", "this CPU has no AVX2; use the reference backend");
     const int threads = options.threads > 0 ? options.threads : hardware_threads();
-    return std::make_unique<CpuTarget>(CpuJitOptions{.vector_bits = options.vector_bits,
-                                                     .compile_threads = threads > 1 ? 2 : 1,
-                                                     .dump_directory = options.dump_dir});
+    return std::make_unique<CpuTarget>(
+        CpuJitOptions{.vector_bits = options.vector_bits,
+                      .compile_threads = threads > 1 ? 2 : 1,
+                      .dump_directory = options.dump_dir,
+                      .cache = options.cache ? CodeCache::of_process() : nullptr});
   }
   std::unique_ptr<Executable> load(std::shared_ptr<const Compiled> compiled) const override {
     return make_executable(std::move(compiled));

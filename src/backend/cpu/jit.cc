@@ -1,5 +1,6 @@
 #include "rlx/backend/cpu/jit.h"
 
+#include <llvm/Config/llvm-config.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
@@ -21,6 +22,8 @@
 #include <system_error>
 #include <thread>
 
+#include "code_version.h"
+#include "rlx/backend/cpu/code_cache.h"
 #include "rlx/backend/cpu/llvm_emitter.h"
 #include "rlx/backend/cpu/vector_math.h"
 #include "rlx/base/error.h"
@@ -107,6 +110,7 @@ struct Job {
   std::span<const codegen::Kernel* const> kernels;
   std::vector<std::string> symbols;
   llvm::SmallVector<char, 0> object;
+  bool generated = false;  // not found in the cache
   std::exception_ptr error;
 };
 
@@ -124,7 +128,7 @@ struct CpuJit::Impl {
   llvm::orc::LLJIT* jit = nullptr;
   bool intact = false;  // no exception has passed through it
   std::string triple, cpu, features;
-  int64_t compiled = 0, code_bytes = 0;
+  int64_t compiled = 0, code_bytes = 0, generated = 0;
 
   explicit Impl(CpuJitOptions o) : options(std::move(o)) {
     initialise_llvm();
@@ -207,6 +211,29 @@ struct CpuJit::Impl {
     delete passes;
   }
 
+  // Everything that the code of a job depends on.
+  std::string key_of(const Job& job) const {
+    std::string key = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n", RLX_CODE_VERSION, LLVM_VERSION_STRING,
+                                  triple, cpu, features, options.vector_bits);
+    for (size_t i = 0; i < job.kernels.size(); ++i)
+      key += job.symbols[i] + "\n" + codegen::structure_bytes(*job.kernels[i]);
+    return key;
+  }
+
+  // Through the cache, unless somebody wants to see how the code is made.
+  void make(Job& job) const {
+    CodeCache* const cache = options.dump_directory.empty() ? options.cache : nullptr;
+    const std::string key = cache ? key_of(job) : "";
+    if (cache)
+      if (const std::optional<std::string> code = cache->load(key)) {
+        job.object.assign(code->begin(), code->end());
+        return;
+      }
+    compile(job);
+    job.generated = true;
+    if (cache) cache->store(key, {job.object.data(), job.object.size()});
+  }
+
   void compile(Job& job) const {
     llvm::TargetMachine* machine = target_machine();
     auto* context = new llvm::LLVMContext;
@@ -235,7 +262,7 @@ struct CpuJit::Impl {
     auto work = [&] {
       for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < jobs.size();) {
         try {
-          compile(jobs[i]);
+          make(jobs[i]);
         } catch (...) {
           jobs[i].error = std::current_exception();
         }
@@ -267,6 +294,7 @@ struct CpuJit::Impl {
     intact = false;
     for (Job& j : jobs) {
       code_bytes += static_cast<int64_t>(j.object.size());
+      if (j.generated) generated += static_cast<int64_t>(j.kernels.size());
       require(jit->addObjectFile(std::make_unique<llvm::SmallVectorMemoryBuffer>(
           std::move(j.object), j.symbols[0], false)));
     }
@@ -288,5 +316,6 @@ std::vector<KernelFn> CpuJit::compile(std::span<const codegen::Kernel* const> ke
 }
 int CpuJit::vector_bits() const { return impl_->options.vector_bits; }
 int64_t CpuJit::resident_bytes() const { return kSessionBytes + impl_->code_bytes; }
+int64_t CpuJit::generated() const { return impl_->generated; }
 
 }  // namespace rlx::cpu

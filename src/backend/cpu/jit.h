@@ -22,6 +22,8 @@
 
 namespace rlx::cpu {
 
+class CodeCache;  // code_cache.h
+
 using KernelFn = void (*)(void* const* buffers, const int64_t* sizes, int64_t begin, int64_t end);
 
 // 512 with AVX-512 (F, BW, DQ, VL), 256 with AVX2 and FMA, else 0: this CPU cannot run generated
@@ -34,6 +36,8 @@ struct CpuJitOptions {
   int compile_threads = 1;  // modules compiled side by side
   int kernels_per_module = 16;
   std::string dump_directory;  // not empty: NAME.ll and NAME.s of every module are written there
+  CodeCache* cache =
+      nullptr;  // code that was made before is taken from there, and new code put there
 };
 
 class CpuJit {
@@ -46,6 +50,7 @@ class CpuJit {
   std::vector<KernelFn> compile(std::span<const codegen::Kernel* const> kernels);
   int vector_bits() const;
   int64_t resident_bytes() const;  // about, code included
+  int64_t generated() const;       // kernels that LLVM was called for; the others were in the cache
 
  private:
   struct Impl;

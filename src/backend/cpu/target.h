@@ -40,6 +40,7 @@ class CpuTarget final : public Target {
   bool goes_first(const OpDef& op) const override { return user_kernels_->contains(&op); }
   bool has_kernel(const OpDef& op) const override;
   int generated() const override { return static_cast<int>(code_.size()); }
+  int cached() const override { return generated() - static_cast<int>(jit_->generated()); }
   int64_t code_bytes() const override { return jit_->resident_bytes(); }
   // The distinct kernels that were generated, in order.
   std::span<const std::shared_ptr<codegen::Kernel>> code() const { return code_; }
