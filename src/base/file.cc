@@ -298,6 +298,12 @@ void make_folder(const fs::path& path) {
          code ? code.message() : "a file has this name");
 }
 
+void make_private_folder(const fs::path& path) {
+  if (path.has_parent_path()) make_folder(path.parent_path());
+  if (::mkdir(path.c_str(), 0700) < 0 && errno != EEXIST)
+    fail(ErrorKind::user, "file-open", "cannot make the folder {}: {}", path.string(), reason());
+}
+
 FolderLock::FolderLock(const fs::path& folder)
     : folder_(retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); })) {
   if (folder_.valid()) retry([&] { return ::flock(folder_.get(), LOCK_EX); });

@@ -82,6 +82,8 @@ void require_writable(const std::filesystem::path& path);
 
 // Makes the folder and those above it, where they are missing.
 void make_folder(const std::filesystem::path& path);
+// The same; where the folder itself is missing, for this user alone (mode 0700).
+void make_private_folder(const std::filesystem::path& path);
 
 // Where the file of this name stands: links followed, also those that point to nothing yet.
 std::filesystem::path follow_links(std::filesystem::path path);

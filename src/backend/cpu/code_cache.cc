@@ -95,10 +95,11 @@ void CodeCache::complain(std::string_view why) {
 
 bool CodeCache::usable() {
   std::call_once(checked_, [&] {
-    std::error_code code;
-    fs::create_directories(folder_.parent_path(), code);
-    if (::mkdir(folder_.c_str(), 0700) < 0 && errno != EEXIST)
-      return complain(fmt::format("it cannot be made: {}", std::strerror(errno)));
+    try {
+      make_private_folder(folder_);
+    } catch (const Error& e) {
+      return complain(e.message());
+    }
     struct stat info{};
     if (::stat(folder_.c_str(), &info) < 0)
       return complain(fmt::format("it cannot be looked at: {}", std::strerror(errno)));
