@@ -279,3 +279,32 @@ def _seconds(f, n=200):
     for _ in range(n):
         f()
     return (time.perf_counter() - start) / n
+
+
+COMPILED = """
+import rlx
+g = rlx.Graph("f")
+x = g.input("x", (7,))
+g.outputs = g.tanh(x) * 2
+print(rlx.Session("cpu").compile(g).info["cached"])
+print(rlx.jit(lambda a: rlx.sin(a) + 1)(rlx.ones(3)).shape)
+"""
+
+
+@pytest.mark.skipif("cpu" not in rlx.backends(), reason="needs the CPU backend")
+def test_a_second_process_generates_no_code(tmp_path):
+    def run(script, **variables):
+        env = dict(os.environ, RLX_CACHE_DIR=str(tmp_path / "code"), **variables)
+        return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+
+    assert run(COMPILED, RLX_CACHE="1").stdout.split()[0] == "0"
+    second = run(COMPILED, RLX_CACHE="1")
+    assert second.stdout.split()[0] == "1" and second.stderr == ""
+    assert run(COMPILED, RLX_CACHE="0").stdout.split()[0] == "0"
+    entries = list((tmp_path / "code").iterdir())
+    assert len(entries) >= 2
+    for entry in entries:  # a process that meets broken entries says so and makes the code anew
+        entry.write_bytes(entry.read_bytes()[:-1] + b"?")
+    broken = run(COMPILED, RLX_CACHE="1")
+    assert broken.stdout.split()[0] == "0" and broken.stderr.count("\n") == 1 and "broken" in broken.stderr
+    assert run(COMPILED, RLX_CACHE="1").stdout.split()[0] == "1"

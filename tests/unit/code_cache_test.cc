@@ -1,15 +1,14 @@
 // Generated code on disk: right or not there, whatever happens to the files and whoever writes at the same time.
 #include "rlx/backend/cpu/code_cache.h"
 
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <random>
 #include <thread>
 
+#include "../support/cache_kills.h"
 #include "../support/tool.h"
 #include "kernel_examples.h"
 #include "rlx/backend/cpu/jit.h"
@@ -40,10 +39,8 @@ class Said {
 
 auto lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
-std::string key_of(int i) { return fmt::format("key {}", i) + std::string(100, 'k'); }
-std::string code_of(int i) {
-  return std::string(1000 + static_cast<size_t>(i), static_cast<char>('a' + i % 26));
-}
+std::string key_of(int i) { return testing::cache_key(i); }
+std::string code_of(int i) { return testing::cache_code(i); }
 
 TEST_F(CodeCacheTest, GivesBackWhatWasStored) {
   {
@@ -179,6 +176,17 @@ TEST_F(CodeCacheTest, TheLeastRecentlyUsedGoFirst) {
   EXPECT_TRUE(cache.load(key_of(8)));
 }
 
+TEST_F(CodeCacheTest, FilesAreBoundedInNumber) {
+  for (int i = 0; i < 30; ++i) CodeCache(place(), CodeCache::kMaxBytes, 8).store(key_of(i), "code");
+  EXPECT_LE(entries().size(), 8u);
+  CodeCache cache(place(), CodeCache::kMaxBytes, 8);
+  for (int i = 30; i < 60; ++i) {
+    cache.store(key_of(i), "code");
+    EXPECT_LE(entries().size(), 8u);
+    EXPECT_TRUE(cache.load(key_of(i)));
+  }
+}
+
 TEST_F(CodeCacheTest, ManyWritersAtOnce) {
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0, found = 0;
@@ -204,20 +212,7 @@ TEST_F(CodeCacheTest, ManyWritersAtOnce) {
 }
 
 TEST_F(CodeCacheTest, KilledWritersLeaveNothingWrong) {
-  std::mt19937 random(1);
-  for (int k = 0; k < 20; ++k) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      CodeCache cache(place());
-      for (int i = k;; ++i) cache.store(key_of(i % 10), code_of(i % 10));
-    }
-    ::usleep(static_cast<useconds_t>(random() % 5000));
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    CodeCache cache(place());
-    for (int i = 0; i < 10; ++i) EXPECT_EQ(cache.load(key_of(i)).value_or(code_of(i)), code_of(i));
-  }
+  testing::kill_cache_writers(place(), 20);
   CodeCache(place()).store(key_of(1), code_of(1));  // sweeps what the dead have left
   EXPECT_LE(entries().size(), 10u);
 }

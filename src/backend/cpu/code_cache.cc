@@ -70,8 +70,8 @@ const char* text_of(const char* variable) {
 
 }  // namespace
 
-CodeCache::CodeCache(fs::path folder, int64_t max_bytes)
-    : folder_(std::move(folder)), max_bytes_(max_bytes) {}
+CodeCache::CodeCache(fs::path folder, int64_t max_bytes, int64_t max_entries)
+    : folder_(std::move(folder)), max_bytes_(max_bytes), max_entries_(max_entries) {}
 
 CodeCache* CodeCache::of_process() {
   static const std::unique_ptr<CodeCache> cache = []() -> std::unique_ptr<CodeCache> {
@@ -147,12 +147,13 @@ void CodeCache::store(std::string_view key, std::string_view code) {
   const auto total = static_cast<int64_t>(sizeof h + key.size() + code.size());
   if (total > max_bytes_) return;
   try {
-    AtomicFile file(path_of(key), "code");
+    const fs::path path = path_of(key);
+    AtomicFile file(path, "code");
     file.write(&h, sizeof h);
     file.write(key);
     file.write(code);
     file.commit(/*durable=*/false);  // a file that the power took is found broken
-    bound(total);
+    bound(path, total);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::resource && e.code() == "out-of-memory") throw;
     writes_ = false;
@@ -160,21 +161,25 @@ void CodeCache::store(std::string_view key, std::string_view code) {
   }
 }
 
-// Removes the least recently used entries until three quarters of the bound are left.
-void CodeCache::bound(int64_t added) {
+// Removes the least recently used entries until three quarters of the bounds are left; the one just written stays.
+void CodeCache::bound(const fs::path& fresh, int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (bytes_ >= 0 && (bytes_ += added) <= max_bytes_) return;
+  const bool counted = bytes_ >= 0;
+  bytes_ += bytes, ++entries_;
+  if (counted && bytes_ <= max_bytes_ && entries_ <= max_entries_) return;
   std::vector<Entry> entries = entries_in(folder_);
   bytes_ = 0;
   for (const Entry& e : entries) bytes_ += e.bytes;
-  if (bytes_ <= max_bytes_) return;
+  entries_ = static_cast<int64_t>(entries.size());
+  if (bytes_ <= max_bytes_ && entries_ <= max_entries_) return;
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
   });
   for (const Entry& e : entries) {
-    if (bytes_ <= max_bytes_ / 4 * 3) break;
+    if (bytes_ <= max_bytes_ / 4 * 3 && entries_ <= max_entries_ / 4 * 3) break;
+    if (e.path == fresh) continue;
     remove_file(e.path);
-    bytes_ -= e.bytes;
+    bytes_ -= e.bytes, --entries_;
   }
 }
 
