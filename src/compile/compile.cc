@@ -162,6 +162,12 @@ CompileStage stage_of(const GraphModule& m, CompileStage graph_is) {
   return graph_is;
 }
 
+// Whether it is LIR with kernels of this backend.
+bool has_plan_for(const GraphModule& m, const Backend& backend) {
+  const LirModule* lir = m.as_lir();
+  return lir && lir->has_plan() && lir->plan().target == backend.name();
+}
+
 std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
                                          std::shared_ptr<const Program> plan,
                                          const Backend& backend, const CompileOptions& options) {
@@ -197,7 +203,7 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
                program.name(), enum_names(from)[static_cast<size_t>(from)],
                enum_names(to)[static_cast<size_t>(to)]);
     if (from == to && to != CompileStage::lir) return program;
-    if (from == CompileStage::lir && program.as_lir()->has_plan()) return program;
+    if (has_plan_for(program, backend)) return program;
     Graph g = std::move(program).into_graph();
     verify(g);
     if (to == CompileStage::mir) return g;
@@ -223,8 +229,7 @@ std::unique_ptr<Executable> compile(GraphModule program, const Backend& backend,
   return within_memory([&] {
     const CompileStage from = stage_of(program, graph_is);
     std::shared_ptr<const Program> plan;
-    if (const LirModule* lir = program.as_lir(); lir && lir->has_plan())
-      if (lir->plan().target == backend.name()) plan = lir->shared_plan();
+    if (has_plan_for(program, backend)) plan = program.as_lir()->shared_plan();
     return compile_from(std::move(program).into_graph(), from, std::move(plan), backend, options);
   });
 }

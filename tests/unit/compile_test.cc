@@ -148,6 +148,7 @@ TEST(Compile, WaysThatLeadNowhere) {
     return code_of([&] { lower_to(to, m, *backend_for(d), {}, at); });
   };
   EXPECT_EQ(lower(CompileStage::mir, lir, CompileStage::mir, Device::cpu), "stage");
+  EXPECT_EQ(lower(CompileStage::lir, lir, CompileStage::mir, Device::reference), "stage");
   EXPECT_EQ(lower(CompileStage::optimised, g, CompileStage::fused, Device::cpu), "stage");
   EXPECT_EQ(lower(CompileStage::lir, g, CompileStage::hir, Device::cpu), "stage");
   EXPECT_EQ(lower(CompileStage::lir, g, CompileStage::lir, Device::cpu), "stage");
