@@ -24,6 +24,10 @@ file(GLOB extension_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/python/*
 nanobind_add_module(rlx_python NB_STATIC NOMINSIZE ${extension_sources})
 target_include_directories(rlx_python PRIVATE ${root})
 target_link_libraries(rlx_python PRIVATE rlx_models rlx_formats)
+if(RLX_CPU)  # the device that tests run on
+  target_link_libraries(rlx_python PRIVATE rlx_backend_hidden)
+  target_compile_definitions(rlx_python PRIVATE RLX_CPU)
+endif()
 set_target_properties(rlx_python nanobind-static PROPERTIES UNITY_BUILD ${RLX_UNITY} UNITY_BUILD_BATCH_SIZE 0)
 # Symbols of ours and of what we link stay ours: other extensions in the process may have the same ones.
 target_link_options(rlx_python PRIVATE LINKER:--exclude-libs,ALL)

@@ -17,7 +17,7 @@ int main() {
   TrainOptions options;
   options.optimizer = sgd({.rate = constant_rate(0.2), .momentum = 0.5});
   const TrainStep step = train_step(loss, {{"w", init.zeros({})}, {"b", init.zeros({})}}, options);
-  CompiledGraph f = Session(Device::cpu).compile(step.graph);
+  CompiledGraph f = Session("cpu").compile(step.graph);
   f.set_params(step.state);
 
   // Points on y = 3 x - 1 with some noise.

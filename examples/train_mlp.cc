@@ -42,7 +42,7 @@ int main() {
              .decays = is_matrix});
   options.clip_norm = 1;
   const TrainStep step = train_step(loss, params, options);
-  const Session session(Device::cpu);
+  const Session session("cpu");
   CompiledGraph train = session.compile(step.graph);
   train.set_params(step.state);
   for (int i = 0; i <= 600; ++i) {

@@ -7,7 +7,7 @@
 //     auto x = t.input("x", {8, 4}), w = t.param("w", {4, 2});
 //     return x.matmul(w).tanh();
 //   });
-//   CompiledGraph f = Session(Device::cpu).compile(g);          // ... compile it ...
+//   CompiledGraph f = Session("cpu").compile(g);          // ... compile it ...
 //   f.set_param("w", Init(42).xavier_uniform("w", {4, 2}));
 //   Tensor y = f.run({{"x", x}})[0];                            // ... and run it
 //

@@ -1,6 +1,6 @@
 // Devices, compiling, running.
 //
-//   Session session(Device::cpu);
+//   Session session("cpu");
 //   CompiledGraph f = session.compile(graph);
 //   f.set_param("w", w);
 //   std::vector<Tensor> y = f.run({{"x", x}});   // by name

@@ -8,7 +8,7 @@
 //   TrainStep step = train_step(
 //       loss, {{"w", init.kaiming_normal("w", {784, 10})}, {"b", init.zeros({10})}},
 //       {.optimizer = adamw({.rate = constant_rate(1e-3)}), .clip_norm = 1.0});
-//   CompiledGraph f = Session(Device::cpu).compile(step.graph);
+//   CompiledGraph f = Session("cpu").compile(step.graph);
 //   f.set_params(step.state);
 //   double loss = f.run({{"x", x}, {"y", y}})[0].get_float(0);   // updates the parameters in place
 //

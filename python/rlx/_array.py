@@ -271,6 +271,8 @@ class Array(_core.ArrayBase):
     def _raw(self):
         """The elements in NumPy, bfloat16 as its bits in uint16."""
         self._check_concrete()
+        if not self._on_host():
+            return self._host()._raw()
         if self.dtype.name == "bf16":
             return np.asarray(memoryview(self._bytes_as("i16"))).view(np.uint16)
         return np.asarray(memoryview(self))
@@ -296,7 +298,7 @@ class Array(_core.ArrayBase):
 
     @property
     def __array_interface__(self):
-        if self._traced or self.dtype.name == "bf16":
+        if self._traced or self.dtype.name == "bf16" or not self._on_host():
             raise AttributeError("__array_interface__")
         return {"version": 3, "shape": self.shape, "typestr": self.dtype.dtype.str, "data": (self._address, True)}
 
@@ -308,7 +310,7 @@ class Array(_core.ArrayBase):
         return self._dlpack_copy().__dlpack__(**{k: v for k, v in options.items() if v is not None})
 
     def __dlpack_device__(self):
-        return (1, 0)  # the CPU
+        return self._dlpack_device()
 
     def item(self):
         """The one element as a Python number."""
@@ -572,7 +574,7 @@ def _part(x, to):
     return asarray(x, to)
 
 
-def asarray(x, dtype=None):
+def asarray(x, dtype=None, *, device=None):
     """x as an `rlx.Array`, itself when it is one already.
 
     Takes NumPy arrays of any layout and byte order, objects with the buffer protocol, `__array__` or DLPack, numbers
@@ -580,7 +582,11 @@ def asarray(x, dtype=None):
     numbers complex64; a list of several dtypes gets that which they have when they meet. A dtype that RLX
     lacks raises `rlx.Error` with the code "dtype": no value is ever changed silently. With a dtype, arrays are cast as
     by `astype`; Python's numbers must fit: floats lose their fraction in integers, and NaN or 1e10 in int32 raise.
+    A new array is made on this thread's device (`use_backend`), or on `device`; an array that is one stays where it is,
+    without `device`.
     """
+    if device is not None:
+        return asarray(x, dtype).to_device(device)
     to = None if dtype is None else _as_dtype(dtype)
     if isinstance(x, _core.ArrayBase):
         made = x
@@ -605,11 +611,9 @@ array = asarray
 
 
 def from_dlpack(x):
-    """A copy of what x shares through DLPack; x must lie in the memory of the CPU."""
+    """A copy of what x shares through DLPack, on the device where it lies; one of those that `rlx.backends()` lists."""
     if not hasattr(x, "__dlpack__"):
         raise UserError("array-like", f"from_dlpack: {type(x).__name__} has no __dlpack__")
-    if tuple(x.__dlpack_device__())[0] not in (1, 3):
-        raise UserError("array-like", "from_dlpack: the data does not lie in the memory of the CPU")
     try:
         return _core.from_dlpack(x)
     except TypeError:

@@ -1,22 +1,27 @@
 """x[index] with NumPy's rules.
 
-A concrete array is indexed by NumPy itself, so nothing is compiled for it. A traced one becomes slices, reversals and a
-gather; its masks would make the result's size depend on values and are refused.
+A concrete array in memory of the host is indexed by NumPy itself, so nothing is compiled for it. A traced one, or one
+that lies elsewhere, becomes slices, reversals and a gather. Masks would make the size of a traced result depend on
+values and are refused; those of an array that lies elsewhere are NumPy's, on a copy.
 """
 
 import numpy as np
 
 from rlx import _core, op
+from rlx._backend import use_backend
 from rlx._errors import UserError, UserIndexError
 
 
 def get(x, index):
     items = index if isinstance(index, tuple) else (index,)
     traced = x._traced or any(isinstance(i, _core.ArrayBase) and i._traced for i in items)
+    if not traced and not x._on_host() and not any(map(_is_mask, items)):
+        with use_backend(x.device):
+            return _get_traced(x, items)
     if not traced:
         items = tuple(i.numpy() if isinstance(i, _core.ArrayBase) else i for i in items)
         try:
-            return x._from_raw(x._raw()[items], x.dtype)
+            return x._from_raw(x._raw()[items], x.dtype).to_device(x.device)
         except IndexError as e:
             raise UserIndexError("index-range", str(e)) from None
     return _get_traced(x, items)
@@ -24,6 +29,10 @@ def get(x, index):
 
 def _is_array(i):
     return isinstance(i, (_core.ArrayBase, np.ndarray, list)) or (isinstance(i, np.generic) and not np.isscalar(i))
+
+
+def _is_mask(i):
+    return isinstance(i, (bool, np.bool_)) or (_is_array(i) and np.asarray(i).dtype == bool)
 
 
 def _is_truth(i):
@@ -141,7 +150,7 @@ def check_places(i, size, axis):
     wrong = places[(places < -size) | (places >= size)]
     if wrong.size:
         raise UserIndexError("index-range", f"index {wrong[0]} is out of range for axis {axis} of size {size}")
-    return asarray(np.where(places < 0, places + size, places))
+    return asarray(np.where(places < 0, places + size, places))._loose()
 
 
 def _gathered(y, arrays):

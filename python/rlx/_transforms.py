@@ -78,7 +78,11 @@ def trace(f, leaves, tree, slices=None):
 
 def _argument(x):
     """A leaf as an array; what stands for a number promotes as the number would."""
-    return x if type(x) is Array else _core.weak(x) if is_number(x) else asarray(x)
+    if type(x) is Array:
+        return x
+    if is_number(x):
+        return _core.weak(x)
+    return asarray(x) if isinstance(x, _core.ArrayBase) else asarray(x)._loose()
 
 
 def _arrays(leaves, wrt=None):
@@ -180,14 +184,15 @@ class jit:
         if not all([type(x) is Array for x in leaves]):
             leaves = [_argument(x) for x in leaves]
         types = _core.types_key(leaves)
-        key = (types, tree, static, _core.get_backend())
+        key = (types, tree, static, _core.device_for(leaves))
         kept = self._cache.get(key) if types is not None else None
         entry = None if kept is None else kept.use()
         if entry is None:
             traced = trace(f, leaves, tree)
             if types is None or any(x._traced for x in traced.captured):  # part of a program around it
                 return unflatten(traced.out_tree, _core.call_graph(traced.graph, leaves + traced.captured))
-            entry = self._keep(key, (_core.compile_cached(traced.graph), traced.captured, traced.out_tree))
+            device = _core.device_for(leaves + traced.captured)
+            entry = self._keep(key, (_core.compile_cached(traced.graph, device), traced.captured, traced.out_tree))
         program, captured, out_tree = entry
         return unflatten(out_tree, program.run(leaves + captured if captured else leaves))
 

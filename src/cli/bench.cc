@@ -7,9 +7,6 @@
 #include "rlx/cli/output.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ops/core.h"
-#ifdef RLX_CPU
-#include "rlx/backend/cpu/kernels/machine_limits.h"
-#endif
 
 namespace rlx::cli {
 
@@ -82,13 +79,13 @@ Tensor ramp(const Type& t) {
 
 // The least time that this machine needs for such work; 0: not known. Measured before and after the
 // kernel, the better of the two: other programs only ever take away.
-double limit_seconds([[maybe_unused]] const Work& w, [[maybe_unused]] int threads) {
-#ifdef RLX_CPU
-  if (w.flops > 0) return w.flops / cpu::measure_fma_peak(threads) * 1e-9;
-  return cpu::measure_traffic(threads, static_cast<size_t>(w.read), static_cast<size_t>(w.written));
-#else
-  return 0;
-#endif
+double limit_seconds(const Work& w, int threads) {
+  const auto device = backend_for(default_device());
+  if (w.flops == 0)
+    return device->traffic_seconds(threads, static_cast<size_t>(w.read),
+                                   static_cast<size_t>(w.written));
+  const double peak = device->peak_gflops(threads);
+  return peak > 0 ? w.flops / peak * 1e-9 : 0;
 }
 
 double measure(const Work& w, int threads) {

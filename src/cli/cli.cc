@@ -9,9 +9,6 @@
 #include "rlx/cli/output.h"
 #include "rlx/cli/tool.h"
 #include "rlx/version.h"
-#ifdef RLX_CPU
-#include "rlx/backend/cpu/kernels/lapack.h"
-#endif
 
 namespace rlx::cli {
 
@@ -83,9 +80,9 @@ int usage_error(const CLI::App& app, const CLI::ParseError& e) {
 
 std::string version_text() {
   std::string out = "rlx " RLX_VERSION;
-#ifdef RLX_CPU
-  out += "\n" + cpu::linear_algebra_libraries();
-#endif
+  for (const Device& d : available_devices())
+    if (const std::string libraries = backend_for(d)->libraries(); !libraries.empty())
+      out += "\n" + libraries;
   return out;
 }
 
@@ -117,8 +114,6 @@ CLI::App* Cli::command(const std::string& name, const std::string& doc, const st
 int thread_count(const Globals& globals) {
   return globals.threads > 0 ? globals.threads : hardware_threads();
 }
-
-Device default_device() { return is_available(Device::cpu) ? Device::cpu : Device::reference; }
 
 int run(const std::vector<std::string>& args) {
   Cli cli;

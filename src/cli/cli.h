@@ -49,6 +49,5 @@ void print_program(const Graph& g);
 // What --threads means: at least 1.
 int thread_count(const Globals& globals);
 // The cpu device where there is one, else the reference.
-Device default_device();
 
 }  // namespace rlx::cli

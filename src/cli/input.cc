@@ -73,7 +73,13 @@ DimBinding read_dims(const std::vector<std::string>& words) {
 
 Device device_of(const std::string& name) {
   if (name.empty()) return default_device();
-  return *parse_device(name);
+  return name;
+}
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names;
+  for (const Device& d : available_devices()) names.push_back(name(d));
+  return names;
 }
 
 void require_dims(const Graph& g, const DimBinding& dims) {

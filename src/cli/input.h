@@ -20,6 +20,7 @@ std::map<std::string, std::string> assignments(const std::vector<std::string>& w
                                                std::string_view option);
 // The default one where none is named.
 Device device_of(const std::string& name);
+std::vector<std::string> device_names();  // that there are
 DimBinding read_dims(const std::vector<std::string>& words);
 // Raises "unbound-dim", saying how to bind it.
 void require_dims(const Graph& g, const DimBinding& dims);

@@ -70,8 +70,8 @@ void add_lower(Cli& cli) {
   c->add_option("--from", a->from, "The stage that a graph is at; JSON says so itself")
       ->check(CLI::IsMember(stages))
       ->capture_default_str();
-  c->add_option("--backend", a->backend, "Device (default: cpu where there is one)")
-      ->check(CLI::IsMember(std::vector<std::string>{"cpu", "reference"}));
+  c->add_option("--backend", a->backend, "Device (default: the best there is)")
+      ->check(CLI::IsMember(device_names()));
   c->add_option("--dim", a->dims, "NAME=SIZE of a symbolic dim")->allow_extra_args(false);
   c->add_option("-o,--out", a->out,
                 "File to write, to go on from; - is standard output, which is the default");

@@ -17,8 +17,8 @@ using nlohmann::ordered_json;
 // The answers of every op; without a CPU backend its column says so.
 class Matrix {
  public:
-  Matrix() : has_cpu_(is_available(Device::cpu)) {
-    if (has_cpu_) names_ = native_ops(*backend_for(Device::cpu));
+  Matrix() : has_cpu_(is_available("cpu")) {
+    if (has_cpu_) names_ = native_ops(*backend_for("cpu"));
     kernels_ = {names_.begin(), names_.end()};
   }
   std::vector<Support> row(const OpDef& op) const {

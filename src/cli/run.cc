@@ -159,8 +159,8 @@ void add_run(Cli& cli) {
                 "Folder for output_<i>.npy and param_<name>.npy of updated parameters; without it, "
                 "or for -, a "
                 "summary");
-  c->add_option("--backend", o->backend, "Device (default: cpu where there is one)")
-      ->check(CLI::IsMember(std::vector<std::string>{"cpu", "reference"}));
+  c->add_option("--backend", o->backend, "Device (default: the best there is)")
+      ->check(CLI::IsMember(device_names()));
   c->add_flag("--explain", o->explain, "What fused, where buffers lie, how long each kernel took");
   c->add_flag("--check-nan", o->check_nan,
               "Fail at the first kernel that makes a NaN, and name it");

@@ -15,9 +15,6 @@
 #include "rlx/cli/trainer.h"
 #include "rlx/cli/trigram.h"
 #include "rlx/formats/checkpoint.h"
-#ifdef RLX_CPU
-#include "rlx/backend/cpu/kernels/machine_limits.h"
-#endif
 
 namespace rlx::cli {
 
@@ -297,11 +294,9 @@ class TrainCommand {
     const double median = seconds[seconds.size() / 2], rate = info.flops / median * 1e-9;
     row("training step, median",
         fmt::format("{:.1f} ms, {:.0f} GF/s on {} threads", median * 1e3, rate, threads_));
-#ifdef RLX_CPU
-    const double peak = cpu::measure_fma_peak(threads_);
-    row("share of the measured FMA peak",
-        fmt::format("{:.0f} % of {:.0f} GF/s", 100 * rate / peak, peak));
-#endif
+    if (const double peak = backend_for(default_device())->peak_gflops(threads_); peak > 0)
+      row("share of the measured FMA peak",
+          fmt::format("{:.0f} % of {:.0f} GF/s", 100 * rate / peak, peak));
   }
 
   TrainArguments o_;

@@ -16,13 +16,6 @@ namespace {
 
 using GraphValue = rlx::Value;
 
-constexpr int64_t kTile = 4096;              // elements of a block when the domain is one run
-constexpr int64_t kColumnTile = 32;          // columns of a block of a column region
-constexpr int64_t kPart = 1 << 14;           // elements of a block of a split region, about
-constexpr int64_t kPartAlign = 64;           // elements: whole steps of a loop over vectors
-constexpr int kStageCost = 4;                // values cheaper than this are recomputed
-constexpr int64_t kStageBytes = 192 * 1024;  // of scratch rows on the stack
-
 bool is_reduce(const Node& n) { return n.op->kind == Kind::reduction; }
 
 struct Reduction {
@@ -40,8 +33,10 @@ Reduction reduction_of(const Node& n) {
 
 class Lowering {
  public:
-  Lowering(const Node& region, std::span<const View> in, std::span<const View> out)
-      : attrs_(region.get<RegionAttrs>()),
+  Lowering(const Node& region, std::span<const View> in, std::span<const View> out,
+           const RegionSchedule& schedule)
+      : schedule_(schedule),
+        attrs_(region.get<RegionAttrs>()),
         body_(*attrs_.body),
         domain_(attrs_.domain.sizes()),
         in_(in),
@@ -245,14 +240,14 @@ class Lowering {
     if (loops_.rank() == 1) {
       const Size n = b_.size();
       result_.sizes.push_back(inner);
-      result_.blocks = ceil_div(inner, kTile);
+      result_.blocks = ceil_div(inner, schedule_.tile);
       b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
-        b_.loop(LoopKind::Vector, Extent::tail(n, kTile, block), [&](Value i) {
-          loops_.bind_tile(block, kTile, i);
+        b_.loop(LoopKind::Vector, Extent::tail(n, schedule_.tile, block), [&](Value i) {
+          loops_.bind_tile(block, schedule_.tile, i);
           store_all();
         });
       });
-      by_rows(domain_.back(), kTile);
+      by_rows(domain_.back(), schedule_.tile);
       return;
     }
     result_.blocks = loops_.outer_size();
@@ -327,7 +322,7 @@ class Lowering {
     const DType d = value_dtype(body_.type(v).dtype);
     const int64_t bytes = inner_elements_ * size_of(d);
     if (loops_.inner_sizes().empty() || inner_elements_ == 0) return false;
-    if (staged_bytes_ + bytes <= kStageBytes) {
+    if (staged_bytes_ + bytes <= schedule_.stage_bytes) {
       staged_bytes_ += bytes;
       staged_[v] = {level(v), b_.scratch(d, inner_elements_)};
       return true;
@@ -353,7 +348,7 @@ class Lowering {
   void plan_staging(GraphValue v, int pass) {
     const Node& n = node(v);
     if (n.op->kind == Kind::leaf || is_row_value(v)) return;
-    if (level(v) < pass && cost(v) >= kStageCost && stage(v)) return;
+    if (level(v) < pass && cost(v) >= schedule_.stage_cost && stage(v)) return;
     for (GraphValue operand : n.in) plan_staging(operand, pass);
   }
 
@@ -364,8 +359,9 @@ class Lowering {
       (i < outer_rank ? outer_axes : inner_axes).push_back(static_cast<int64_t>(i));
     loops_ = LoopNest::make(domain_, all_strides(), outer_axes, inner_axes);
     inner_elements_ = loops_.inner_size();
-    result_.blocks = loops_.outer_size();
-    by_rows(inner_elements_, inner_elements_);
+    const int64_t rows = loops_.outer_size(), per_block = schedule_.rows_per_block;
+    result_.blocks = ceil_div(rows, per_block);
+    by_rows(inner_elements_, per_block * inner_elements_);
 
     int passes = 1;
     std::vector<std::vector<GraphValue>> reduces(1), outputs(1);  // by pass
@@ -387,11 +383,20 @@ class Lowering {
       for (GraphValue v : reduces[static_cast<size_t>(p)]) plan_staging(node(v).in[0], p);
       for (GraphValue v : outputs[static_cast<size_t>(p)]) plan_staging(v, p);
     }
-    b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
-      loops_.bind_outer(b_, block);
+    auto one_row = [&](Value row) {
+      loops_.bind_outer(b_, row);
       for (pass_ = 0; pass_ < passes; ++pass_)
         row_pass(reduces[static_cast<size_t>(pass_)], outputs[static_cast<size_t>(pass_)]);
       store_row_values();
+    };
+    const Extent blocks(Size::arg(block_argument()));
+    if (per_block == 1) return b_.loop(LoopKind::Block, blocks, one_row);
+    const Size count = b_.size();
+    result_.sizes.push_back(rows);
+    b_.loop(LoopKind::Block, blocks, [&](Value block) {
+      b_.loop(LoopKind::Serial, Extent::tail(count, per_block, block), [&](Value r) {
+        one_row(b_.add(b_.mul(block, b_.integer(DType::I64, per_block)), r));
+      });
     });
   }
 
@@ -481,7 +486,7 @@ class Lowering {
   void column() {
     loops_ = reduction_loops();
     reductions_ = body_.outputs;
-    const int64_t columns = loops_.last_size(), tiles = ceil_div(columns, kColumnTile);
+    const int64_t columns = loops_.last_size(), tiles = ceil_div(columns, schedule_.columns);
     const int64_t rows = columns ? loops_.outer_size() / columns : 0;
     // One run of columns: its tiles are the blocks. Several: each is a block.
     result_.blocks = rows == 1 ? tiles : rows;
@@ -497,8 +502,8 @@ class Lowering {
 
   void column_tile(int64_t columns, Value tile) {
     if (loops_.outer_size() == 1) return column_totals();  // one result
-    b_.loop(LoopKind::Vector, Extent::tail(columns, kColumnTile, tile), [&](Value i) {
-      loops_.bind_last_tile(tile, kColumnTile, i);
+    b_.loop(LoopKind::Vector, Extent::tail(columns, schedule_.columns, tile), [&](Value i) {
+      loops_.bind_last_tile(tile, schedule_.columns, i);
       column_totals();
     });
   }
@@ -570,8 +575,8 @@ class Lowering {
     // A block that stores values per element stores one run of them.
     if (reductions_.size() == out_.size())
       part_.dim = static_cast<size_t>(std::max_element(dims.begin(), dims.end()) - dims.begin());
-    part_.size = std::max<int64_t>(1, kPart / (result_.elements / dims[part_.dim]));
-    if (part_.size > kPartAlign) part_.size -= part_.size % kPartAlign;
+    part_.size = std::max<int64_t>(1, schedule_.part / (result_.elements / dims[part_.dim]));
+    if (part_.size > schedule_.part_align) part_.size -= part_.size % schedule_.part_align;
     part_.total = b_.size();
     result_.sizes.push_back(dims[part_.dim]);
     result_.blocks = ceil_div(dims[part_.dim], part_.size);
@@ -669,6 +674,7 @@ class Lowering {
     Value block;
   };
 
+  const RegionSchedule& schedule_;
   const RegionAttrs& attrs_;
   const Graph& body_;
   Ints domain_;
@@ -691,9 +697,10 @@ class Lowering {
 
 }  // namespace
 
-RegionKernel lower_region(const Node& region, std::span<const View> in, std::span<const View> out) {
+RegionKernel lower_region(const Node& region, std::span<const View> in, std::span<const View> out,
+                          const RegionSchedule& schedule) {
   verify_region(region.get<RegionAttrs>());
-  return Lowering(region, in, out).run();
+  return Lowering(region, in, out, schedule).run();
 }
 
 }  // namespace rlx::codegen

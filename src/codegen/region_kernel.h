@@ -2,7 +2,7 @@
 //
 // elementwise: rows x columns, the columns vectorised; a domain that is one run of memory is cut
 //              into tiles.
-// row:         one block per row; one pass over the row for each level of reductions. Values that
+// row:         one block per row, or a few; one pass over the row for each level of reductions. Values that
 //              a later pass needs again are recomputed when cheap, else staged in a scratch row.
 // column:      one block per tile of kept columns, vectorised; the reduced axes are loops inside.
 // split:       one block per part of the longest reduced axis. In the place of each result that is
@@ -12,6 +12,7 @@
 
 #include "rlx/codegen/kernel.h"
 #include "rlx/lower/lir.h"
+#include "rlx/ops/region_schedule.h"
 
 namespace rlx::codegen {
 
@@ -31,6 +32,7 @@ struct RegionKernel {
   std::shared_ptr<RegionKernel> combine;
 };
 
-RegionKernel lower_region(const Node& region, std::span<const View> in, std::span<const View> out);
+RegionKernel lower_region(const Node& region, std::span<const View> in, std::span<const View> out,
+                          const RegionSchedule& schedule = {});
 
 }  // namespace rlx::codegen

@@ -87,6 +87,7 @@ class Driver {
     context.keeps = [&](const Node& n, const Graph& at) {
       return n.op != &op::region && target().accepts(n, at);
     };
+    context.schedule = target().schedule();
     context.alone = [&](const Node& n) { return target().goes_first(*n.op); };
     return run_passes(std::move(g), pipeline, context);
   }
@@ -100,7 +101,7 @@ class Driver {
   Target& target() {
     user_check(has_target(), "stage",
                "the device {} walks programs as they are written: its way ends at the stage mir",
-               backend_.name());
+               name(backend_.device()));
     return *target_;
   }
 
@@ -165,24 +166,26 @@ CompileStage stage_of(const GraphModule& m, CompileStage graph_is) {
 // Whether it is LIR with kernels of this backend.
 bool has_plan_for(const GraphModule& m, const Backend& backend) {
   const LirModule* lir = m.as_lir();
-  return lir && lir->has_plan() && lir->plan().target == backend.name();
+  return lir && lir->has_plan() && lir->plan().target == backend.device().kind;
 }
 
 std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
                                          std::shared_ptr<const Program> plan,
-                                         const Backend& backend, const CompileOptions& options) {
+                                         std::shared_ptr<const Backend> backend,
+                                         const CompileOptions& options) {
   const auto start = Clock::now();
   check_options(g, options);
   verify(g);
   auto compiled = std::make_shared<Compiled>();
   Compiled& c = *compiled;
+  c.backend = backend;
   c.info.nodes = g.size();
   c.threads = options.threads > 0 ? options.threads : hardware_threads();
   c.poison = options.poison;
   c.signature = options.dims.empty() ? std::move(g) : rlx::bind(g, options.dims);
   CompileReport report;
   if (!plan)
-    if (Driver driver(backend, options, report); driver.has_target())
+    if (Driver driver(*backend, options, report); driver.has_target())
       plan = driver.plan(driver.pass(c.signature, from, CompileStage::fused));
   if (plan) {
     c.program = std::move(plan);
@@ -190,7 +193,7 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
     describe(c, report, options);
   }
   c.info.seconds = seconds_since(start);
-  return backend.load(std::move(compiled));
+  return backend->load(std::move(compiled));
 }
 
 }  // namespace
@@ -218,19 +221,20 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
   });
 }
 
-std::unique_ptr<Executable> compile(const Graph& g, const Backend& backend,
+std::unique_ptr<Executable> compile(const Graph& g, std::shared_ptr<const Backend> backend,
                                     const CompileOptions& options) {
   return within_memory(
-      [&] { return compile_from(g, CompileStage::mir, nullptr, backend, options); });
+      [&] { return compile_from(g, CompileStage::mir, nullptr, std::move(backend), options); });
 }
 
-std::unique_ptr<Executable> compile(GraphModule program, const Backend& backend,
+std::unique_ptr<Executable> compile(GraphModule program, std::shared_ptr<const Backend> backend,
                                     const CompileOptions& options, CompileStage graph_is) {
   return within_memory([&] {
     const CompileStage from = stage_of(program, graph_is);
     std::shared_ptr<const Program> plan;
-    if (has_plan_for(program, backend)) plan = program.as_lir()->shared_plan();
-    return compile_from(std::move(program).into_graph(), from, std::move(plan), backend, options);
+    if (has_plan_for(program, *backend)) plan = program.as_lir()->shared_plan();
+    return compile_from(std::move(program).into_graph(), from, std::move(plan), std::move(backend),
+                        options);
   });
 }
 

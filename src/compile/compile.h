@@ -7,17 +7,18 @@
 //   fused      nodes that run as one kernel are regions
 //   lir        kernels in order over planned memory
 //
-//   auto f = compile(graph, *backend_for(Device::cpu));                           // the whole way
+//   auto f = compile(graph, backend_for("cpu"));                                  // the whole way
 //   GraphModule m = lower_to(CompileStage::fused, graph, *backend);              // some of it
 //   m = lower_to(CompileStage::lir, std::move(m), *backend, {}, CompileStage::fused);
-//   auto g = compile(m, *backend);                                                // the rest
+//   auto g = compile(m, backend);                                                // the rest
 //
 // Raises Error(user): "unbound-dim" (a size is not known, and options.dims does not say it), "dim-unknown", "negative-dim",
 // "threads", "stage" (that way leads back, or the backend has no kernels and stops at MIR); and what verifying a
 // program and the passes raise.
 #pragma once
 
-#include "rlx/compile/backend.h"
+#include "rlx/compile/options.h"
+#include "rlx/device/executable.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/passes/pass.h"
 #include "rlx/stages/module.h"
@@ -42,10 +43,10 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
                      const CompileOptions& options = {}, CompileStage graph_is = CompileStage::mir,
                      CompileReport* report = nullptr);
 
-std::unique_ptr<Executable> compile(const Graph& g, const Backend& backend,
+std::unique_ptr<Executable> compile(const Graph& g, std::shared_ptr<const Backend> backend,
                                     const CompileOptions& options = {});
 // LIR runs with the plan it has, if it was made for this backend.
-std::unique_ptr<Executable> compile(GraphModule program, const Backend& backend,
+std::unique_ptr<Executable> compile(GraphModule program, std::shared_ptr<const Backend> backend,
                                     const CompileOptions& options = {},
                                     CompileStage graph_is = CompileStage::mir);
 

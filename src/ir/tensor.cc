@@ -14,8 +14,7 @@ constexpr size_t kTextBytes = 1024;  // constants up to this size are printed in
 std::shared_ptr<std::byte[]> allocate(size_t bytes) {
   void* p =
       ::operator new[](std::max<size_t>(bytes, 1), std::align_val_t(kAlignment), std::nothrow);
-  if (!p)
-    fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes for a tensor", bytes);
+  if (!p) fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes", bytes);
   return {static_cast<std::byte*>(p),
           [](std::byte* q) { ::operator delete[](q, std::align_val_t(kAlignment)); }};
 }
@@ -62,7 +61,7 @@ int64_t saturate(double v, DType to) {
 }
 }  // namespace
 
-Tensor::Tensor(DType dtype, Ints sizes, Uninitialised)
+Tensor::Tensor(DType dtype, Ints sizes, WithoutData)
     : dtype_(dtype), sizes_(std::move(sizes)), elements_(1) {
   for (int64_t s : sizes_) {
     user_check(s >= 0, "negative-dim", "a tensor cannot have the size {}", s);
@@ -71,15 +70,23 @@ Tensor::Tensor(DType dtype, Ints sizes, Uninitialised)
   user_check(elements_ <= kMaxBytes / size_of(dtype_), "tensor-too-large",
              "a tensor of {} elements of {} is too large, the most are {} bytes", elements_, dtype_,
              kMaxBytes);
-  data_ = allocate(bytes());
 }
 
-Tensor::Tensor(DType dtype, Ints sizes) : Tensor(dtype, std::move(sizes), Uninitialised()) {
+Tensor::Tensor(DType dtype, Ints sizes) : Tensor(dtype, std::move(sizes), WithoutData()) {
+  data_ = allocate(bytes());
   std::memset(data_.get(), 0, bytes());
 }
 
 Tensor Tensor::uninitialised(DType dtype, Ints sizes) {
-  return {dtype, std::move(sizes), Uninitialised()};
+  Tensor t(dtype, std::move(sizes), WithoutData());
+  t.data_ = allocate(t.bytes());
+  return t;
+}
+
+Tensor Tensor::over(DType dtype, Ints sizes, std::shared_ptr<std::byte[]> data) {
+  Tensor t(dtype, std::move(sizes), WithoutData());
+  t.data_ = std::move(data);
+  return t;
 }
 
 void Tensor::bad_index(int64_t i) const {

@@ -85,6 +85,8 @@ class Tensor {
   Tensor(DType dtype, Ints sizes);                       // zero-filled
   static Tensor uninitialised(DType dtype, Ints sizes);  // for whoever writes all of it
   static Tensor from_bytes(DType dtype, Ints sizes, const void* bytes, size_t size);
+  // Shares memory that holds the elements already.
+  static Tensor over(DType dtype, Ints sizes, std::shared_ptr<std::byte[]> data);
   template <class T>
   static Tensor from(Ints sizes, const std::vector<T>& values) {
     return from_bytes(dtype_of<T>(), std::move(sizes), values.data(), values.size() * sizeof(T));
@@ -101,6 +103,7 @@ class Tensor {
 
   const std::byte* raw() const { return data_.get(); }
   std::byte* mutable_raw() { return data_.get(); }
+  const std::shared_ptr<std::byte[]>& storage() const { return data_; }
   template <class T>
   const T* data() const {
     user_check(dtype_of<T>() == dtype_, "tensor-dtype", "a tensor of {} is read as {}", dtype_,
@@ -129,8 +132,8 @@ class Tensor {
   uint64_t hash() const;
 
  private:
-  struct Uninitialised {};
-  Tensor(DType dtype, Ints sizes, Uninitialised);
+  struct WithoutData {};
+  Tensor(DType dtype, Ints sizes, WithoutData);
   void check_index(int64_t i) const {
     if (i < 0 || i >= elements_) [[unlikely]]
       bad_index(i);

@@ -5,7 +5,6 @@
 // (planned by memory_plan.h), or belong to an input, an output, a parameter or a constant.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,71 +49,39 @@ struct Buffer {
   int32_t shares = -1;            // arena: lives in the memory of this buffer (in-place reuse)
 };
 
-// What a kernel reports through StepMemory::flag when the values it was given have no result.
+// What a kernel reports when the values it was given have no result.
 enum class RunFault : uint32_t { none, index_range, singular };
-inline void report(uint32_t* flag, RunFault fault) {
-  __atomic_store_n(flag, static_cast<uint32_t>(fault), __ATOMIC_RELAXED);
-}
 
-// The request to stop a run, as those who work on it see it. A request that anybody has seen counts,
-// even when the caller takes it back: some work was left out.
-class Cancellation {
- public:
-  void begin(const std::atomic<bool>* request) {
-    request_ = request;
-    seen_.store(false, std::memory_order_relaxed);
-  }
-  bool watched() const { return request_ != nullptr; }
-  bool poll() {
-    if (!request_ || !request_->load(std::memory_order_relaxed)) return seen();
-    seen_.store(true, std::memory_order_relaxed);
-    return true;
-  }
-  bool seen() const { return seen_.load(std::memory_order_relaxed); }
-
- private:
-  const std::atomic<bool>* request_ = nullptr;
-  std::atomic<bool> seen_{false};
-};
-
-// Where a step's kernel finds its memory at run time: pointers to the first element of each view.
-struct StepMemory {
-  void* const* operands;  // inputs, then results
-  std::byte* scratch;     // of this worker
-  uint32_t* flag;         // a RunFault; 1 when an index is out of range
-  Cancellation* cancellation = nullptr;
-  // For loops inside a block that takes long: once it is true, the results do not matter any more.
-  bool cancelled() const { return cancellation && cancellation->poll(); }
-};
-
-// A kernel made for one step: shapes, strides and constants are fixed. Runs blocks [begin, end) of
-// its work; what a block is never depends on the number of threads. Thread-safe; allocates nothing.
-// Whoever runs it polls for cancellation between blocks.
+// What planning, proofs and reports ask of a kernel that was made for one step: shapes, strides and
+// constants are fixed. How it is run is a matter between a device's target, which makes it, and its
+// streams, which launch it (device/backend.h); nothing here is memory of the host.
+//
+// Its work is cut into blocks that may run in any order or at once; what a block is never depends on
+// how many do.
 class StepKernel {
  public:
   virtual ~StepKernel() = default;
   virtual std::string name() const = 0;
-  virtual int64_t blocks() const = 0;
-  virtual size_t scratch_bytes() const { return 0; }  // per worker
-  virtual void run(const StepMemory& memory, int64_t begin, int64_t end) const = 0;
+  virtual int64_t blocks() const { return 1; }
+  // Memory of the device that it needs while it runs, planned with the buffers.
+  virtual int64_t workspace_bytes() const { return 0; }
   // May result `out` lie in the memory of operand `in` (same view)?
   virtual bool may_share(int in, int out) const {
     (void)in, (void)out;
     return false;
   }
-  // Rough cost in elements; small steps run on the calling thread.
+  // Rough cost in elements.
   virtual int64_t work() const { return 1 << 20; }
   // Floating-point operations, for reports.
   virtual double flops() const { return 0; }
   // Weights that do not change from run to run may be stored in the kernel's own form: packed(i) is
-  // this kernel reading operand i in that form, and of the result packed_bytes() is the form's size
-  // and pack() makes it. nullptr: no such form.
+  // this kernel reading operand i in that form, and of the result packed_bytes() is the form's size.
+  // nullptr: no such form.
   virtual std::shared_ptr<const StepKernel> packed(int in) const {
     (void)in;
     return nullptr;
   }
-  virtual size_t packed_bytes() const { return 0; }
-  virtual void pack(const void* source, void* target) const { (void)source, (void)target; }
+  virtual int64_t packed_bytes() const { return 0; }
   // What a block touches of an operand (inputs, then results), as narrowly as the kernel knows;
   // nullopt: any element of the view.
   virtual std::optional<BlockSpan> span(size_t operand) const {
@@ -148,8 +115,8 @@ struct Step {
   enum class Control : uint8_t { none, scan, cond, loop } control = Control::none;
   std::vector<std::shared_ptr<const Program>> bodies;
   int64_t length = 0, carries = 0, xs = 0;
-  // Buffer for the bodies' arenas, then two copies of each carry, for loops the predicate. Loops: length
-  // is the limit, -1 for none; bodies are the condition and the body.
+  // Buffer of what the kernel asks for; for control flow of the bodies' arenas, then two copies of each carry, for
+  // loops the predicate. Loops: length is the limit, -1 for none; bodies are the condition and the body.
   int32_t workspace = -1;
   bool reverse = false;
 };
@@ -160,9 +127,9 @@ inline const View& operand_of(const Step& s, size_t i) {
   return i < s.in.size() ? s.in[i] : s.out[i - s.in.size()];
 }
 
-// Steps [begin, end) that run one row tile after the other, so that what one step writes is still
-// in cache when the next reads it: products with their epilogues and prologues. One step alone is a
-// chain too.
+// Steps [begin, end) that are launched together, one row tile after the other, so that what one step writes
+// is still in cache when the next reads it: products with their epilogues and prologues. One step alone is a
+// chain too. Which there are is the target's to say (Target::arrange).
 struct Chain {
   int32_t begin = 0, end = 0;
   int64_t rows = 0, tile = 0;  // 0: not by rows; one step
@@ -185,7 +152,8 @@ struct Program {
   std::vector<int32_t> input_buffers, param_buffers;
   std::vector<bool> param_updated;
   std::vector<PackedWeight> packed;
-  int64_t arena_bytes = 0, scratch_bytes = 0, unshared_bytes = 0;
+  int64_t arena_bytes = 0, unshared_bytes = 0;
+  int64_t scratch_bytes = 0;      // besides, of each worker that a stream has; the target says
   std::string target;             // whose kernels these are
   int generated = 0, cached = 0;  // distinct kernels of generated code; those that were on disk
   int64_t code_bytes = 0;

@@ -27,14 +27,7 @@ class Lowering {
     place_outputs();
     place_updates();
     check_outputs();
-    for (const Step& s : p_.steps)
-      if (s.kernel)
-        p_.scratch_bytes = std::max(p_.scratch_bytes,
-                                    align_up(static_cast<int64_t>(s.kernel->scratch_bytes()), 64));
-    for (const Step& s : p_.steps)
-      for (const auto& body : s.bodies)
-        p_.scratch_bytes = std::max(p_.scratch_bytes, body->scratch_bytes);
-    form_chains(p_);
+    target_.arrange(p_);
     plan_memory(p_);
     verify(p_);
     return std::move(p_);
@@ -199,9 +192,11 @@ class Lowering {
     pack_weights(s);
     const auto kernel = s.kernel;
     Step second;
+    s.workspace = workspace(*kernel);
     if (const StepKernel::Rest* rest = kernel->rest()) {
       second.label = s.label + ": combine";
       second.kernel = rest->kernel;
+      second.workspace = workspace(*rest->kernel);
       for (size_t k = 0; k < rest->results.size(); ++k) {
         View& out = s.out[rest->results[k]];
         second.out.push_back(out);
@@ -222,8 +217,8 @@ class Lowering {
           b.place == Place::constant || (b.place == Place::param && !is_written(b.index));
       auto packed = fixed ? s.kernel->packed(static_cast<int>(k)) : nullptr;
       if (!packed) continue;
-      const int32_t buffer = new_buffer(Place::packed, static_cast<int32_t>(p_.packed.size()),
-                                        static_cast<int64_t>(packed->packed_bytes()));
+      const int32_t buffer =
+          new_buffer(Place::packed, static_cast<int32_t>(p_.packed.size()), packed->packed_bytes());
       p_.packed.push_back({static_cast<int32_t>(p_.steps.size()), s.in[k]});
       s.in[k].buffer = buffer;
       s.in[k].offset = 0;
@@ -277,6 +272,11 @@ class Lowering {
     s.workspace = workspace(s);
     views_[static_cast<size_t>(i)] = s.out;
     p_.steps.push_back(std::move(s));
+  }
+
+  int32_t workspace(const StepKernel& kernel) {
+    return kernel.workspace_bytes() > 0 ? new_buffer(Place::arena, 0, kernel.workspace_bytes())
+                                        : -1;
   }
 
   // Memory of the bodies: their arenas (one at a time runs), a loop's predicate, then two copies of each
@@ -422,6 +422,11 @@ const Lowering::Move Lowering::kMoves[] = {
 };
 
 }  // namespace
+
+void Target::arrange(Program& p) const {
+  for (int32_t s = 0; s < static_cast<int32_t>(p.steps.size()); ++s)
+    p.chains.push_back({s, s + 1, 0, 0});
+}
 
 Program lower(const Graph& g, Target& target) { return Lowering(g, target, false).run(); }
 

@@ -16,10 +16,6 @@ Program make_program(const Graph& g, Target& target, double* seconds = nullptr);
 // copies.
 bool is_lowered(const OpDef& op);
 
-// Groups neighbouring steps that work row by row. Comes before memory planning, which treats a
-// chain as one moment.
-void form_chains(Program& p);
-
 // Whether step s touches operand i (inputs, then results) only at the rows it works on: all of a
 // buffer, row by row.
 bool touches_own_rows(const Program& p, const Step& s, size_t i);

@@ -73,6 +73,22 @@ void share_in_place(Program& p) {
 
 }  // namespace
 
+bool touches_own_rows(const Program& p, const Step& s, size_t i) {
+  const View& v = operand_of(s, i);
+  const StepKernel& kernel = *s.kernel;
+  if (!covers(v, p.buffers[static_cast<size_t>(v.buffer)])) return false;
+  const int64_t elements = v.elements();
+  if (elements == 0) return true;
+  const auto span = kernel.span(i);
+  if (!span || kernel.rows() <= 0 || elements % kernel.rows()) return false;
+  // Linear in the block, so the first and the last one tell.
+  const int64_t own = elements / kernel.rows() * kernel.rows_per_block();
+  for (const int64_t b : {int64_t{0}, kernel.blocks() - 1})
+    if (span->stride * b + span->low < own * b || span->stride * b + span->high >= own * (b + 1))
+      return false;
+  return true;
+}
+
 void plan_memory(Program& p) {
   for (size_t s = 0; s < p.steps.size(); ++s) {
     const auto step = static_cast<int32_t>(s);

@@ -3,6 +3,7 @@
 
 #include "rlx/base/decision.h"
 #include "rlx/lower/lir.h"
+#include "rlx/ops/region_schedule.h"
 
 namespace rlx {
 
@@ -23,6 +24,11 @@ class Target {
                                                  std::span<const View> out) = 0;
   virtual std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) = 0;
   virtual void finish() = 0;
+  // How it wants regions to be grown and cut.
+  virtual RegionSchedule schedule() const { return {}; }
+  // Which steps are launched together (Program::chains, which comes empty), and the scratch memory of a worker.
+  // Comes before planning, which treats a chain as one moment. As it stands: each step alone.
+  virtual void arrange(Program& p) const;
 
   // Whether its kernel for the op comes before fusion: a user's. Such nodes are part of no region.
   virtual bool goes_first(const OpDef& op) const { return (void)op, false; }

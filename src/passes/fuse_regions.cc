@@ -10,11 +10,6 @@ namespace rlx {
 
 namespace {
 
-constexpr size_t kMaxNodes = 96;  // keeps compile time per kernel bounded
-constexpr size_t kMaxOperands = 24;
-// Reductions of fewer elements stay in one step; the others run in parts where they have less than
-// kFewRows rows, or no more than kFewColumns columns.
-constexpr int64_t kSplitElements = 1 << 15, kFewRows = 8, kFewColumns = 32;
 // A search for a path between two nodes ends after so many steps, with 'no': then the time for a node
 // does not depend on the program around it.
 constexpr int kMaxSearch = 512;
@@ -31,13 +26,13 @@ bool is_suffix(const Ints& axes, int64_t rank) {
 }
 
 // Whether a reduction has too few results to be shared out by them: it runs in parts.
-bool runs_in_parts(const Node& n, const Graph& g) {
+bool runs_in_parts(const Node& n, const Graph& g, const RegionSchedule& s) {
   const Type& t = g.type(n.in[0]);
   const auto elements = t.shape.elements().static_value(),
              results = n.type().shape.elements().static_value();
-  if (!elements || !results || *elements < kSplitElements) return false;
-  return is_suffix(n.get<ReduceAttrs>().axes, t.rank()) ? *results < kFewRows
-                                                        : *results <= kFewColumns;
+  if (!elements || !results || *elements < s.split_elements || *elements == *results) return false;
+  if (is_suffix(n.get<ReduceAttrs>().axes, t.rank())) return *results < s.few_rows;
+  return *results <= s.few_columns || *elements / *results >= s.many_rows;
 }
 
 struct Group {
@@ -88,13 +83,14 @@ class TrunkPaths {
 
 class Grower {
  public:
-  Grower(const Graph& g, FusionReport* report, bool grow, NodeFilter alone)
+  Grower(const Graph& g, FusionReport* report, const FusionOptions& options)
       : g_(g),
         uses_(g),
         paths_(g),
         report_(report),
-        grow_(grow),
-        alone_(alone),
+        grow_(options.grow),
+        alone_(options.alone),
+        schedule_(options.schedule),
         group_(g.nodes.size(), -1) {}
 
   Graph run() {
@@ -130,7 +126,7 @@ class Grower {
     if (is_suffix(axes, operand.rank())) return;
     const int id = new_group(operand.shape, i);
     groups_[static_cast<size_t>(id)].column = true;
-    groups_[static_cast<size_t>(id)].split = runs_in_parts(n, g_);
+    groups_[static_cast<size_t>(id)].split = runs_in_parts(n, g_, schedule_);
     groups_[static_cast<size_t>(id)].axes = axes;
     if (!grow_) return;
     std::vector<int32_t> work{n.in[0].node};
@@ -141,7 +137,7 @@ class Grower {
       if (group_of(p) >= 0 || !fusible_[static_cast<size_t>(p)] || joins_only(at(p)) ||
           is_reduce(at(p)) || uses_.is_output(p))
         continue;
-      if (!(at(p).type().shape == group.domain) || group.nodes.size() >= kMaxNodes) continue;
+      if (!(at(p).type().shape == group.domain) || group.nodes.size() >= schedule_.nodes) continue;
       const auto users = uses_.users(p);
       if (!std::all_of(users.begin(), users.end(), [&](int32_t u) { return group_of(u) == id; })) {
         refuse(p, i, "its result is read elsewhere too");
@@ -203,7 +199,7 @@ class Grower {
     if (is_reduce(n)) {
       Group& group = groups_[static_cast<size_t>(home)];
       group.inner = n.get<ReduceAttrs>().axes.size();
-      group.split = runs_in_parts(n, g_);
+      group.split = runs_in_parts(n, g_, schedule_);
       group.axes = n.get<ReduceAttrs>().axes;
     }
   }
@@ -262,16 +258,16 @@ class Grower {
     if (group.column)
       return Decision::no("the producer is a column reduction, which ends its region");
     if (Decision ready = fits_parts(id, i); !ready) return ready;
-    if (group.nodes.size() >= kMaxNodes)
+    if (group.nodes.size() >= schedule_.nodes)
       return Decision::no("the region has {} nodes already", group.nodes.size());
-    if (operands_with({id}, i) > kMaxOperands)
-      return Decision::no("the region would read more than {} tensors", kMaxOperands);
+    if (operands_with({id}, i) > schedule_.operands)
+      return Decision::no("the region would read more than {} tensors", schedule_.operands);
     if (is_reduce(n)) {
       if (!(g_.type(n.in[0]).shape == group.domain))
         return Decision::no("it reduces another shape than the region's domain");
       const size_t inner = n.get<ReduceAttrs>().axes.size();
       if (group.inner && group.inner != inner) return Decision::no("the region reduces other axes");
-      if (runs_in_parts(n, g_) && elements_are_read(group, i) &&
+      if (runs_in_parts(n, g_, schedule_) && elements_are_read(group, i) &&
           !(n.type().shape.elements() == Dim(1)))
         return Decision::no("the region's values are read elsewhere, too");
     }
@@ -292,10 +288,10 @@ class Grower {
       return Decision::no("the regions reduce other axes");
     if (y.split && !(at(i).type().shape == y.domain))
       return Decision::no("a value per row must wait for the reduction in parts");
-    if (x.nodes.size() + y.nodes.size() >= kMaxNodes)
+    if (x.nodes.size() + y.nodes.size() >= schedule_.nodes)
       return Decision::no("the region would have too many nodes");
-    if (operands_with({a, b}, i) > kMaxOperands)
-      return Decision::no("the region would read more than {} tensors", kMaxOperands);
+    if (operands_with({a, b}, i) > schedule_.operands)
+      return Decision::no("the region would read more than {} tensors", schedule_.operands);
     const RegionForm form{x.domain, std::max(x.inner, y.inner), x.split || y.split};
     if (Decision fits = reads_fit({a, b}, form, i); !fits) return fits;
     if (Decision direct = no_detour({a, b}, i); !direct) return direct;
@@ -553,6 +549,7 @@ class Grower {
   FusionReport* report_;
   bool grow_;
   NodeFilter alone_;
+  const RegionSchedule& schedule_;
   std::vector<int> group_;
   std::vector<bool> fusible_;
   std::vector<Group> groups_;
@@ -564,12 +561,12 @@ class Grower {
 // together, then over the rest. (f16 and bf16 stay whole: they round once.)
 //
 // How many of the axes, all of them last ones, go first; 0: the reduction stays whole.
-size_t axes_to_split(const Node& n, const Graph& g) {
+size_t axes_to_split(const Node& n, const Graph& g, const RegionSchedule& s) {
   if (!is_reduce(n) || !fusible(n, g)) return 0;
   const DType d = n.type().dtype;
   const Type& t = g.type(n.in[0]);
   const auto elements = t.shape.elements().static_value();
-  if (d == DType::F16 || d == DType::BF16 || !elements || *elements < kSplitElements) return 0;
+  if (d == DType::F16 || d == DType::BF16 || !elements || *elements < s.split_elements) return 0;
   const Ints& axes = n.get<ReduceAttrs>().axes;
   size_t last = 0;
   while (last < axes.size() &&
@@ -578,7 +575,7 @@ size_t axes_to_split(const Node& n, const Graph& g) {
   return last < axes.size() ? last : 0;
 }
 
-Graph split_reductions(const Graph& g, NodeFilter alone) {
+Graph split_reductions(const Graph& g, const FusionOptions& options) {
   Builder b(g.name);
   std::vector<Values> map(g.nodes.size());
   auto mapped = [&](Value v) {
@@ -589,7 +586,7 @@ Graph split_reductions(const Graph& g, NodeFilter alone) {
     Values in;
     for (Value v : n.in) in.push_back(mapped(v));
     b.set_origin({});
-    const size_t last = alone(n) ? 0 : axes_to_split(n, g);
+    const size_t last = options.alone(n) ? 0 : axes_to_split(n, g, options.schedule);
     if (!last) {
       map[i] = b.clone(n, in);
       continue;
@@ -625,12 +622,12 @@ bool makes_regions(const OpDef& op) {
   return op.scalar || &op == &op::iota || (is_region_reduction(op) && &op != &op::reduce_mean);
 }
 
-Graph fuse_regions(const Graph& g, FusionReport* report, bool grow, NodeFilter alone) {
-  const Graph split = split_reductions(drop_dead(g), alone);  // a region without results is none
-  return drop_dead(Grower(split, report, grow, alone).run());
+Graph fuse_regions(const Graph& g, FusionReport* report, const FusionOptions& options) {
+  const Graph split = split_reductions(drop_dead(g), options);  // a region without results is none
+  return drop_dead(Grower(split, report, options).run());
 }
 
-Graph fuse_program(const Graph& g, FusionReport* report, bool grow, NodeFilter alone) {
+Graph fuse_program(const Graph& g, FusionReport* report, const FusionOptions& options) {
   Graph out = g;
   for (Node& n : out.nodes) {
     if (n.op->kind != Kind::control) continue;
@@ -638,11 +635,11 @@ Graph fuse_program(const Graph& g, FusionReport* report, bool grow, NodeFilter a
     for (const FieldInfo& f : n.attrs.fields())
       if (f.is<Body>()) {
         auto* body = static_cast<Body*>(f.member(copy.get()));
-        *body = Body(fuse_program(**body, report, grow, alone));
+        *body = Body(fuse_program(**body, report, options));
       }
     n.attrs = Attrs(n.attrs.type(), std::move(copy));
   }
-  return fuse_regions(out, report, grow, alone);
+  return fuse_regions(out, report, options);
 }
 
 std::string FusionReport::to_string() const {

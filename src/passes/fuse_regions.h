@@ -14,6 +14,7 @@
 #include "rlx/base/decision.h"
 #include "rlx/base/function_ref.h"
 #include "rlx/ir/graph.h"
+#include "rlx/ops/region_schedule.h"
 
 namespace rlx {
 
@@ -38,11 +39,16 @@ bool makes_regions(const OpDef& op);
 using NodeFilter = FunctionRef<bool(const Node&)>;
 inline constexpr auto no_node = [](const Node&) { return false; };
 
-// Without `grow` each node is a region of its own: the unfused program.
-Graph fuse_regions(const Graph& g, FusionReport* report = nullptr, bool grow = true,
-                   NodeFilter alone = no_node);
+struct FusionOptions {
+  bool grow = true;  // else each node is a region of its own: the unfused program
+  NodeFilter alone = no_node;
+  RegionSchedule schedule;
+};
+
+Graph fuse_regions(const Graph& g, FusionReport* report = nullptr,
+                   const FusionOptions& options = {});
 // The same for a whole program: first the bodies of its control flow, innermost first.
-Graph fuse_program(const Graph& g, FusionReport* report = nullptr, bool grow = true,
-                   NodeFilter alone = no_node);
+Graph fuse_program(const Graph& g, FusionReport* report = nullptr,
+                   const FusionOptions& options = {});
 
 }  // namespace rlx

@@ -108,8 +108,8 @@ Graph run_passes(Graph g, const Pipeline& pipeline, const PassContext& context) 
     double work = kPassWork;
     for (const PassUse& use : pipeline) {
       PassRecord record{std::string(use.pass->name), 0, g.size(), 0, {}};
-      PassOptions options{context.fast_math, context.keeps, context.alone, context.fusion,
-                          use.arguments,     &record.rules, &work};
+      PassOptions options{context.fast_math, context.keeps, context.alone, context.schedule,
+                          context.fusion,    use.arguments, &record.rules, &work};
       const std::string name = g.name;
       const bool same_signature = context.verify && use.pass->keeps_signature;
       const auto before = same_signature ? signature(g) : Signature();

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 
+#include "rlx/ops/region_schedule.h"
 #include "rlx/rewrite/rewrite.h"
 
 namespace rlx {
@@ -34,6 +35,7 @@ struct PassOptions {
   std::function<bool(const Node&, const Graph&)> keeps;
   // Which nodes stay out of every region: the target has a kernel for them that goes first. Unset: none.
   std::function<bool(const Node&)> alone;
+  RegionSchedule schedule;         // how the target wants regions
   FusionReport* fusion = nullptr;  // filled by fuse_regions
   PassArguments arguments;
   RewriteStats* stats = nullptr;  // filled by passes made of rules
@@ -86,6 +88,7 @@ struct PassContext {
   bool fast_math = false;
   std::function<bool(const Node&, const Graph&)> keeps;
   std::function<bool(const Node&)> alone;
+  RegionSchedule schedule;
   PassReport* report = nullptr;
   FusionReport* fusion = nullptr;
 };

@@ -53,8 +53,8 @@ constinit const Pass pass::fuse_regions{
     .doc = "Groups the nodes that run as one kernel.",
     .run =
         [](Graph&& g, const PassOptions& o) {
-          return fuse_program(g, o.fusion, grows(o),
-                              [&](const Node& n) { return o.alone && o.alone(n); });
+          const auto alone = [&](const Node& n) { return o.alone && o.alone(n); };
+          return fuse_program(g, o.fusion, {grows(o), alone, o.schedule});
         },
     .in_bodies = false,  // it sees to those of control flow itself; regions stay as they are
     .arguments = kFuseArguments};

@@ -4,7 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "rlx/python/program.h"
 #include "rlx/python/scope.h"
+#include "rlx/runtime/runtime.h"
 
 namespace rlx::python {
 
@@ -12,6 +14,8 @@ Hooks& hooks() {
   static auto* all = new Hooks;  // outlives the interpreter; the package empties it at exit
   return *all;
 }
+
+Array::Array(const Tensor& t) : tensor(DeviceTensor::on(current_device(), t)) {}
 
 Type Array::type() const { return traced() ? scope->builder.type(value) : tensor->type(); }
 
@@ -24,9 +28,9 @@ nb::object wrap(Array a) {
   return o;
 }
 
-nb::list wrap_all(std::vector<Tensor> tensors) {
+nb::list wrap_all(std::vector<DeviceTensor> tensors) {
   nb::list out;
-  for (Tensor& t : tensors) out.append(wrap(std::move(t)));
+  for (DeviceTensor& t : tensors) out.append(wrap(std::move(t)));
   return out;
 }
 
@@ -34,13 +38,15 @@ const Array* as_array(nb::handle h) {
   return nb::isinstance<Array>(h) ? nb::inst_ptr<Array>(h) : nullptr;
 }
 
-const Tensor& tensor_of(const Array& a) {
+const DeviceTensor& device_tensor_of(const Array& a) {
   user_check(!a.traced(), "trace-value",
              "the value of a traced array ({}) is not known while the program is being written; "
              "use rlx.cond, rlx.select or rlx.scan for what depends on it",
              a.traced() ? a.type().to_string() : "");
   return *a.tensor;
 }
+
+Tensor tensor_of(const Array& a) { return device_tensor_of(a).to_host(); }
 
 DType read_dtype(nb::handle h) {
   const auto name = nb::cast<std::string>(hooks().dtype_name(h));
@@ -112,13 +118,15 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     why = "a traced array has no bytes";
   else if (flags & PyBUF_WRITABLE)
     why = "an rlx.Array is immutable";
+  else if (!a.tensor->is_on_host())
+    why = "the array does not lie in memory of the host; use to_device() or numpy()";
   else if (*format_of(a.tensor->dtype()).buffer == '\0')
     why = "the buffer protocol has no bfloat16";
   if (why) {
     PyErr_SetString(PyExc_BufferError, why);
     return -1;
   }
-  const Tensor& t = *a.tensor;
+  const Tensor t = a.tensor->to_host();
   auto* dims = new BufferDims;
   dims->shape.assign(t.sizes().begin(), t.sizes().end());
   for (int64_t s : row_major_strides(t.sizes())) dims->strides.push_back(s * size_of(t.dtype()));
@@ -138,18 +146,19 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
 
 void release_buffer(PyObject*, Py_buffer* view) { delete static_cast<BufferDims*>(view->internal); }
 
-using AnyArray = nb::ndarray<nb::ro, nb::device::cpu>;
+using AnyArray = nb::ndarray<nb::ro>;
 
 // An object that speaks DLPack, for a copy of the bytes of a concrete array: readers may write, and
 // some do even where the protocol says that they must not.
 nb::object dlpack_copy(const Array& a) {
-  const Tensor& t = tensor_of(a);
-  Tensor copy = Tensor::from_bytes(t.dtype(), t.sizes(), t.raw(), t.bytes());
-  const std::vector<size_t> shape(t.sizes().begin(), t.sizes().end());
-  std::byte* bytes = copy.mutable_raw();
+  DeviceTensor copy = device_tensor_of(a).copy();
+  const std::vector<size_t> shape(copy.sizes().begin(), copy.sizes().end());
+  std::byte* bytes = copy.data().get();
+  const DType dtype = copy.dtype();
+  const int kind = copy.backend()->dlpack_kind(), ordinal = copy.device().ordinal;
   const nb::object owner = wrap(std::move(copy));
   const nb::ndarray<nb::array_api> view(bytes, shape.size(), shape.data(), owner, nullptr,
-                                        dlpack_dtype(t.dtype()), nb::device::cpu::value);
+                                        dlpack_dtype(dtype), kind, ordinal);
   return nb::cast(view);
 }
 
@@ -160,20 +169,44 @@ DType dtype_of_dlpack(nb::dlpack::dtype given) {
        given.bits, given.lanes);
 }
 
-Tensor copy_of(const AnyArray& source) {
+bool is_dense(const AnyArray& source, const Ints& sizes) {
+  const Ints strides = row_major_strides(sizes);
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] > 1 && source.stride(i) != strides[i]) return false;
+  return true;
+}
+
+// The device whose memory DLPack calls so.
+std::shared_ptr<const Backend> backend_of_dlpack(int kind, int ordinal) {
+  for (const Device& d : available_devices()) {
+    auto backend = backend_for(d);
+    if (backend->dlpack_kind() == kind && backend->memory() == Device(d.kind, ordinal))
+      return backend;
+  }
+  fail(ErrorKind::user, "array-like",
+       "from_dlpack: no device here has memory of DLPack's kind {}, number {}", kind, ordinal);
+}
+
+Array copy_of(const AnyArray& source) {
   Ints sizes;
   for (size_t i = 0; i < source.ndim(); ++i) sizes.push_back(static_cast<int64_t>(source.shape(i)));
-  Tensor t(dtype_of_dlpack(source.dtype()), sizes);
+  const DType dtype = dtype_of_dlpack(source.dtype());
+  const int kind = source.device_type();
+  if (kind != nb::device::cpu::value && kind != nb::device::cuda_host::value) {
+    auto backend = backend_of_dlpack(kind, source.device_id());
+    user_check(is_dense(source, sizes), "array-like",
+               "from_dlpack: of memory that the host cannot read, only dense arrays are taken");
+    const Block theirs(static_cast<std::byte*>(const_cast<void*>(source.data())),
+                       [](std::byte*) {});
+    return Array(DeviceTensor(std::move(backend), dtype, sizes, theirs).copy());
+  }
+  Tensor t(dtype, sizes);
   const auto width = static_cast<int64_t>(size_of(t.dtype()));
   const auto* from = static_cast<const std::byte*>(source.data());
   std::byte* to = t.mutable_raw();
-  const Ints strides = row_major_strides(sizes);
-  bool dense = true;
-  for (size_t i = 0; i < sizes.size(); ++i)
-    dense = dense && (sizes[i] <= 1 || source.stride(i) == strides[i]);
-  if (dense) {
+  if (is_dense(source, sizes)) {
     if (t.bytes()) std::memcpy(to, from, t.bytes());
-    return t;
+    return Array(t);
   }
   for_each_index(sizes, [&](const Ints& index) {
     int64_t at = 0;
@@ -181,7 +214,7 @@ Tensor copy_of(const AnyArray& source) {
     std::memcpy(to, from + at * width, static_cast<size_t>(width));
     to += width;
   });
-  return t;
+  return Array(t);
 }
 
 // From a C-contiguous object with the buffer protocol that holds the elements' bytes.
@@ -196,7 +229,7 @@ Tensor from_buffer(const std::string& dtype, const std::vector<int64_t>& sizes, 
 }
 
 nb::object item(const Array& a) {
-  const Tensor& t = tensor_of(a);
+  const Tensor t = tensor_of(a);
   user_check(t.elements() == 1, "item-size", "item: needs one element, got {}", t.type());
   if (is_complex(t.dtype())) {
     const Complex c = t.get_complex(0);
@@ -224,15 +257,48 @@ void bind_array(nb::module_& m) {
       .def_prop_ro("_type",
                    [](const Array& a) { return Type{a.natural(), a.type().shape}.to_string(); })
       .def_prop_ro("_address",
-                   [](const Array& a) { return reinterpret_cast<uintptr_t>(tensor_of(a).raw()); })
-      .def("_check_concrete", [](const Array& a) { (void)tensor_of(a); })
+                   [](const Array& a) {
+                     return reinterpret_cast<uintptr_t>(device_tensor_of(a).data().get());
+                   })
+      .def_prop_ro(
+          "device",
+          [](const Array& a) { return name(a.traced() ? current_device() : a.tensor->device()); },
+          "The name of the device whose memory holds the elements; of a traced array the one it is "
+          "traced for.")
+      .def(
+          "to_device",
+          [](const Array& a, const std::string& device) {
+            return wrap(device_tensor_of(a).to(device));
+          },
+          nb::arg("device"),
+          "The array in memory of this device: itself if it lies there, else a copy.")
+      .def("_loose", [](const Array& a) {  // the same, but it goes where it is needed
+        Array out = a;
+        out.loose = true;
+        return wrap(std::move(out));
+      })
+      .def("_on_host", [](const Array& a) { return device_tensor_of(a).is_on_host(); })
+      .def("_host",
+           [](const Array& a) {  // a copy that the host can read
+             Array out(DeviceTensor::on(default_device(), tensor_of(a)));
+             out.weak = a.weak;
+             return wrap(std::move(out));
+           })
+      .def("_dlpack_device",
+           [](const Array& a) {
+             const DeviceTensor& t = device_tensor_of(a);
+             return nb::make_tuple(t.backend()->dlpack_kind(), t.device().ordinal);
+           })
+      .def("_check_concrete", [](const Array& a) { (void)device_tensor_of(a); })
       .def("_item", item)
       .def("_reshaped",
-           [](const Array& a, Ints sizes) { return wrap(tensor_of(a).reshaped(std::move(sizes))); })
+           [](const Array& a, Ints sizes) {
+             return wrap(device_tensor_of(a).reshaped(std::move(sizes)));
+           })
       .def("_bytes_as",  // the same bytes under another dtype of the same width
            [](const Array& a, const std::string& dtype) {
-             const Tensor& t = tensor_of(a);
-             return wrap(Tensor::from_bytes(*parse_dtype(dtype), t.sizes(), t.raw(), t.bytes()));
+             const DeviceTensor& t = device_tensor_of(a);
+             return wrap(DeviceTensor(t.backend(), *parse_dtype(dtype), t.sizes(), t.data()));
            })
       .def("_dlpack_copy", dlpack_copy)
       .def_ro("_weak", &Array::weak)

@@ -3,7 +3,7 @@
 //
 // Python's class rlx.Array derives from it and adds operators and methods; wrap() makes instances
 // of that class. Concrete arrays are immutable: the buffer protocol hands out read-only views of
-// their bytes, DLPack copies of them.
+// their bytes, DLPack copies of them. They lie in memory of a device and stay there; ops run where their operands lie.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "rlx/ir/graph.h"
+#include "rlx/runtime/device_tensor.h"
 
 namespace rlx::python {
 
@@ -20,7 +21,8 @@ namespace nb = nanobind;
 class Scope;
 
 struct Array {
-  explicit Array(Tensor t) : tensor(std::move(t)) {}
+  explicit Array(DeviceTensor t) : tensor(std::move(t)) {}
+  explicit Array(const Tensor& t);  // on the current device
   Array(std::shared_ptr<Scope> s, Value v) : scope(std::move(s)), value(v) {}
 
   bool traced() const { return scope != nullptr; }
@@ -29,10 +31,12 @@ struct Array {
   // The dtype that Python sees: of a weak array that which its number has alone.
   DType natural() const { return weak && is_float(dtype()) ? DType::F32 : dtype(); }
 
-  std::optional<Tensor> tensor;  // of a concrete array
-  std::shared_ptr<Scope> scope;  // of a traced one: the program, and its value there
+  std::optional<DeviceTensor> tensor;  // of a concrete array
+  std::shared_ptr<Scope> scope;        // of a traced one: the program, and its value there
   Value value;
   bool weak = false;  // stands for a number handed to a traced function: promotes as that would
+  bool loose = false;  // made on the way of what a call was given in NumPy or lists: goes where it is needed
+  bool goes_along() const { return weak || loose; }
 };
 
 // What the Python half of the package tells this one when it is imported.
@@ -46,13 +50,15 @@ struct Hooks {
 Hooks& hooks();
 
 nb::object wrap(Array a);
-inline nb::object wrap(Tensor t) { return wrap(Array(std::move(t))); }
-nb::list wrap_all(std::vector<Tensor> tensors);
+inline nb::object wrap(const Tensor& t) { return wrap(Array(t)); }
+inline nb::object wrap(DeviceTensor t) { return wrap(Array(std::move(t))); }
+nb::list wrap_all(std::vector<DeviceTensor> tensors);
 
 // The array behind a Python object, or nullptr when it is none.
 const Array* as_array(nb::handle h);
-// The bytes of a concrete array. Raises Error(user, "trace-value") for a traced one.
-const Tensor& tensor_of(const Array& a);
+// A concrete array where it lies, and its bytes on the host. Raise Error(user, "trace-value") for a traced one.
+const DeviceTensor& device_tensor_of(const Array& a);
+Tensor tensor_of(const Array& a);
 
 DType read_dtype(nb::handle h);
 Dim read_dim(nb::handle h);

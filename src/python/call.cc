@@ -112,13 +112,13 @@ OperandList read_operands(nb::handle given) {
     Operand o;
     o.array = as_array(h);
     if (o.array && o.array->weak && !o.array->traced()) {
-      o.number = number_of(*o.array->tensor);
+      o.number = number_of(o.array->tensor->to_host());
       o.array = nullptr;
     } else if (!o.array) {
       if (const auto number = read_number(h)) {
         o.number = *number;
       } else {
-        out.made.push_back(hooks().as_array(h));
+        out.made.push_back(hooks().as_array(h).attr("_loose")());
         o.array = as_array(out.made.back());
       }
     }
@@ -252,8 +252,9 @@ EagerCache& eager_cache() {
   return *cache;
 }
 
-uint64_t hash_call(const OpDef& op, const Attrs& attrs, std::span<const Operand> operands) {
-  uint64_t h = mix(reinterpret_cast<uintptr_t>(&op), static_cast<uint64_t>(current_device()));
+uint64_t hash_call(const OpDef& op, const Device& device, const Attrs& attrs,
+                   std::span<const Operand> operands) {
+  uint64_t h = mix(reinterpret_cast<uintptr_t>(&op), rlx::hash(device));
   h = mix(h, attrs.hash());
   for (const Operand& o : operands) {
     h = mix(h, static_cast<uint64_t>(o.natural()) * 2 + (o.array != nullptr));
@@ -263,9 +264,9 @@ uint64_t hash_call(const OpDef& op, const Attrs& attrs, std::span<const Operand>
   return h;
 }
 
-bool same_call(const EagerKey& k, const OpDef& op, const Attrs& attrs,
+bool same_call(const EagerKey& k, const OpDef& op, const Device& device, const Attrs& attrs,
                std::span<const Operand> operands) {
-  if (k.op != &op || k.device != current_device() || k.arrays.size() != operands.size() ||
+  if (k.op != &op || k.device != device || k.arrays.size() != operands.size() ||
       !(k.attrs == attrs))
     return false;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -276,12 +277,12 @@ bool same_call(const EagerKey& k, const OpDef& op, const Attrs& attrs,
   return true;
 }
 
-EagerEntry& compiled_call(const OpDef& op, const Attrs& attrs, std::span<const Operand> operands) {
-  const uint64_t hash = hash_call(op, attrs, operands);
-  auto same = [&](const EagerKey& k) { return same_call(k, op, attrs, operands); };
+EagerEntry& compiled_call(const OpDef& op, const Device& device, const Attrs& attrs,
+                          std::span<const Operand> operands) {
+  const uint64_t hash = hash_call(op, device, attrs, operands);
+  auto same = [&](const EagerKey& k) { return same_call(k, op, device, attrs, operands); };
   if (EagerEntry* hit = eager_cache().find(hash, same)) return *hit;
   auto [graph, wanted] = choose(op, attrs, operands);
-  const Device device = current_device();
   std::shared_ptr<Program> program = compile_interruptibly(device, graph);
   EagerKey key{&op, device, attrs, {}, {}};
   for (const Operand& o : operands) {
@@ -291,16 +292,19 @@ EagerEntry& compiled_call(const OpDef& op, const Attrs& attrs, std::span<const O
   return *eager_cache().insert(hash, std::move(key), {std::move(program), std::move(wanted)});
 }
 
-std::vector<Tensor> run_op(const OpDef& op, const Attrs& attrs, std::span<const Operand> operands) {
-  EagerEntry& entry = compiled_call(op, attrs, operands);
+std::vector<DeviceTensor> run_op(const OpDef& op, const Attrs& attrs, const OperandList& list) {
+  const std::span<const Operand> operands = list.all;
+  const Device device = device_for(list.arrays);
+  EagerEntry& entry = compiled_call(op, device, attrs, operands);
   const std::shared_ptr<Program> program = entry.program;  // another thread may drop the entry
-  std::vector<Tensor> numbers;
+  std::vector<Array> numbers;
   numbers.reserve(operands.size());
-  std::vector<const void*> inputs;
+  std::vector<const Array*> inputs;
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& o = operands[i];
-    if (!o.array) numbers.push_back(scalar_of(o.number, entry.wanted[i]));
-    inputs.push_back(o.array ? o.array->tensor->raw() : numbers.back().raw());
+    if (!o.array)
+      numbers.emplace_back(DeviceTensor::on(device, scalar_of(o.number, entry.wanted[i])));
+    inputs.push_back(o.array ? o.array : &numbers.back());
   }
   return program->run(inputs);
 }
@@ -343,7 +347,19 @@ nb::object call_op(const OpDef& op, const nb::tuple& operands, const nb::tuple& 
   const OperandList list = read_operands(operands);
   const Attrs attrs = read_attributes(op, attributes);
   const std::shared_ptr<Scope> scope = target_scope(list.arrays);
-  if (!scope) return one_or_tuple(op, wrap_all(run_op(op, attrs, list.all)));
+  if (!scope) {
+    // What is made of loose arrays alone is as loose.
+    bool arrays = false, loose = true;
+    for (const Array* a : list.arrays)
+      if (a) arrays = true, loose = loose && a->goes_along();
+    nb::list out;
+    for (DeviceTensor& t : run_op(op, attrs, list)) {
+      Array a(std::move(t));
+      a.loose = arrays && loose;
+      out.append(wrap(std::move(a)));
+    }
+    return one_or_tuple(op, out);
+  }
   check_open(*scope);
   nb::list out;
   for (Value v : emit_op(*scope, op, attrs, list.all)) out.append(wrap(scope->make(v)));
@@ -354,7 +370,7 @@ nb::list call_graph(const Graph& g, const nb::sequence& operands) {
   std::vector<nb::object> keep;
   std::vector<const Array*> arrays;
   for (nb::handle h : operands) {
-    keep.push_back(as_array(h) ? nb::borrow(h) : hooks().as_array(h));
+    keep.push_back(as_array(h) ? nb::borrow(h) : hooks().as_array(h).attr("_loose")());
     arrays.push_back(as_array(keep.back()));
   }
   if (const std::shared_ptr<Scope> scope = target_scope(arrays)) {
@@ -368,13 +384,10 @@ nb::list call_graph(const Graph& g, const nb::sequence& operands) {
   const Values leaves = g.inputs();
   check(leaves.size() == arrays.size(), "\"{}\" takes {} arrays, given {}", g.name, leaves.size(),
         arrays.size());
-  std::vector<const void*> inputs;
-  for (size_t i = 0; i < arrays.size(); ++i) {
+  for (size_t i = 0; i < arrays.size(); ++i)
     check(g.type(leaves[i]) == arrays[i]->type(), "\"{}\": array {} is {} where {} is wanted",
           g.name, i, arrays[i]->type(), g.type(leaves[i]));
-    inputs.push_back(arrays[i]->tensor->raw());
-  }
-  return wrap_all(compile_cached(g)->run(inputs));
+  return wrap_all(compile_cached(g, device_for(arrays))->run(arrays));
 }
 
 namespace {
@@ -386,7 +399,8 @@ nb::object types_key(const nb::list& arrays) {
   for (nb::handle h : arrays) {
     const Array* a = as_array(h);
     if (a->traced()) return nb::none();
-    put((static_cast<int64_t>(a->dtype()) * 2 + a->weak) * 256 + a->tensor->rank());
+    put((static_cast<int64_t>(a->dtype()) * 2 + a->weak) * 256 +
+        static_cast<int64_t>(a->tensor->sizes().size()));
     for (int64_t s : a->tensor->sizes()) put(s);
   }
   return nb::bytes(key.data(), key.size());

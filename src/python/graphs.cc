@@ -77,12 +77,15 @@ Graph with_constants(const Graph& g, size_t kept, const nb::sequence& values) {
   return b.finish();
 }
 
-NamedTensors named_tensors(const nb::dict& values) {
-  NamedTensors out;
-  for (const auto& [name, value] : values) {
-    const nb::object array = hooks().as_array(value);
-    out.emplace(nb::cast<std::string>(name), tensor_of(*as_array(array)));
-  }
+DeviceTensor on_device_of(const CompiledGraph& f, nb::handle value) {
+  const nb::object array = hooks().as_array(value);
+  return device_tensor_of(*as_array(array)).to(f.device());
+}
+
+NamedDeviceTensors named_tensors(const CompiledGraph& f, const nb::dict& values) {
+  NamedDeviceTensors out;
+  for (const auto& [name, value] : values)
+    out.emplace(nb::cast<std::string>(name), on_device_of(f, value));
   return out;
 }
 
@@ -105,27 +108,25 @@ nb::dict info_of(const CompileInfo& i) {
 }
 
 nb::list run(CompiledGraph& f, const nb::dict& inputs, bool check_nan, bool profile) {
-  const NamedTensors values = named_tensors(inputs);
-  std::vector<Tensor> results;
+  const NamedDeviceTensors values = named_tensors(f, inputs);
+  std::vector<DeviceTensor> results;
   const bool repeatable = f.signature().updates.empty();
   run_interruptibly(true, repeatable, [&](const std::atomic<bool>* cancel) {
-    results = f.run(values, {.cancel = cancel, .check_nan = check_nan, .profile = profile});
+    results =
+        f.run_on_device(values, {.cancel = cancel, .check_nan = check_nan, .profile = profile});
   });
   return wrap_all(std::move(results));
 }
 
 CompiledGraph compile(const Graph& g, const std::string& device, int threads,
                       const DimBinding& dims, bool fast_math, bool fuse) {
-  const std::optional<Device> d = parse_device(device);
-  if (!d || !is_available(*d))
-    fail(ErrorKind::unsupported, "device", "there is no device \"{}\"", device);
   CompileOptions options;
   options.threads = threads;
   options.dims = dims;
   options.fast_math = fast_math;
   options.fuse = fuse;
   nb::gil_scoped_release unlocked;
-  return Session(*d).compile(g, options);
+  return Session(device).compile(g, options);
 }
 
 void bind_compiled(nb::module_& m) {
@@ -140,22 +141,23 @@ void bind_compiled(nb::module_& m) {
       .def(
           "set_param",
           [](CompiledGraph& f, const std::string& name, nb::handle value) {
-            const nb::object array = hooks().as_array(value);
-            f.set_param(name, tensor_of(*as_array(array)));
+            f.set_param(name, on_device_of(f, value));
           },
           nb::arg("name"), nb::arg("value"), "Sets a parameter; updates of the program write it.")
       .def(
           "set_params",
-          [](CompiledGraph& f, const nb::dict& values) { f.set_params(named_tensors(values)); },
+          [](CompiledGraph& f, const nb::dict& values) { f.set_params(named_tensors(f, values)); },
           nb::arg("values"), "Sets several parameters, all or none.")
       .def(
-          "param", [](CompiledGraph& f, const std::string& name) { return wrap(f.param(name)); },
+          "param",
+          [](CompiledGraph& f, const std::string& name) { return wrap(f.device_param(name)); },
           nb::arg("name"), "The current value of a parameter.")
       .def(
           "params",
           [](CompiledGraph& f) {
             nb::dict out;
-            for (auto& [name, value] : f.params()) out[name.c_str()] = wrap(value);
+            for (const std::string& name : f.param_names())
+              out[name.c_str()] = wrap(f.device_param(name));
             return out;
           },
           "The parameters that have been set, by name.")

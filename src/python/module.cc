@@ -3,6 +3,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#ifdef RLX_CPU
+#include "rlx/backend/hidden/backend.h"
+#endif
 #include "rlx/python/array.h"
 #include "rlx/python/call.h"
 #include "rlx/python/graphs.h"
@@ -40,6 +43,11 @@ NB_MODULE(_core, m) {
     hooks() = {std::move(array_type), std::move(as_array), std::move(scalar_type),
                std::move(dtype_name), std::move(make_error)};
   });
+#ifdef RLX_CPU
+  // For tests: a device whose memory the host cannot touch.
+  m.def("register_hidden_device",
+        [](int ordinal) { register_backend(hidden::make_hidden_backend(ordinal)); });
+#endif
   m.def("forget", [] {  // at exit
     clear_caches();
     hooks() = {};

@@ -92,7 +92,7 @@ void run_interruptibly(bool is_long, bool repeatable,
 namespace {
 
 bool may_be_long(const CompiledGraph& f) {
-  if (current_device() == Device::reference || f.signature().size() > 64) return true;
+  if (f.info().interpreted || f.signature().size() > 64) return true;
   if (f.info().flops > 1e7 || f.info().planned_bytes > (4 << 20)) return true;
   for (const Node& n : f.signature().nodes)
     if (n.op->kind == Kind::control) return true;
@@ -102,9 +102,11 @@ bool may_be_long(const CompiledGraph& f) {
 }  // namespace
 
 Program::Program(CompiledGraph compiled)
-    : prototype_(std::move(compiled)), is_long_(may_be_long(prototype_)) {
-  for (const Type& t : prototype_.signature().output_types())
-    outputs_.emplace_back(t.dtype, t.shape.sizes());
+    : prototype_(std::move(compiled)),
+      outputs_(prototype_.signature().output_types()),
+      device_(prototype_.device()),
+      backend_(backend_for(device_)),
+      is_long_(may_be_long(prototype_)) {
   prototype_.prepare();
 }
 
@@ -115,7 +117,16 @@ int64_t Program::resident_bytes() const {
   return bytes;
 }
 
-std::vector<Tensor> Program::run(std::span<const void* const> inputs) {
+namespace {
+
+[[noreturn]] void refuse_mixed(const Device& a, const Device& b) {
+  fail(ErrorKind::user, "device-mixed",
+       "arrays in memory of {} and of {} meet; move one with to_device()", name(a), name(b));
+}
+
+}  // namespace
+
+std::vector<DeviceTensor> Program::run(std::span<const Array* const> inputs) {
   if (idle_.empty()) idle_.push_back(std::make_unique<CompiledGraph>(prototype_.clone()));
   struct Lease {
     std::vector<std::unique_ptr<CompiledGraph>>& home;
@@ -124,21 +135,53 @@ std::vector<Tensor> Program::run(std::span<const void* const> inputs) {
   } lease{idle_, std::move(idle_.back())};
   idle_.pop_back();
 
-  for (size_t i = 0; i < inputs.size(); ++i) lease.f->bind_input(i, inputs[i]);
-  std::vector<Tensor> results;
+  std::vector<DeviceTensor> moved;
+  moved.reserve(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const DeviceTensor* t = &device_tensor_of(*inputs[i]);
+    if (t->backend() != backend_ && t->device() != backend_->memory()) {
+      if (!inputs[i]->goes_along()) refuse_mixed(t->device(), backend_->memory());
+      t = &moved.emplace_back(t->to(device_));
+    }
+    lease.f->bind_input(i, t->data().get());
+  }
+  std::vector<DeviceTensor> results;
   std::vector<void*> pointers;
   results.reserve(outputs_.size()), pointers.reserve(outputs_.size());
-  for (const auto& [dtype, sizes] : outputs_)
-    pointers.push_back(results.emplace_back(Tensor::uninitialised(dtype, sizes)).mutable_raw());
+  for (const Type& t : outputs_) {
+    results.emplace_back(backend_, t.dtype, t.shape.sizes(), backend_->allocate(t.bytes()));
+    pointers.push_back(results.back().data().get());
+  }
   run_interruptibly(is_long_, true, [&](const std::atomic<bool>* cancel) {
     lease.f->run_into(pointers, {.cancel = cancel});
   });
   return results;
 }
 
-Device& current_device() {
-  static thread_local Device device = is_available(Device::cpu) ? Device::cpu : Device::reference;
+namespace {
+
+Device& chosen_device() {
+  static thread_local Device device = default_device();
   return device;
+}
+
+}  // namespace
+
+const Device& current_device() { return chosen_device(); }
+
+Device device_for(std::span<const Array* const> arrays) {
+  const DeviceTensor* first = nullptr;
+  for (const Array* a : arrays) {
+    if (!a || a->traced() || a->goes_along()) continue;
+    if (!first)
+      first = &*a->tensor;
+    else if (a->tensor->backend() != first->backend() && a->tensor->device() != first->device())
+      refuse_mixed(first->device(), a->tensor->device());
+  }
+  if (!first || first->backend()->device() == current_device() ||
+      backend_for(current_device())->memory() == first->device())
+    return current_device();
+  return first->device();
 }
 
 namespace {
@@ -156,15 +199,14 @@ GraphCache& graph_cache() {
 
 }  // namespace
 
-std::shared_ptr<Program> compile_cached(const Graph& g) {
-  const Device device = current_device();
-  const uint64_t hash = mix(g.hash(), static_cast<uint64_t>(device));
+std::shared_ptr<Program> compile_cached(const Graph& g, const Device& device) {
+  const uint64_t hash = mix(g.hash(), rlx::hash(device));
   auto same = [&](const GraphKey& k) { return k.device == device && k.graph == g; };
   if (auto* hit = graph_cache().find(hash, same)) return *hit;
   return *graph_cache().insert(hash, {device, g}, compile_interruptibly(device, g));
 }
 
-std::shared_ptr<Program> compile_interruptibly(Device device, const Graph& g) {
+std::shared_ptr<Program> compile_interruptibly(const Device& device, const Graph& g) {
   std::optional<CompiledGraph> compiled;
   run_interruptibly(true, /*repeatable=*/false, [&](const std::atomic<bool>*) {
     compiled.emplace(Session(device).compile(g));
@@ -199,8 +241,7 @@ KeptFunction::KeptFunction(nb::tuple entry) {
   static uint64_t last = 0;
   number_ = ++last;
   int64_t bytes = 0;
-  for (nb::handle h : nb::cast<nb::list>(entry[1]))
-    bytes += static_cast<int64_t>(tensor_of(*as_array(h)).bytes());
+  for (nb::handle h : nb::cast<nb::list>(entry[1])) bytes += device_tensor_of(*as_array(h)).bytes();
   auto program = nb::cast<std::shared_ptr<Program>>(entry[0]);
   function_cache().insert(number_, number_, {std::move(program), bytes, std::move(entry)});
 }
@@ -225,32 +266,28 @@ void clear_caches() {
 void bind_program(nb::module_& m) {
   nb::class_<Program>(m, "Program", "A compiled function.")
       .def("run", [](const std::shared_ptr<Program>& p, const nb::sequence& operands) {
-        std::vector<const void*> inputs;
-        for (nb::handle h : operands) inputs.push_back(tensor_of(*as_array(h)).raw());
+        std::vector<const Array*> inputs;
+        for (nb::handle h : operands) inputs.push_back(as_array(h));
         return wrap_all(p->run(inputs));
       });
   nb::class_<KeptFunction>(m, "KeptFunction", "What jit keeps of a function.")
       .def(nb::init<nb::tuple>())
       .def("use", &KeptFunction::use)
       .def_prop_ro("is_kept", &KeptFunction::is_kept);
-  m.def("compile_cached", compile_cached);
-  m.def("clear_caches", clear_caches);
-  m.def("get_backend", [] { return std::string(name(current_device())); });
-  m.def("set_backend", [](const std::string& text) {
-    std::vector<std::string_view> names;
-    for (Device d : available_devices()) {
-      names.push_back(name(d));
-      if (names.back() == text) {
-        current_device() = d;
-        return;
-      }
-    }
-    fail(ErrorKind::unsupported, "device", "there is no backend \"{}\"; there are {}", text,
-         fmt::join(names, ", "));
+  m.def("compile_cached",
+        [](const Graph& g, const std::string& device) { return compile_cached(g, device); });
+  m.def("device_for", [](const nb::sequence& arrays) {
+    std::vector<const Array*> list;
+    for (nb::handle h : arrays) list.push_back(as_array(h));
+    return name(device_for(list));
   });
+  m.def("clear_caches", clear_caches);
+  m.def("get_backend", [] { return name(current_device()); });
+  m.def("set_backend",
+        [](const std::string& text) { chosen_device() = backend_for(text)->device(); });
   m.def("backends", [] {
     std::vector<std::string> names;
-    for (Device d : available_devices()) names.emplace_back(name(d));
+    for (const Device& d : available_devices()) names.push_back(name(d));
     return names;
   });
 }

@@ -1,8 +1,8 @@
 // Program: a compiled graph without parameters that any thread may run, and the caches that keep
 // programs.
 //
-//   std::shared_ptr<Program> p = compile_cached(graph);
-//   std::vector<Tensor> y = p->run(inputs);            // gives the interpreter lock away meanwhile
+//   std::shared_ptr<Program> p = compile_cached(graph, device_for(arrays));
+//   std::vector<DeviceTensor> y = p->run(arrays);      // gives the interpreter lock away meanwhile
 //
 // Each thread that runs at the same moment gets a clone of its own. Ctrl-C stops a long run; a second
 // one that comes before the run has noticed ends the process.
@@ -19,18 +19,25 @@ class Program {
  public:
   explicit Program(CompiledGraph compiled);
   Program(const Program&) = delete;
-  std::vector<Tensor> run(std::span<const void* const> inputs);
+  // Weak arrays, which stand for numbers, are moved to the device; others must lie there: "device-mixed".
+  std::vector<DeviceTensor> run(std::span<const Array* const> inputs);
+  const Device& device() const { return device_; }
   int64_t resident_bytes() const;  // code, constants and the memory of clones that wait
 
  private:
   CompiledGraph prototype_;  // of which clones are made; never runs, so it has no memory for that
   std::vector<std::unique_ptr<CompiledGraph>> idle_;
-  std::vector<std::pair<DType, Ints>> outputs_;
+  std::vector<Type> outputs_;
+  Device device_;
+  std::shared_ptr<const Backend> backend_;
   bool is_long_;
 };
 
-// The device that ops outside of any trace run on, per thread.
-Device& current_device();
+// The device that new arrays are made on and ops outside of any trace run on, per thread.
+const Device& current_device();
+// Where a program on these arrays runs: the current device if it reads their memory, else the device whose memory it is.
+// nullptrs are numbers, which lie nowhere. Raises "device-mixed" when they lie in memory of several devices.
+Device device_for(std::span<const Array* const> arrays);
 
 // What the programs in a cache may keep; those used last stay.
 inline constexpr int64_t kCacheBytes = int64_t{512} << 20;
@@ -51,9 +58,9 @@ class KeptFunction {
 };
 
 // Compiles without the interpreter lock. Ctrl-C is noticed afterwards; a second one ends the process.
-std::shared_ptr<Program> compile_interruptibly(Device device, const Graph& g);
-// Compiles for the current device, unless an equal graph has been compiled before.
-std::shared_ptr<Program> compile_cached(const Graph& g);
+std::shared_ptr<Program> compile_interruptibly(const Device& device, const Graph& g);
+// Compiles, unless an equal graph has been compiled for the device before.
+std::shared_ptr<Program> compile_cached(const Graph& g, const Device& device);
 
 // Runs f without the interpreter lock; Ctrl-C sets the flag that f is given and raises
 // KeyboardInterrupt afterwards. Where the program has a handler of its own that raises nothing, the

@@ -21,12 +21,12 @@ Value Scope::import(const Array& a) {
                a.scope->builder.graph().name, builder.graph().name);
     key = {a.scope.get(), a.value, {}};
   } else {
-    key = {a.tensor->raw(), kNone, a.tensor->sizes()};
+    key = {a.tensor->data().get(), kNone, a.tensor->sizes()};
   }
   auto [at, fresh] = imported_.try_emplace(std::move(key));
   if (!fresh) return at->second;
   at->second = is_trace_ ? builder.input(fmt::format("captured{}", captured.size()), a.type())
-                         : builder.constant(*a.tensor);
+                         : builder.constant(tensor_of(a));
   captured.push_back(a);  // keeps what the key points to
   return at->second;
 }

@@ -54,7 +54,10 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable)
   for (Value v : g.params()) add(param_leaves_, param_index_, v);
   inputs_.resize(input_leaves_.size());
   input_pointers_.resize(input_leaves_.size(), nullptr);
-  for (const Type& t : g.output_types()) output_types_.emplace_back(t.dtype, t.shape.sizes());
+  for (const Type& t : g.output_types()) {
+    output_types_.emplace_back(t.dtype, t.shape.sizes());
+    output_bytes_.push_back(t.bytes());
+  }
   outputs_.resize(output_types_.size());
   output_pointers_.resize(output_types_.size(), nullptr);
   unset_ = input_leaves_.size() + param_leaves_.size();
@@ -68,12 +71,20 @@ CompiledGraph CompiledGraph::clone() const {
       if (param_leaves_[i].set) copy.param_leaves_[i].set = true, --copy.unset_;
     for (size_t i = 0; i < input_leaves_.size(); ++i) {
       if (!input_leaves_[i].set) continue;
-      const bool owned = inputs_[i] && input_pointers_[i] == inputs_[i]->raw();
-      if (owned)
-        copy.store_input(i, input_pointers_[i]);
-      else
-        copy.point_input(i, input_pointers_[i]);
+      const Held& held = inputs_[i];
+      if (input_pointers_[i] != held.block.get()) {
+        copy.point_input(i, input_pointers_[i]);  // bound
+      } else if (held.shared) {
+        copy.share_input(i, held.block);
+      } else {
+        const int64_t bytes = input_leaves_[i].type.bytes();
+        Block block = executable_->backend().allocate(bytes);
+        copy.executable_->stream().copy(block.get(), held.block.get(), bytes);
+        copy.inputs_[i] = {std::move(block), false};
+        copy.point_input(i, copy.inputs_[i].block.get());
+      }
     }
+    copy.executable_->stream().wait();
     return copy;
   });
 }
@@ -90,7 +101,7 @@ size_t CompiledGraph::param_index(const std::string& name) const {
 }
 
 void CompiledGraph::store_param(size_t index, const void* data) {
-  executable_->set_param(index, data);
+  executable_->upload_param(index, data);
   Leaf& leaf = param_leaves_[index];
   if (!leaf.set) leaf.set = true, --unset_;
 }
@@ -116,8 +127,70 @@ void CompiledGraph::set_params(const NamedTensors& values) {
 Tensor CompiledGraph::read_param(size_t i) const {
   const Leaf& leaf = param_leaves_[i];
   user_check(leaf.set, "param-missing", "param \"{}\" was never set", leaf.name);
-  return Tensor::from_bytes(leaf.type.dtype, leaf.type.shape.sizes(), executable_->param(i),
-                            static_cast<size_t>(leaf.type.bytes()));
+  return to_host(leaf.type, executable_->param(i).get());
+}
+
+// A copy in memory of the host.
+Tensor CompiledGraph::to_host(const Type& type, const std::byte* data) const {
+  Tensor t = Tensor::uninitialised(type.dtype, type.shape.sizes());
+  executable_->stream().download(t.mutable_raw(), data, type.bytes());
+  return t;
+}
+
+void CompiledGraph::check_device(std::string_view what, const std::string& name,
+                                 const DeviceTensor& t) const {
+  const Device memory = executable_->backend().memory();
+  user_check(t.device() == memory, fmt::format("{}-device", what),
+             "{} \"{}\" lies in memory of {}, the program reads memory of {}; move it with to()",
+             what, name, rlx::name(t.device()), rlx::name(memory));
+}
+
+void CompiledGraph::set_param(const std::string& name, const DeviceTensor& value) {
+  const Use use(*this);
+  within_memory([&] {
+    const size_t i = param_index(name);
+    check_type("param", name, param_leaves_[i].type, value.type());
+    check_device("param", name, value);
+    share_param(i, value);
+  });
+}
+
+void CompiledGraph::set_params(const NamedDeviceTensors& values) {
+  const Use use(*this);
+  within_memory([&] {
+    for (const auto& [name, value] : values) {
+      check_type("param", name, param_leaves_[param_index(name)].type, value.type());
+      check_device("param", name, value);
+    }
+    for (const auto& [name, value] : values) share_param(param_index(name), value);
+  });
+}
+
+void CompiledGraph::share_param(size_t index, const DeviceTensor& value) {
+  executable_->share_param(index, value.data());
+  Leaf& leaf = param_leaves_[index];
+  if (!leaf.set) leaf.set = true, --unset_;
+}
+
+std::vector<std::string> CompiledGraph::param_names() const {
+  std::vector<std::string> names;
+  for (const Leaf& leaf : param_leaves_)
+    if (leaf.set) names.push_back(leaf.name);
+  return names;
+}
+
+DeviceTensor CompiledGraph::device_param(const std::string& name) const {
+  const Use use(*this);
+  return within_memory([&] {
+    const size_t i = param_index(name);
+    const Leaf& leaf = param_leaves_[i];
+    user_check(leaf.set, "param-missing", "param \"{}\" was never set", leaf.name);
+    const Executable& e = *executable_;
+    e.stream().wait();
+    const DeviceTensor value(e.shared_backend(), leaf.type.dtype, leaf.type.shape.sizes(),
+                             e.param(i));
+    return e.is_updated(i) ? value.copy() : value;
+  });
 }
 
 Tensor CompiledGraph::param(const std::string& name) const {
@@ -141,12 +214,31 @@ size_t CompiledGraph::input_index(const std::string& name) const {
   return index_of(input_leaves_, input_index_, name, "input", signature());
 }
 
-void CompiledGraph::store_input(size_t index, const void* data) {
-  const Type& type = input_leaves_[index].type;
-  std::optional<Tensor>& memory = inputs_[index];
-  if (!memory) memory = Tensor::uninitialised(type.dtype, type.shape.sizes());
-  if (memory->bytes() > 0) std::memmove(memory->mutable_raw(), data, memory->bytes());
-  point_input(index, memory->raw());
+void CompiledGraph::store_input(size_t index, const void* host) {
+  const int64_t bytes = input_leaves_[index].type.bytes();
+  Held& held = inputs_[index];
+  if (!held.block || held.shared) {
+    if (held.block) executable_->wait();
+    held = {executable_->backend().allocate(bytes), false};
+  }
+  executable_->stream().upload(held.block.get(), host, bytes);
+  point_input(index, held.block.get());
+}
+
+void CompiledGraph::share_input(size_t index, Block block) {
+  if (inputs_[index].block) executable_->wait();
+  inputs_[index] = {std::move(block), true};
+  point_input(index, inputs_[index].block.get());
+}
+
+void CompiledGraph::set_input(const std::string& name, const DeviceTensor& value) {
+  const Use use(*this);
+  within_memory([&] {
+    const size_t i = input_index(name);
+    check_type("input", name, input_leaves_[i].type, value.type());
+    check_device("input", name, value);
+    share_input(i, value.data());
+  });
 }
 
 void CompiledGraph::set_input(const std::string& name, const Tensor& value) {
@@ -158,7 +250,7 @@ void CompiledGraph::set_input(const std::string& name, const Tensor& value) {
   });
 }
 
-void CompiledGraph::point_input(size_t index, const void* data) {
+void CompiledGraph::point_input(size_t index, const std::byte* data) {
   Leaf& leaf = input_leaves_[index];
   if (leaf.set != (data != nullptr)) unset_ += leaf.set ? 1 : size_t(-1);
   leaf.set = data != nullptr;
@@ -169,7 +261,7 @@ void CompiledGraph::bind_input(size_t index, const void* data) {
   const Use use(*this);
   user_check(index < input_leaves_.size(), "input-unknown", "there is no input {}; there are {}",
              index, input_leaves_.size());
-  point_input(index, data);
+  point_input(index, static_cast<const std::byte*>(data));
 }
 
 void CompiledGraph::check_output(size_t index) const {
@@ -181,15 +273,15 @@ void CompiledGraph::bind_output(size_t index, void* data) {
   const Use use(*this);
   check_output(index);
   outputs_[index].reset();
-  output_pointers_[index] = data;
+  output_pointers_[index] = static_cast<std::byte*>(data);
   outputs_made_ = false;
 }
 
 void CompiledGraph::make_outputs() {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (output_pointers_[i]) continue;
-    outputs_[i] = Tensor::uninitialised(output_types_[i].first, output_types_[i].second);
-    output_pointers_[i] = outputs_[i]->mutable_raw();
+    outputs_[i] = executable_->backend().allocate(output_bytes_[i]);
+    output_pointers_[i] = outputs_[i].get();
   }
   outputs_made_ = true;
 }
@@ -197,19 +289,17 @@ void CompiledGraph::make_outputs() {
 const void* CompiledGraph::output(size_t index) const {
   const Use use(*this);
   check_output(index);
-  const bool bound = !outputs_[index].has_value();  // to memory of the caller's, or not at all
+  const bool bound = !outputs_[index];  // to memory of the caller's, or not at all
   user_check(output_pointers_[index] && (bound || has_run_), "output-missing",
              "output {} has no value before a run() that succeeds", index);
   return output_pointers_[index];
 }
 
 Tensor CompiledGraph::output_tensor(size_t index) const {
-  const void* const data = output(index);
+  const auto* const data = static_cast<const std::byte*>(output(index));
+  const Use use(*this);
   const auto& [dtype, sizes] = output_types_[index];
-  return within_memory([&] {
-    return Tensor::from_bytes(dtype, sizes, data,
-                              static_cast<size_t>(Type{dtype, Shape::of(sizes)}.bytes()));
-  });
+  return within_memory([&] { return to_host({dtype, Shape::of(sizes)}, data); });
 }
 
 // ---- running
@@ -226,7 +316,7 @@ void CompiledGraph::refuse_to_run(size_t outputs) const {
        outputs_.size());
 }
 
-void CompiledGraph::execute(std::span<void* const> outputs, const RunOptions& options) {
+void CompiledGraph::execute(std::span<std::byte* const> outputs, const RunOptions& options) {
   if (unset_ != 0 || outputs.size() != outputs_.size()) [[unlikely]]
     refuse_to_run(outputs.size());
   executable_->run(input_pointers_.data(), outputs.data(), options);
@@ -247,16 +337,57 @@ void CompiledGraph::run_into(std::span<void* const> outputs, const RunOptions& o
   for (size_t i = 0; i < std::min(outputs.size(), output_types_.size()); ++i)
     user_check(outputs[i] || product(output_types_[i].second) == 0, "output-index",
                "run_into: the pointer for output {} is null", i);
-  within_memory([&] { execute(outputs, options); });
+  within_memory([&] {
+    // A pointer is a pointer: what is behind it is the device's business.
+    execute({reinterpret_cast<std::byte* const*>(outputs.data()), outputs.size()}, options);
+  });
+}
+
+void CompiledGraph::wait() {
+  const Use use(*this);
+  within_memory([&] { executable_->wait(); });
+}
+
+void CompiledGraph::after(const CompiledGraph& other) {
+  if (&other == this) return;  // in order anyway
+  const Use use(*this), theirs(other);
+  within_memory([&] { executable_->stream().wait_for(other.executable_->stream().record()); });
 }
 
 std::vector<Tensor> CompiledGraph::run_to_tensors(const RunOptions& options) {
+  RunOptions waited = options;
+  waited.wait = true;
   std::vector<Tensor> out;
-  std::vector<void*> pointers;
-  for (const auto& [dtype, sizes] : output_types_)
-    pointers.push_back(out.emplace_back(Tensor::uninitialised(dtype, sizes)).mutable_raw());
+  for (const DeviceTensor& t : run_to_device(waited))
+    out.push_back(t.is_on_host() ? Tensor::over(t.dtype(), t.sizes(), t.data())
+                                 : to_host(t.type(), t.data().get()));
+  return out;
+}
+
+std::vector<DeviceTensor> CompiledGraph::run_to_device(const RunOptions& options) {
+  std::vector<DeviceTensor> out;
+  std::vector<std::byte*> pointers;
+  const auto backend = executable_->shared_backend();
+  for (size_t i = 0; i < output_types_.size(); ++i) {
+    const auto& [dtype, sizes] = output_types_[i];
+    out.emplace_back(backend, dtype, sizes, backend->allocate(output_bytes_[i]));
+    pointers.push_back(out.back().data().get());
+  }
   execute(pointers, options);
   return out;
+}
+
+std::vector<DeviceTensor> CompiledGraph::run_on_device(const NamedDeviceTensors& inputs,
+                                                       const RunOptions& options) {
+  const Use use(*this);
+  return within_memory([&] {
+    for (const auto& [name, value] : inputs) {
+      check_type("input", name, input_leaves_[input_index(name)].type, value.type());
+      check_device("input", name, value);
+    }
+    for (const auto& [name, value] : inputs) share_input(input_index(name), value.data());
+    return run_to_device(options);
+  });
 }
 
 std::vector<Tensor> CompiledGraph::run(const NamedTensors& inputs, const RunOptions& options) {
@@ -293,9 +424,10 @@ std::vector<StepTime> CompiledGraph::times() const {
 int64_t CompiledGraph::resident_bytes() const {
   const Use use(*this);
   int64_t bytes = executable_->resident_bytes();
-  for (const auto* list : {&inputs_, &outputs_})
-    for (const std::optional<Tensor>& t : *list)
-      if (t) bytes += static_cast<int64_t>(t->bytes());
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i].block) bytes += input_leaves_[i].type.bytes();
+  for (size_t i = 0; i < outputs_.size(); ++i)
+    if (outputs_[i]) bytes += output_bytes_[i];
   return bytes;
 }
 

@@ -1,40 +1,47 @@
-#include <array>
+#include <algorithm>
 #include <mutex>
 
-#include "rlx/backend/reference/backend.h"
+#include "rlx/backend/built_in/built_in.h"
 #include "rlx/runtime/runtime.h"
-#ifdef RLX_CPU
-#include "rlx/backend/cpu/backend.h"
-#include "rlx/backend/cpu/kernels/isa.h"
-#endif
 
 namespace rlx {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kNames{"reference", "cpu"};
+using Backends = std::vector<std::shared_ptr<const Backend>>;
 
 class Registry {
  public:
-  Registry() {
-    backends_[static_cast<size_t>(Device::reference)] = reference::make_reference_backend();
-#ifdef RLX_CPU
-    if (cpu::isa_supported(cpu::Isa::Avx2))
-      backends_[static_cast<size_t>(Device::cpu)] = cpu::make_cpu_backend();
-#endif
-  }
-  void set(Device d, std::shared_ptr<const Backend> backend) {
+  Registry() : backends_(built_in_backends()) {}
+  void put(std::shared_ptr<const Backend> backend) {
     const std::lock_guard lock(mutex_);
-    backends_[static_cast<size_t>(d)] = std::move(backend);
+    const auto found = find(backend->device());
+    if (found != backends_.end())
+      *found = std::move(backend);
+    else
+      backends_.push_back(std::move(backend));
   }
-  std::shared_ptr<const Backend> get(Device d) {
+  void remove(const Device& d) {
     const std::lock_guard lock(mutex_);
-    return backends_[static_cast<size_t>(d)];
+    if (const auto found = find(d); found != backends_.end()) backends_.erase(found);
+  }
+  std::shared_ptr<const Backend> get(const Device& d) {
+    const std::lock_guard lock(mutex_);
+    const auto found = find(d);
+    return found != backends_.end() ? *found : nullptr;
+  }
+  Backends all() {
+    const std::lock_guard lock(mutex_);
+    return backends_;
   }
 
  private:
+  Backends::iterator find(const Device& d) {
+    return std::find_if(backends_.begin(), backends_.end(),
+                        [&](const auto& b) { return b->device() == d; });
+  }
   std::mutex mutex_;
-  std::array<std::shared_ptr<const Backend>, kNames.size()> backends_;
+  Backends backends_;
 };
 
 Registry& registry() {
@@ -44,32 +51,31 @@ Registry& registry() {
 
 }  // namespace
 
-std::string_view name(Device d) { return kNames[static_cast<size_t>(d)]; }
-
-std::optional<Device> parse_device(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i)
-    if (kNames[i] == name) return static_cast<Device>(i);
-  return std::nullopt;
-}
-
-bool is_available(Device d) { return registry().get(d) != nullptr; }
+bool is_available(const Device& d) { return registry().get(d) != nullptr; }
 
 std::vector<Device> available_devices() {
   std::vector<Device> out;
-  for (size_t i = 0; i < kNames.size(); ++i)
-    if (is_available(static_cast<Device>(i))) out.push_back(static_cast<Device>(i));
+  for (const auto& b : registry().all()) out.push_back(b->device());
   return out;
 }
 
-void register_backend(Device d, std::shared_ptr<const Backend> backend) {
-  registry().set(d, std::move(backend));
+const Device& default_device() {
+  static const Device first = registry().all().at(0)->device();
+  return first;
 }
 
-std::shared_ptr<const Backend> backend_for(Device d) {
+void register_backend(std::shared_ptr<const Backend> backend) {
+  user_check(backend != nullptr, "device", "there is no backend to register");
+  registry().put(std::move(backend));
+}
+
+void unregister_backend(const Device& d) { registry().remove(d); }
+
+std::shared_ptr<const Backend> backend_for(const Device& d) {
   auto backend = registry().get(d);
   if (!backend) {
-    std::vector<std::string_view> names;
-    for (Device other : available_devices()) names.push_back(name(other));
+    std::vector<std::string> names;
+    for (const Device& other : available_devices()) names.push_back(name(other));
     fail(ErrorKind::unsupported, "device", "the device {} is not available here; there is {}",
          name(d), fmt::join(names, ", "));
   }

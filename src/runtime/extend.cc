@@ -1,19 +1,11 @@
 #include "rlx/runtime/extend.h"
 
-#include "rlx/base/error.h"
-#ifdef RLX_CPU
-#include "rlx/backend/cpu/backend.h"
-#endif
+#include "rlx/runtime/runtime.h"
 
 namespace rlx {
 
-void register_cpu_kernel(const OpDef& op, HostKernel kernel) {
-#ifdef RLX_CPU
-  within_memory([&] { cpu::register_kernel(op, std::move(kernel)); });
-#else
-  (void)kernel;
-  fail(ErrorKind::unsupported, "no-backend", "{}: this build has no CPU backend", op.name);
-#endif
+void register_kernel(const std::string& kind, const OpDef& op, HostKernel kernel) {
+  within_memory([&] { backend_for({kind, 0})->register_kernel(op, std::move(kernel)); });
 }
 
 }  // namespace rlx

@@ -9,7 +9,7 @@
 // every op that runs as a kernel. At any time, from any thread: graphs compiled from then on use it,
 // those compiled earlier keep what they have. A kernel is not called for results without elements.
 // Raises "kernel" for an empty function and for ops that never run as a kernel (leaves, views, copies,
-// control flow), and "no-backend" where there is no CPU backend.
+// control flow).
 #pragma once
 
 #include "rlx/lower/host_kernel.h"
@@ -17,6 +17,13 @@
 
 namespace rlx {
 
-void register_cpu_kernel(const OpDef& op, HostKernel kernel);
+// For the device of this kind; Error(unsupported, "device") where there is none, "kernel" where it takes no such
+// kernels.
+void register_kernel(const std::string& kind, const OpDef& op, HostKernel kernel);
+
+// Under its established name.
+inline void register_cpu_kernel(const OpDef& op, HostKernel kernel) {
+  register_kernel("cpu", op, std::move(kernel));
+}
 
 }  // namespace rlx

@@ -1,6 +1,6 @@
 // The runtime: compile a graph for a device and run it.
 //
-//   Session session(Device::cpu);
+//   Session session;                              // the best device there is; Session("cpu") for a certain one
 //   CompiledGraph f = session.compile(graph);
 //   f.set_param("w", w);                          // once; updates of the program write it in place
 //   std::vector<Tensor> y = f.run({{"x", x}});    // by name, new tensors out
@@ -16,6 +16,8 @@
 // own, with the code and the parameters that no update writes shared. prepare() puts those into the
 // form that kernels read; clones made after it, or after a run, share that form too.
 //
+// Pointers and DeviceTensors are memory of the device (on the cpu: the host's); Tensors are copied to it and from it.
+//
 // Memory is made when it is asked for: what a run needs by the first run, that of outputs by run()
 // and not by run_into(). Nothing is cleared before a run; it writes all of every output.
 //
@@ -24,7 +26,8 @@
 // "param-missing" (run before it was ever set), "output-index", "output-missing" (read before
 // a run() that succeeds), "running" (another thread, or a kernel of the program, is inside a call of the same
 // object), "moved-from", "unbound-dim" (compile of a symbolic graph without sizes), "dim-unknown",
-// "threads"; Error(unsupported, "device"); Error(resource, "out-of-memory"). A run that fails
+// "threads", "input-device", "param-device" (a DeviceTensor of another device: move it with to()), "device-name";
+// Error(unsupported, "device"); Error(resource, "out-of-memory"). A run that fails
 // (cancelled, an index out of range, no memory) may have written some of the parameters' updates.
 #pragma once
 
@@ -37,22 +40,23 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rlx/compile/backend.h"
+#include "rlx/compile/options.h"
+#include "rlx/device/executable.h"
+#include "rlx/runtime/device_tensor.h"
 
 namespace rlx {
 
 class GraphModule;
 
-enum class Device : uint8_t { reference, cpu };
-std::string_view name(Device d);
-std::optional<Device> parse_device(std::string_view name);
-bool is_available(Device d);
+// The devices of this process, best first. The built-in ones are there from the start; registering another one puts it
+// last, or in the place of the one with its name; unregistering takes one away. Sessions keep the backend they were made
+// with.
 std::vector<Device> available_devices();
-
-// Backends by device. The built-in ones are there from the start; registering replaces, and nullptr
-// takes away. Sessions keep the backend they were made with.
-void register_backend(Device d, std::shared_ptr<const Backend> backend);
-std::shared_ptr<const Backend> backend_for(Device d);  // raises Error(unsupported, "device")
+bool is_available(const Device& d);
+const Device& default_device();  // the first, when it is first asked for
+void register_backend(std::shared_ptr<const Backend> backend);
+void unregister_backend(const Device& d);
+std::shared_ptr<const Backend> backend_for(const Device& d);  // raises Error(unsupported, "device")
 
 class CompiledGraph {
  public:
@@ -70,6 +74,11 @@ class CompiledGraph {
   Tensor param(const std::string& name) const;  // the current value
   NamedTensors params() const;                  // those that were set
   void set_params(const NamedTensors& values);  // all or nothing; names must be parameters
+  // On the device: shares the memory, unless the program updates the parameter.
+  void set_param(const std::string& name, const DeviceTensor& value);
+  void set_params(const NamedDeviceTensors& values);  // all or nothing
+  DeviceTensor device_param(const std::string& name) const;
+  std::vector<std::string> param_names() const;  // of those that were set
 
   // By name. Inputs that are not given keep their values; bound outputs are left alone.
   std::vector<Tensor> run(const NamedTensors& inputs, const RunOptions& options = {});
@@ -85,18 +94,26 @@ class CompiledGraph {
     std::span<const std::byte> bytes;
   };
   std::vector<Tensor> run_typed(std::span<const TypedInput> inputs, const RunOptions& options = {});
+  // By name, with inputs and results that stay on the device.
+  std::vector<DeviceTensor> run_on_device(const NamedDeviceTensors& inputs,
+                                          const RunOptions& options = {});
 
   // The hot path. Inputs keep their values until set or bound again.
   void set_input(const std::string& name, const Tensor& value);
+  void set_input(const std::string& name, const DeviceTensor& value);  // shares the memory
   size_t input_index(const std::string& name) const;
   void bind_input(size_t index, const void* data);  // must stay valid while running
   // Outputs must not overlap inputs: the program may write one before it has read the other.
   void bind_output(size_t index, void* data);
   void run(const RunOptions& options = {});
   void run_into(std::span<void* const> outputs, const RunOptions& options = {});
+  // For runs that were not waited for (RunOptions::wait). after(): the next run begins when the other's have ended.
+  void wait();
+  void after(const CompiledGraph& other);
   const void* output(size_t index) const;    // of the last run()
   Tensor output_tensor(size_t index) const;  // a copy
 
+  Device device() const { return executable().backend().device(); }
   const Graph& signature() const { return executable().signature(); }  // static; leaves in order
   const CompileInfo& info() const { return executable().info(); }
   std::vector<StepTime> times() const;
@@ -127,12 +144,22 @@ class CompiledGraph {
   }
   [[noreturn]] static void refuse_moved_from();
   size_t param_index(const std::string& name) const;
-  void store_input(size_t index, const void* data);
-  void point_input(size_t index, const void* data);
+  // Memory behind a pointer: our own, which we write, or a DeviceTensor's, which we do not.
+  struct Held {
+    Block block;
+    bool shared = false;
+  };
+  void store_input(size_t index, const void* host);
+  void share_input(size_t index, Block block);
+  void point_input(size_t index, const std::byte* data);
+  void check_device(std::string_view what, const std::string& name, const DeviceTensor& t) const;
+  Tensor to_host(const Type& type, const std::byte* data) const;
   void store_param(size_t index, const void* data);
+  void share_param(size_t index, const DeviceTensor& value);
   Tensor read_param(size_t index) const;
   void make_outputs();
-  void execute(std::span<void* const> outputs, const RunOptions& options);
+  void execute(std::span<std::byte* const> outputs, const RunOptions& options);
+  std::vector<DeviceTensor> run_to_device(const RunOptions& options);
   std::vector<Tensor> run_to_tensors(const RunOptions& options);
   void check_output(size_t index) const;
   [[noreturn]] void refuse_to_run(size_t outputs) const;
@@ -140,26 +167,27 @@ class CompiledGraph {
   std::unique_ptr<Executable> executable_;
   std::vector<Leaf> input_leaves_, param_leaves_;
   Index input_index_, param_index_;
-  std::vector<std::optional<Tensor>> inputs_;  // owned memory behind the pointers, where not bound
-  std::vector<const void*> input_pointers_;
+  std::vector<Held> inputs_;  // memory behind the pointers, where not bound
+  std::vector<const std::byte*> input_pointers_;
   std::vector<std::pair<DType, Ints>> output_types_;
-  std::vector<std::optional<Tensor>> outputs_;  // likewise, from the first run() on
-  std::vector<void*> output_pointers_;          // nullptr: neither bound nor made
-  size_t unset_ = 0;                            // leaves without a value
-  bool outputs_made_ = false;                   // every output has memory
-  bool has_run_ = false;                        // that memory holds what the last run() gave
+  std::vector<int64_t> output_bytes_;
+  std::vector<Block> outputs_;               // likewise, from the first run() on
+  std::vector<std::byte*> output_pointers_;  // nullptr: neither bound nor made
+  size_t unset_ = 0;                         // leaves without a value
+  bool outputs_made_ = false;                // every output has memory
+  bool has_run_ = false;                     // that memory holds what the last run() gave
   mutable Busy busy_;
 };
 
 class Session {
  public:
-  explicit Session(Device device = Device::cpu, CompileOptions options = {});
+  explicit Session(Device device = default_device(), CompileOptions options = {});
   CompiledGraph compile(const Graph& g) const { return compile(g, options_); }
   CompiledGraph compile(const Graph& g, const CompileOptions& options) const;
   // At any stage (stages/module.h). LIR that was made for this device runs with the plan it has.
   CompiledGraph compile(const GraphModule& program) const { return compile(program, options_); }
   CompiledGraph compile(const GraphModule& program, const CompileOptions& options) const;
-  Device device() const { return device_; }
+  const Device& device() const { return device_; }
 
  private:
   Device device_;

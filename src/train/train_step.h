@@ -3,7 +3,7 @@
 //
 //   Graph loss = trace("loss", ...);                               // output 0 is the loss
 //   TrainStep step = train_step(loss, params, {.optimizer = adamw({...}), .clip_norm = 1.0});
-//   CompiledGraph f = Session(Device::cpu).compile(step.graph);
+//   CompiledGraph f = Session("cpu").compile(step.graph);
 //   f.set_params(step.state);
 //   for (...) { Tensor loss = f.run({{"x", x}, {"y", y}})[0]; }    // before this step's update
 //

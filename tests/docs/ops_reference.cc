@@ -62,7 +62,7 @@ std::string example_of(const OpDef& op) {
 
 void write() {
   fmt::print("{}", kHeader);
-  const std::vector<std::string> names = native_ops(*backend_for(Device::cpu));
+  const std::vector<std::string> names = native_ops(*backend_for("cpu"));
   const std::set<std::string_view> kernels(names.begin(), names.end());
   std::string_view family;
   for (const OpTable::Entry& e : op_table().entries()) {

@@ -29,7 +29,7 @@ TEST(SumsLong, HundredMillion) {
                           {DType::F64, {n}, {0}}}) {
     Builder b("sum");
     b.output(op::reduce_sum(b, b.input("x", {l.dtype, Shape::of(l.sizes)}), {l.axes}));
-    CompiledGraph f = Session(Device::cpu).compile(b.finish());
+    CompiledGraph f = Session("cpu").compile(b.finish());
     for (const SumInput& input : sum_inputs()) {
       const Tensor x = sum_input(l.dtype, l.sizes, input);
       const std::vector<ExactSum> want = exact_sums(x, l.axes);
@@ -53,7 +53,7 @@ TEST(SumsLong, RunningSum) {
   constexpr int64_t n = 100'000'000;
   Builder b("cumsum");
   b.output(op::cumsum(b, b.input("x", {DType::F32, {n}}), {.axis = 0}));
-  CompiledGraph f = Session(Device::cpu).compile(b.finish());
+  CompiledGraph f = Session("cpu").compile(b.finish());
   for (const SumInput& input : sum_inputs()) {
     const Tensor x = sum_input(DType::F32, {n}, input);
     f.bind_input(0, x.raw());
@@ -75,7 +75,7 @@ TEST(SumsLong, KernelsOfAHundredMillion) {
   const Tensor x = sum_input(DType::F32, {n}, sum_inputs()[0]);
   const double tenth = 0.1f, epsilon = epsilon_of(DType::F32), count = n;
   const auto run = [&](Builder& b, const void* second) {
-    CompiledGraph f = Session(Device::cpu).compile(b.finish());
+    CompiledGraph f = Session("cpu").compile(b.finish());
     f.bind_input(0, x.raw());
     if (second) f.bind_input(1, second);
     f.run();

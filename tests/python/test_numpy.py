@@ -267,7 +267,7 @@ for _name in ("fftshift", "ifftshift"):
 
 # What NumPy calls something else, or where ours does more or less: docs/python.md says why.
 EXCEPTIONS = ["broadcast", "cond", "eig", "from_dlpack", "lstsq", "reciprocal", "resize"]
-METHOD_EXCEPTIONS = ["resize", "sort"]
+METHOD_EXCEPTIONS = ["resize", "sort", "to_device"]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -305,7 +305,7 @@ METHODS = {
 
 def test_methods_and_properties():
     names = {n for n in dir(np.ndarray) if not n.startswith("_") and hasattr(rlx.Array, n)}
-    properties = {"T", "mT", "dtype", "imag", "real", "itemsize", "nbytes", "ndim", "shape", "size"}
+    properties = {"T", "mT", "device", "dtype", "imag", "real", "itemsize", "nbytes", "ndim", "shape", "size"}
     assert names == {*METHODS, *properties, *METHOD_EXCEPTIONS, "searchsorted"}
     for a in (F, INTS):
         for name, calls in METHODS.items():

@@ -30,7 +30,7 @@ Compiled run_together(const std::vector<CpuCase>& cases) {
     for (Value v : b.inline_graph(one.graph, in)) b.output(v);
   }
   c.graph = b.finish();
-  CompiledGraph f = Session(Device::cpu).compile(c.graph, {.threads = 2, .poison = true});
+  CompiledGraph f = Session("cpu").compile(c.graph, {.threads = 2, .poison = true});
   c.results = f.run(c.in);
   c.plan = f.info().plan;
   return c;

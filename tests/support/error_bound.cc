@@ -79,7 +79,7 @@ bool holds_whole_numbers(const Tensor& t) {
 // Ops that the CPU computes whole, by a kernel of its own.
 bool has_kernel(const OpDef& op) {
   static const std::set<std::string> names = [] {
-    const std::vector<std::string> list = native_ops(*backend_for(Device::cpu));
+    const std::vector<std::string> list = native_ops(*backend_for("cpu"));
     return std::set<std::string>(list.begin(), list.end());
   }();
   return names.contains(std::string(op.name));

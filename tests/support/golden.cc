@@ -168,7 +168,7 @@ GoldenReport run_golden(const Execute& execute, size_t batch) {
 GoldenReport golden_on_cpu(int vector_bits) {
   const Execute execute = [&](const Graph& g, const Tensors& in) {
     CompiledGraph f =
-        Session(Device::cpu).compile(g, {.threads = 1, .vector_bits = vector_bits, .poison = true});
+        Session("cpu").compile(g, {.threads = 1, .vector_bits = vector_bits, .poison = true});
     const auto inputs = g.inputs();
     NamedTensors named;
     for (size_t i = 0; i < inputs.size(); ++i)

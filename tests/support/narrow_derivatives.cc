@@ -71,7 +71,7 @@ Tensors on_cpu(const Derivatives& d) {
   const Values inputs = d.graph.inputs();
   for (size_t i = 0; i < inputs.size(); ++i)
     named[d.graph.node(inputs[i]).get<LeafAttrs>().name] = d.in[i];
-  return Session(Device::cpu).compile(d.graph, {.threads = 1}).run(named);
+  return Session("cpu").compile(d.graph, {.threads = 1}).run(named);
 }
 
 void NarrowReport::expect_good(std::optional<Column> column) const {

@@ -109,7 +109,7 @@ inline long walk_compiling(const OutOfMemoryCase& c, long first, long stride) {
   for (int64_t i = 0; i < w.elements(); ++i) w.set_float(i, 0.02 * static_cast<double>(i % 23));
   const NamedTensors inputs{{"x", x}};
   auto attempt = [&] {
-    CompiledGraph f = Session(Device::cpu).compile(parse(c.text), {.threads = 1});
+    CompiledGraph f = Session("cpu").compile(parse(c.text), {.threads = 1});
     if (c.has_param) f.set_param("w", w);
     const Tensors y = f.run(inputs);
     const NamedTensors params = f.params();

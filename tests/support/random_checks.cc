@@ -119,11 +119,26 @@ std::string check_passes(const RandomProgram& p, uint64_t seed, CompareStats* st
 
 // ---- the CPU
 
+// One in three programs is cut as another target might want it, into pieces so small that small programs have seams.
 CompileOptions cpu_options(uint64_t seed) {
-  return {.threads = static_cast<int>(1 + seed % 4),
-          .fuse = seed % 5 != 4,
-          .vector_bits = seed / 2 % 2 ? 256 : 0,
-          .poison = true};
+  CompileOptions o{.threads = static_cast<int>(1 + seed % 4),
+                   .fuse = seed % 5 != 4,
+                   .vector_bits = seed / 2 % 2 ? 256 : 0,
+                   .poison = true};
+  const uint64_t cut = seed / 3;
+  if (seed % 3 == 2)
+    o.schedule = RegionSchedule{.nodes = 4 + cut % 8,
+                                .split_elements = 16,
+                                .few_rows = 4,
+                                .few_columns = 3,
+                                .many_rows = 5,
+                                .tile = 64,
+                                .rows_per_block = static_cast<int64_t>(1 + cut % 4),
+                                .columns = 8,
+                                .part = 64,
+                                .part_align = 8,
+                                .stage_bytes = static_cast<int64_t>(256 * (cut % 3))};
+  return o;
 }
 
 Evaluated run_cpu(CompiledGraph& f, const NamedTensors& leaves) {
@@ -161,7 +176,7 @@ constexpr int kManyDraws = 100;
 // reference refuses (the derivative of a singular determinant, say), the CPU must refuse alike.
 std::string compare_cpu(const Graph& g, const NamedTensors& leaves, uint64_t seed,
                         CompareStats* stats, const CompileOptions& options) {
-  CompiledGraph f = Session(Device::cpu).compile(g, options);
+  CompiledGraph f = Session("cpu").compile(g, options);
   if (!refusal([&] { evaluate(g, leaves); }).empty()) {
     const std::string refused = refused_by_reference(g, leaves);
     const std::string also = refusal([&] { run_cpu(f, leaves); });

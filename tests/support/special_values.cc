@@ -131,8 +131,8 @@ class Program {
         elementwise(op.kind == Kind::elementwise),
         exact(elementwise && roundings(g.nodes.back(), types) <= 1),
         graph_(g),
-        compiled_(Session(Device::cpu)
-                      .compile(g, {.threads = 1, .vector_bits = vector_bits, .poison = true})) {}
+        compiled_(Session("cpu").compile(
+            g, {.threads = 1, .vector_bits = vector_bits, .poison = true})) {}
   Outcome reference(const Tensors& in) const {
     return outcome_of([&] { return evaluate(graph_, in); });
   }

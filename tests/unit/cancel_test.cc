@@ -7,7 +7,8 @@
 #include <csignal>
 #include <filesystem>
 
-#include "rlx/backend/cpu/executable.h"
+#include "rlx/backend/cpu/backend.h"
+#include "rlx/backend/cpu/block_kernel.h"
 #include "rlx/backend/cpu/kernels/sort.h"
 #include "rlx/backend/cpu/kernels/state_space.h"
 #include "rlx/cli/interrupt.h"
@@ -30,7 +31,7 @@ struct Counter {
 };
 
 // Every block is worth a look at the request; `rows`: one row of f32 per block.
-class CountingKernel final : public StepKernel {
+class CountingKernel final : public cpu::BlockKernel {
  public:
   CountingKernel(Counter& c, bool rows, bool withdraws)
       : c_(c), rows_(rows), withdraws_(withdraws) {}
@@ -39,7 +40,7 @@ class CountingKernel final : public StepKernel {
   int64_t work() const override { return kBlocks << 22; }
   int64_t rows() const override { return rows_ ? kBlocks : 0; }
   int64_t rows_per_block() const override { return 1; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+  void run(const cpu::StepMemory& m, int64_t begin, int64_t end) const override {
     for (int64_t block = begin; block < end; ++block) {
       if (c_.cancel) ++c_.late;
       ++c_.begun;
@@ -59,6 +60,7 @@ class CountingKernel final : public StepKernel {
 // A program of `steps` such kernels in one chain.
 std::unique_ptr<Executable> counting_program(Counter& c, int steps, bool withdraws = false) {
   auto compiled = std::make_shared<Compiled>();
+  compiled->backend = cpu::make_cpu_backend();
   compiled->threads = kThreads;
   auto program = std::make_shared<Program>();
   Program& p = *program;
@@ -70,7 +72,7 @@ std::unique_ptr<Executable> counting_program(Counter& c, int steps, bool withdra
   }
   p.chains.push_back({0, steps, steps > 1 ? kBlocks : 0, steps > 1 ? 1 : 0});
   compiled->program = std::move(program);
-  return cpu::make_executable(std::move(compiled));
+  return load_program(std::move(compiled));
 }
 
 void expect_cancelled(FunctionRef<void()> f) {
@@ -204,7 +206,7 @@ class CancelOnDevice : public ::testing::TestWithParam<Device> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Cancel, CancelOnDevice, ::testing::ValuesIn(available_devices()),
-                         [](const auto& info) { return std::string(name(info.param)); });
+                         [](const auto& info) { return name(info.param); });
 
 TEST_P(CancelOnDevice, IsSeenInScans) {
   register_counting_op();

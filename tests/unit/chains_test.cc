@@ -209,7 +209,7 @@ TEST(Chains, AValuePerRowReadAlongTheColumns) {
       EXPECT_EQ(wrong(evaluate(g, Tensors{leaf})[0], want), 0)
           << c.name << ", the reference, " << n;
       for (const int threads : {1, 3}) {
-        CompiledGraph f = Session(Device::cpu).compile(g, {.threads = threads, .poison = true});
+        CompiledGraph f = Session("cpu").compile(g, {.threads = threads, .poison = true});
         EXPECT_EQ(wrong(f.run({{"x", leaf}})[0], want), 0)
             << "of " << want.size() << ": " << c.name << ", n = " << n << ", " << threads
             << " threads";

@@ -231,7 +231,7 @@ TEST_F(Tool, RunOnBothBackends) {
   write_npy(at("x.npy"), Tensor::from<float>({3, 2}, {1, 0, 0, 1, 1, 1}));
   write_npy(at("w.npy"), Tensor::from<float>({2, 1}, {1, 2}));
   std::vector<std::string> backends{"reference"};
-  if (is_available(Device::cpu)) backends.push_back("cpu");
+  if (is_available("cpu")) backends.push_back("cpu");
   for (const std::string& backend : backends) {
     const Result r =
         rlx_tool({"run", at("m.rlx"), "--input", "x=" + at("x.npy"), "--param",

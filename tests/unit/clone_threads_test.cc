@@ -11,7 +11,7 @@ namespace {
 
 TEST(Clones, TrainingInThreadsGivesEqualResults) {
   const GptCase gpt;
-  CompiledGraph f = Session(Device::cpu).compile(gpt.graph, {.threads = 1});
+  CompiledGraph f = Session("cpu").compile(gpt.graph, {.threads = 1});
   const Tensors alone = gpt.train(f, 3);
   std::vector<CompiledGraph> clones;
   for (int i = 0; i < 3; ++i) clones.push_back(f.clone());
@@ -27,7 +27,7 @@ TEST(Clones, TrainingInThreadsGivesEqualResults) {
 TEST(Clones, ReadersShareParameters) {
   const GptCase gpt;
   const Graph graph = gpt_loss(gpt.config);
-  CompiledGraph f = Session(Device::cpu).compile(graph, {.threads = 2});
+  CompiledGraph f = Session("cpu").compile(graph, {.threads = 2});
   f.set_params(gpt_init(gpt.config, 3));
   std::vector<Tensor> expected;
   for (uint64_t i = 0; i < 4; ++i)
@@ -54,7 +54,7 @@ struct Product {
     Builder b("product");
     b.output(op::matmul(b, b.input("x", {DType::F32, {64, 128}}),
                         b.param("w", {DType::F32, {128, 128}})));
-    return Session(Device::cpu).compile(b.finish(), {.threads = 1});
+    return Session("cpu").compile(b.finish(), {.threads = 1});
   }();
   Product() {
     f.set_param("w", w);
@@ -123,7 +123,7 @@ TEST(Clones, CompilingInThreadsGivesEqualPrograms) {
   std::vector<std::thread> threads;
   for (Tensors& r : results)
     threads.emplace_back([&] {
-      CompiledGraph f = Session(Device::cpu).compile(gpt.graph, {.threads = 1});
+      CompiledGraph f = Session("cpu").compile(gpt.graph, {.threads = 1});
       r = gpt.train(f, 2);
     });
   for (std::thread& t : threads) t.join();

@@ -56,8 +56,7 @@ void expect_as_reference(const OpDef& op, Attrs attrs, const Tensors& in, double
   const Graph g = b.finish();
   const Tensors want = evaluate(g, in);
   for (int threads : {1, 3}) {
-    const Tensors got =
-        Session(Device::cpu).compile(g, {.threads = threads, .poison = true}).run(named);
+    const Tensors got = Session("cpu").compile(g, {.threads = threads, .poison = true}).run(named);
     for (size_t k = 0; k < want.size(); ++k) {
       const double allowed = units * largest_in(want[k]);
       EXPECT_GT(largest_in(want[k]), 0) << op.name << ", result " << k;
@@ -196,7 +195,7 @@ TEST(RunningExtrema, TiesAndDirections) {
         for (Value v : b.emit(*op, attrs, Values{b.input("x", x.type())})) b.output(v);
         const Graph g = b.finish();
         const Tensors want = evaluate(g, Tensors{x}),
-                      got = Session(Device::cpu).compile(g).run({{"x", x}});
+                      got = Session("cpu").compile(g).run({{"x", x}});
         for (size_t k = 0; k < 2; ++k) EXPECT_TRUE(got[k].same_bits(want[k])) << k;
       }
     }
@@ -261,7 +260,7 @@ TEST(Folding, ErrorsWaitForTheRun) {
               index = b.constant(Tensor::from<int64_t>({1}, {5}));
   b.output(op::gather(b, table, index));
   const Graph g = b.finish();
-  for (Device d : {Device::reference, Device::cpu}) {
+  for (const Device& d : {Device("reference"), Device("cpu")}) {
     CompiledGraph f = Session(d).compile(g);
     try {
       f.run(NamedTensors{});
@@ -282,7 +281,7 @@ TEST(Updates, OfAParameterThatNothingReads) {
   b.update("last", op::add(b, x, x));
   b.output(op::neg(b, x));
   const Graph g = b.finish();
-  for (Device d : {Device::reference, Device::cpu}) {
+  for (const Device& d : {Device("reference"), Device("cpu")}) {
     CompiledGraph f = Session(d).compile(g);
     f.set_param("last", Tensor(f32, {3}));
     f.run({{"x", Tensor::from<float>({3}, {1, 2, 4})}});
@@ -301,8 +300,7 @@ Tensor small_numbers(const Ints& sizes) {
 void expect_exact(const Graph& g, const NamedTensors& in) {
   const Tensors want = evaluate(g, in).outputs;
   for (int threads : {1, 3}) {
-    const Tensors got =
-        Session(Device::cpu).compile(g, {.threads = threads, .poison = true}).run(in);
+    const Tensors got = Session("cpu").compile(g, {.threads = threads, .poison = true}).run(in);
     for (size_t k = 0; k < want.size(); ++k) EXPECT_TRUE(got[k].same_bits(want[k])) << k;
   }
 }
@@ -449,7 +447,7 @@ TEST(CarriesHandOn, InAWhileLoop) {
   for (int64_t steps : {0, 1, 2, 3, 5, 6}) {
     const Graph g = handing_on_while(steps);
     const Tensors want = evaluate(g, loop_at()).outputs,
-                  got = Session(Device::cpu).compile(g, {.poison = true}).run(loop_at());
+                  got = Session("cpu").compile(g, {.poison = true}).run(loop_at());
     for (size_t k = 0; k < 3; ++k) EXPECT_TRUE(got[k].same_bits(want[k])) << steps << ' ' << k;
   }
   // Three steps: p, q, r have each gained x^2, whose slope is 2 x.
@@ -480,7 +478,7 @@ TEST(CarriesHandOn, UntilEachIsDone) {
                         {"n", Tensor::from<int64_t>({4}, {0, 1, 2, 7})}};
   const Tensor want = Tensor::from<int64_t>({4}, {1, 1, 3, 7});
   EXPECT_TRUE(evaluate(g, in).outputs[0].same_bits(want));
-  EXPECT_TRUE(Session(Device::cpu).compile(g).run(in)[0].same_bits(want));
+  EXPECT_TRUE(Session("cpu").compile(g).run(in)[0].same_bits(want));
 }
 
 }  // namespace

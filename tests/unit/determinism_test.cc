@@ -30,7 +30,7 @@ TEST(Determinism, TrainingIsBitwiseTheSameForAnyNumberOfThreads) {
   const GptCase gpt;
   Tensors first;
   for (const int threads : kThreads) {
-    CompiledGraph f = Session(Device::cpu).compile(gpt.graph, {.threads = threads});
+    CompiledGraph f = Session("cpu").compile(gpt.graph, {.threads = threads});
     Tensors result;
     const int64_t shared = shared_by([&] { result = gpt.train(f, 4); });
     if (threads == 1)
@@ -73,7 +73,7 @@ TEST(Determinism, LargeStepsAreBitwiseTheSame) {
   const NamedTensors inputs{{"x", ramp({257, 131})}, {"w", ramp({131, 517})}};
   Tensors first;
   for (const int threads : kThreads) {
-    CompiledGraph f = Session(Device::cpu).compile(large_steps(), {.threads = threads});
+    CompiledGraph f = Session("cpu").compile(large_steps(), {.threads = threads});
     for (int run = 0; run < 3; ++run) {
       Tensors result;
       const int64_t shared = shared_by([&] { result = f.run(inputs); });
@@ -103,7 +103,7 @@ int64_t expect_same_for_all_threads(const RandomProgram& p) {
   Tensors first;
   int64_t shared = 0;
   for (const int threads : kThreads) {
-    CompiledGraph f = Session(Device::cpu).compile(p.graph, {.threads = threads});
+    CompiledGraph f = Session("cpu").compile(p.graph, {.threads = threads});
     for (int run = 0; run < 2; ++run) {
       Tensors result;
       shared += shared_by([&] { result = run_once(f, p); });
@@ -149,11 +149,11 @@ TEST(Determinism, DISABLED_WriteDumps) {
     return CompileOptions{.threads = 4, .dump_dir = (folder / name).string()};
   };
   const GptCase gpt;
-  CompiledGraph trained = Session(Device::cpu).compile(gpt.graph, options("gpt"));
+  CompiledGraph trained = Session("cpu").compile(gpt.graph, options("gpt"));
   write("gpt", gpt.train(trained, 2));
   for (uint64_t seed = 0; seed < 4; ++seed)
     for (const RandomProgram& p : {random_program(seed), random_large_program(seed)}) {
-      CompiledGraph f = Session(Device::cpu).compile(p.graph, options(p.graph.name));
+      CompiledGraph f = Session("cpu").compile(p.graph, options(p.graph.name));
       write(p.graph.name, run_once(f, p));
     }
 }
@@ -204,8 +204,7 @@ TEST(Determinism, TwoProcessesLeaveTheSameDumps) {
 
 TEST(Determinism, CompilingTwiceGivesTheSamePlan) {
   const GptCase gpt;
-  const CompiledGraph a = Session(Device::cpu).compile(gpt.graph),
-                      b = Session(Device::cpu).compile(gpt.graph);
+  const CompiledGraph a = Session("cpu").compile(gpt.graph), b = Session("cpu").compile(gpt.graph);
   EXPECT_EQ(a.info().plan, b.info().plan);
   EXPECT_EQ(a.info().planned_bytes, b.info().planned_bytes);
 }
@@ -213,7 +212,7 @@ TEST(Determinism, CompilingTwiceGivesTheSamePlan) {
 TEST(Allocations, ARunMakesNone) {
   const GptCase gpt;
   for (const int threads : {1, 2, 4}) {
-    CompiledGraph f = Session(Device::cpu).compile(gpt.graph, {.threads = threads});
+    CompiledGraph f = Session("cpu").compile(gpt.graph, {.threads = threads});
     gpt.train(f, 2);  // threads are started
     f.run();          // its results have memory
     const AllocationCounter counter;

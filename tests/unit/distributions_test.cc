@@ -36,7 +36,7 @@ Graph graph_of(const Body& body, const Type& key = {DType::U32, {2}}) {
   return b.finish();
 }
 Tensor run(const Graph& g, const Tensor& key, int threads = 2) {
-  return Session(Device::cpu).compile(g, {.threads = threads}).run(NamedTensors{{"key", key}})[0];
+  return Session("cpu").compile(g, {.threads = threads}).run(NamedTensors{{"key", key}})[0];
 }
 Doubles draw(const Body& body, uint32_t seed = 1) {
   return numbers(run(graph_of(body), key_of(seed)));
@@ -160,7 +160,7 @@ TEST(Distributions, GammaMovesWithItsParameter) {
     b.output(x);
     b.output(op::random_gamma_grad(b, each, x));
     const Tensors out =
-        Session(Device::cpu).compile(b.finish(), {}).run(NamedTensors{{"key", key_of(4)}});
+        Session("cpu").compile(b.finish(), {}).run(NamedTensors{{"key", key_of(4)}});
     const Doubles values = numbers(out[0]), slopes = numbers(out[1]);
     Doubles squares;
     for (size_t i = 0; i < values.size(); ++i) squares.push_back(2 * values[i] * slopes[i]);
@@ -323,7 +323,7 @@ Doubles tokens(const Tensor& logits, const SampleAttrs& attrs, std::optional<Ten
   NamedTensors leaves{{"logits", logits}};
   if (key) in.push_back(b.input("key", key->type())), leaves["key"] = *key;
   b.output(b.emit(*&op::sample, attrs, in)[0]);
-  return numbers(Session(Device::cpu).compile(b.finish(), {}).run(leaves)[0]);
+  return numbers(Session("cpu").compile(b.finish(), {}).run(leaves)[0]);
 }
 
 // `rows` copies of the same logits.

@@ -144,7 +144,6 @@ const std::map<std::string_view, std::string_view> kNotRaisable{
     {"onednn", "oneDNN fails"},
     {"lapack", "the library is missing, or a matrix has more than 2^31 rows"},
     {"cpu", "on machines without AVX2"},
-    {"no-backend", "in builds without the CPU backend, which have no such test"},
     {"no-kernel", "every op has a kernel, a scalar form or a decomposition"},
     {"state-space", "the op takes floats only"},
     {"demo-source", "the program must lie outside of the sources"},

@@ -40,7 +40,7 @@ TEST(Extend, AnEntryHasTextBytesDerivativesAndCode) {
   const Graph g = cubed_graph();
   EXPECT_EQ(parse(print(g)), g);
   EXPECT_EQ(from_bytes(to_bytes(g)), g);
-  EXPECT_EQ(Session(Device::cpu).compile(g).run({{"x", kX}})[0].get_float(2), 27);
+  EXPECT_EQ(Session("cpu").compile(g).run({{"x", kX}})[0].get_float(2), 27);
   const Tensors d = evaluate(jvp(g, {"x"}), Tensors{kX, Tensor::full(DType::F32, {3}, 1)});
   EXPECT_EQ(d[1].get_float(1), 12);
   EXPECT_EQ(
@@ -61,7 +61,7 @@ TEST(Extend, AKernelOfTheUserComesFirst) {
         for (int64_t i = 0; i < 3; ++i)
           static_cast<float*>(out[0].data)[i] = 100 + static_cast<const float*>(in[0].data)[i];
       });
-  EXPECT_EQ(Session(Device::cpu).compile(g).run({{"x", kX}})[0].get_float(0), 101);
+  EXPECT_EQ(Session("cpu").compile(g).run({{"x", kX}})[0].get_float(0), 101);
   EXPECT_EQ(calls, 1);
 }
 
@@ -81,7 +81,7 @@ TEST(Extend, ResultsAreNotCleared) {
       });
   Builder b("g");
   b.output(first_only(b, b.input("x", {DType::F32, {3}})));
-  CompiledGraph f = Session(Device::cpu).compile(b.finish());
+  CompiledGraph f = Session("cpu").compile(b.finish());
   f.set_input("x", kX);
   f.run();
   EXPECT_EQ(f.output_tensor(0).get_float(2), 30);
@@ -119,7 +119,7 @@ TEST(Extend, PoisonShowsWhatAKernelLeaves) {
   b.output(op::scan(b, b.input("x", {DType::F32, {3}}),
                     {.body = Body(body.finish()), .length = 6, .num_carries = 1}));
   const Graph g = b.finish();
-  const Tensor y = Session(Device::cpu).compile(g, {.poison = true}).run({{"x", kX}})[0];
+  const Tensor y = Session("cpu").compile(g, {.poison = true}).run({{"x", kX}})[0];
   EXPECT_EQ(calls, 6);
   EXPECT_EQ(y.get_float(0), 7);
   EXPECT_TRUE(std::isnan(y.get_float(2))) << y.get_float(2);
@@ -168,13 +168,13 @@ TEST(Extend, AKernelForABuiltInOpIsUsed) {
   b.output(op::sort(b, x, {.axis = 0}));
   b.output(op::reduce_prod(b, x, {.axes = {0}}));
   const Graph g = b.finish();
-  CompiledGraph before = Session(Device::cpu).compile(g);
+  CompiledGraph before = Session("cpu").compile(g);
   register_cpu_kernel(op::softsign.def, adds(10));
   register_cpu_kernel(op::sort.def, adds(20));
   register_cpu_kernel(op::reduce_prod.def, adds(30));
-  CompiledGraph first = Session(Device::cpu).compile(g);
+  CompiledGraph first = Session("cpu").compile(g);
   register_cpu_kernel(op::softsign.def, adds(100));
-  CompiledGraph second = Session(Device::cpu).compile(g);
+  CompiledGraph second = Session("cpu").compile(g);
   const NamedTensors in{{"x", kX}};
   EXPECT_EQ(before.run(in)[2].get_float(0), 1);  // keeps what it has
   const Tensors y = first.run(in), z = second.run(in);
@@ -190,7 +190,7 @@ TEST(Extend, AKernelForABuiltInOpIsUsed) {
                       });
   Builder e("empty");
   e.output(op::softsign(e, e.input("x", {DType::F32, {0}})));
-  EXPECT_EQ(Session(Device::cpu).compile(e.finish()).run({{"x", Tensor()}})[0].elements(), 0);
+  EXPECT_EQ(Session("cpu").compile(e.finish()).run({{"x", Tensor()}})[0].elements(), 0);
   EXPECT_EQ(code_of([] { register_cpu_kernel(op::transpose.def, adds(1)); }), "kernel");
   EXPECT_EQ(code_of([] { register_cpu_kernel(op::neg.def, nullptr); }), "kernel");
 }
@@ -210,7 +210,7 @@ TEST(Extend, FunctionsByName) {
   b.output(custom_op(b, "test.plus", "10", Values{x})[0]);
   const Graph g = b.finish();
   EXPECT_EQ(parse(print(g)), g);
-  EXPECT_EQ(Session(Device::cpu).compile(g).run({{"x", kX}})[0].get_float(2), 13);
+  EXPECT_EQ(Session("cpu").compile(g).run({{"x", kX}})[0].get_float(2), 13);
   EXPECT_EQ(evaluate(g, Tensors{kX})[0].get_float(2), 13);
 
   EXPECT_EQ(code_of([&] { jvp(g, {"x"}); }), "no-gradient");

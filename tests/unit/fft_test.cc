@@ -148,7 +148,7 @@ using Body = std::function<Value(Builder&, Value)>;
 Tensor run(const Body& body, const Tensor& x) {
   Builder b("f");
   b.output(body(b, b.input("x", x.type())));
-  return Session(Device::cpu)
+  return Session("cpu")
       .compile(b.finish(), {.threads = 2, .poison = true})
       .run(NamedTensors{{"x", x}})[0];
 }
@@ -268,7 +268,7 @@ TEST(Fft, ThreadsDoNotChangeBits) {
   b.output(op::fft(b, b.input("x", x.type())));
   const Graph g = b.finish();
   auto with = [&](int threads) {
-    return Session(Device::cpu).compile(g, {.threads = threads}).run(NamedTensors{{"x", x}})[0];
+    return Session("cpu").compile(g, {.threads = threads}).run(NamedTensors{{"x", x}})[0];
   };
   EXPECT_TRUE(with(1).same_bits(with(3)));
 }

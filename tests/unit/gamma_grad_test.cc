@@ -44,7 +44,7 @@ Results slopes(const std::vector<Row>& list, DType d, bool log) {
   const Value a = b.input("alpha", alpha.type()), x = b.input("x", y.type());
   b.output(op::random_gamma_grad(b, a, x, {log}));
   const Graph g = b.finish();
-  return {Session(Device::cpu).compile(g, {.threads = 1}).run({{"alpha", alpha}, {"x", y}})[0],
+  return {Session("cpu").compile(g, {.threads = 1}).run({{"alpha", alpha}, {"x", y}})[0],
           evaluate(g, std::array{alpha, y})[0]};
 }
 

@@ -75,7 +75,7 @@ int64_t setting(int64_t n) {
     inputs.emplace(x, Tensor(DType::F32, {64}));
   }
   b.output(sum);
-  CompiledGraph f = Session(Device::reference).compile(b.finish());
+  CompiledGraph f = Session("reference").compile(b.finish());
   const int64_t before = blocks;
   f.set_params(params);
   for (const auto& [name, value] : params) f.set_param(name, value);

@@ -35,7 +35,7 @@ Tensor ramp(const Type& t) {
 // Compiles g = f(x), expects the reference's values, and gives the number of generated kernels.
 int kernels_of(const Graph& g, double tolerance = 0) {
   const Tensor x = ramp(g.type(g.inputs()[0]));
-  CompiledGraph f = Session(Device::cpu).compile(g);
+  CompiledGraph f = Session("cpu").compile(g);
   const Tensor got = f.run({{"x", x}})[0], want = evaluate(g, Tensors{x})[0];
   for (int64_t i = 0; i < want.elements(); ++i) {
     const double w = want.get_complex(i).real();
@@ -250,7 +250,7 @@ TEST(Growth, TheDeepestProgramsCompile) {
   const Graph g = nested_scans(Lexer::kMaxDepth);  // a region makes it one deeper
   const Tensor x = ramp(kVector);
   const Tensor want = evaluate(g, Tensors{x})[0];
-  for (Device d : {Device::cpu, Device::reference}) {
+  for (const Device& d : {Device("cpu"), Device("reference")}) {
     const Tensor got = Session(d).compile(g).run({{"x", x}})[0];
     for (int64_t i = 0; i < got.elements(); ++i)
       ASSERT_NEAR(got.get_float(i), want.get_float(i), 1e-6);

@@ -14,6 +14,7 @@
 #include "../support/random_graph.h"
 #include "../support/samples.h"
 #include "native_util.h"
+#include "rlx/backend/cpu/block_kernel.h"
 
 namespace rlx::testing {
 namespace {
@@ -40,7 +41,7 @@ std::vector<int64_t> some_blocks(int64_t blocks) {
 // One kernel on operands in memory of their own. Returns what is wrong.
 class KernelCheck {
  public:
-  KernelCheck(const StepKernel& kernel, std::vector<View> views, size_t inputs,
+  KernelCheck(const cpu::BlockKernel& kernel, std::vector<View> views, size_t inputs,
               std::vector<Bytes>& memory)
       : kernel_(kernel),
         views_(std::move(views)),
@@ -127,7 +128,7 @@ class KernelCheck {
     return {};
   }
 
-  const StepKernel& kernel_;
+  const cpu::BlockKernel& kernel_;
   std::vector<View> views_;
   size_t inputs_;
   std::vector<Bytes>& memory_;  // of each operand: its buffer
@@ -173,10 +174,10 @@ int check_kernels(const Lowered& l, const NamedTensors& leaves, const std::strin
   for (size_t b = 0; b < p.buffers.size(); ++b)
     if (p.buffers[b].place == Place::packed) {
       const PackedWeight& w = p.packed[static_cast<size_t>(p.buffers[b].index)];
-      p.steps[static_cast<size_t>(w.step)].kernel->pack(
-          memory[static_cast<size_t>(w.source.buffer)].data() +
-              w.source.offset * size_of(w.source.dtype),
-          memory[b].data());
+      cpu::block_kernel(p.steps[static_cast<size_t>(w.step)])
+          .pack(memory[static_cast<size_t>(w.source.buffer)].data() +
+                    w.source.offset * size_of(w.source.dtype),
+                memory[b].data());
     }
   int checked = 0;
   for (const Step& s : p.steps) {
@@ -187,7 +188,7 @@ int check_kernels(const Lowered& l, const NamedTensors& leaves, const std::strin
       views.push_back(operand_of(s, i));
       own.push_back(copy_of(memory[static_cast<size_t>(views.back().buffer)]));
     }
-    const std::string why = KernelCheck(*s.kernel, views, s.in.size(), own).run();
+    const std::string why = KernelCheck(cpu::block_kernel(s), views, s.in.size(), own).run();
     EXPECT_EQ(why, "") << what << ": " << s.label << ", " << s.kernel->name();
     for (size_t o = s.in.size(); o < views.size(); ++o) {
       EXPECT_TRUE(s.kernel->rows() == 0 || touches_own_rows(p, s, o)) << what << ": " << s.label;
@@ -311,7 +312,7 @@ TEST(KernelBlocks, GeneratedKernels) {
 }
 
 // The check itself: kernels that say too little about what they touch.
-class Liar final : public StepKernel {
+class Liar final : public cpu::BlockKernel {
  public:
   enum class Lie { none, reads_the_next_row, writes_the_next_row, shares };
   explicit Liar(Lie lie) : lie_(lie) {}
@@ -319,7 +320,7 @@ class Liar final : public StepKernel {
   int64_t blocks() const override { return 8; }
   std::optional<BlockSpan> span(size_t) const override { return BlockSpan{16, 0, 15}; }
   bool may_share(int, int) const override { return lie_ == Lie::shares || lie_ == Lie::none; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+  void run(const cpu::StepMemory& m, int64_t begin, int64_t end) const override {
     const auto* in = static_cast<const float*>(m.operands[0]);
     auto* out = static_cast<float*>(m.operands[1]);
     for (int64_t b = begin; b < end; ++b)

@@ -89,8 +89,7 @@ void expect_product(DType dtype, const Product& c, int64_t k, const SumInput& in
   b.output(op::matmul(b, b.input("a", {dtype, Shape::of(a_sizes)}),
                       c.packed ? b.param("b", right) : b.input("b", right),
                       {.transpose_a = c.transpose_a, .transpose_b = c.transpose_b}));
-  CompiledGraph f =
-      Session(Device::cpu).compile(b.finish(), {.threads = 1, .vector_bits = vector_bits});
+  CompiledGraph f = Session("cpu").compile(b.finish(), {.threads = 1, .vector_bits = vector_bits});
   const double other = 0.1;
   const Tensor left = filled(dtype, a_sizes, [&](int64_t i) {
     const int64_t row = c.transpose_a ? i % c.m : i / k, p = c.transpose_a ? i / c.m : i % k;
@@ -165,7 +164,7 @@ TEST(KernelSums, ComplexProducts) {
     for (int64_t i = 0; i < x.elements(); ++i) x.set_complex(i, {0.1, 0});
     for (int64_t i = 0; i < y.elements(); ++i) y.set_complex(i, {0.1, -0.2});
     const Tensor got =
-        Session(Device::cpu).compile(b.finish(), {.threads = 1}).run({{"a", x}, {"b", y}})[0];
+        Session("cpu").compile(b.finish(), {.threads = 1}).run({{"a", x}, {"b", y}})[0];
     const double tenth = as_stored(DType::F32, 0.1), fifth = as_stored(DType::F32, 0.2),
                  n = static_cast<double>(k), epsilon = epsilon_of(DType::F32);
     for (int64_t i = 0; i < got.elements(); ++i) {
@@ -198,7 +197,7 @@ TEST(KernelSums, GroupedProducts) {
       const Tensor w = filled(DType::F32, w_sizes, [&](int64_t i) {
         return 0.1 * scale_of(transposed ? i / k % n : i % n, 4);
       });
-      const Tensor got = Session(Device::cpu)
+      const Tensor got = Session("cpu")
                              .compile(b.finish(), {.threads = 1})
                              .run({{"x", x}, {"w", w}, {"ids", indices(m, 1)}})[0];
       expect_sums(fmt::format("grouped product, k {}{}", k, transposed ? ", transposed" : ""), got,
@@ -219,7 +218,7 @@ TEST(KernelSums, GroupedOuterProducts) {
                             [&](int64_t i) { return input.value(i / k, m) * scale_of(i % k, 3); });
     const Tensor y =
         filled(DType::F32, {m, n}, [&](int64_t i) { return 0.1 * scale_of(i % n, 4); });
-    const Tensor got = Session(Device::cpu)
+    const Tensor got = Session("cpu")
                            .compile(b.finish(), {.threads = 1})
                            .run({{"x", x}, {"y", y}, {"ids", indices(m, 1)}})[0];
     expect_sums(fmt::format("grouped outer product of {} rows", m), got,
@@ -244,11 +243,10 @@ TEST(KernelSums, QuantisedProducts) {
       const Value w = op::quantise_blocks(b, b.input("w", {DType::F32, {n, k}}), {scheme});
       b.output(op::dequant_matmul(b, b.input("x", {DType::F32, {3, k}}), w, {scheme}));
       const Tensor w_values = filled(DType::F32, {n, k}, [&](int64_t) { return weight; });
-      expect_sums(fmt::format("q8_0 product, k {}", k),
-                  Session(Device::cpu)
-                      .compile(b.finish(), {.threads = 1})
-                      .run({{"x", x}, {"w", w_values}})[0],
-                  want, one);
+      expect_sums(
+          fmt::format("q8_0 product, k {}", k),
+          Session("cpu").compile(b.finish(), {.threads = 1}).run({{"x", x}, {"w", w_values}})[0],
+          want, one);
     }
     {
       constexpr int64_t n = 37;
@@ -261,7 +259,7 @@ TEST(KernelSums, QuantisedProducts) {
       const Tensor scales =
           filled(DType::F32, {k / 32, n}, [](int64_t) { return std::ldexp(1, -10); });
       expect_sums(fmt::format("int8 product, k {}", k),
-                  Session(Device::cpu)
+                  Session("cpu")
                       .compile(b.finish(), {.threads = 1})
                       .run({{"x", x}, {"w", codes}, {"scale", scales}})[0],
                   want, one);
@@ -270,7 +268,7 @@ TEST(KernelSums, QuantisedProducts) {
 }
 
 Tensor run(Builder& b, const Inputs& inputs) {
-  return Session(Device::cpu).compile(b.finish(), {.threads = 1}).run(inputs)[0];
+  return Session("cpu").compile(b.finish(), {.threads = 1}).run(inputs)[0];
 }
 Type f32(const Ints& sizes) { return {DType::F32, Shape::of(sizes)}; }
 Tensor constant(const Ints& sizes, double value) {
@@ -417,7 +415,7 @@ TEST(KernelSums, AttentionOverManyKeys) {
                      })}};
       if (masked) inputs.insert({"mask", Tensor(DType::Bool, {1, keys})});
       const std::vector<Tensor> got =
-          Session(Device::cpu).compile(b.finish(), {.threads = 1}).run(inputs);
+          Session("cpu").compile(b.finish(), {.threads = 1}).run(inputs);
       const std::string what =
           fmt::format("attention over {} keys{}", keys, masked ? ", masked" : "");
       expect_sums(

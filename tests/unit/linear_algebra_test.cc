@@ -44,7 +44,7 @@ Graph graph_of(const OpDef& op, Attrs attrs, const Tensors& operands) {
 }
 
 Tensors on_cpu(const Graph& g, const Tensors& operands, int threads = 2) {
-  CompiledGraph f = Session(Device::cpu).compile(g, {.threads = threads, .poison = true});
+  CompiledGraph f = Session("cpu").compile(g, {.threads = threads, .poison = true});
   NamedTensors named;
   for (size_t i = 0; i < operands.size(); ++i) named[std::to_string(i)] = operands[i];
   return f.run(named);
@@ -62,7 +62,7 @@ TEST(LinearAlgebra, SingularMatricesRaise) {
                    Tensor::from<double>({2, 2}, {1, 2, 3, 4})};
   const Graph g = graph_of(op::dense_solve.def, {}, in);
   EXPECT_EQ(code_of([&] { evaluate(g, in); }), "singular");
-  CompiledGraph f = Session(Device::cpu).compile(g);
+  CompiledGraph f = Session("cpu").compile(g);
   EXPECT_EQ(code_of([&] { f.run({{"0", in[0]}, {"1", in[1]}}); }), "singular");
   const Tensor regular = Tensor::from<double>({2, 2, 2}, {1, 0, 0, 1, 2, 0, 0, 4});
   EXPECT_EQ(f.run({{"0", regular}, {"1", in[1]}})[0].get_float(3), 1);  // the next run is clean
@@ -167,7 +167,7 @@ TEST(LinearAlgebra, RunsAllocateNothingAndThreadsDoNotMatter) {
     const Tensors many = on_cpu(g, in, threads);
     for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(one[i].same_bits(many[i])) << i;
   }
-  CompiledGraph f = Session(Device::cpu).compile(g, {.threads = 2});
+  CompiledGraph f = Session("cpu").compile(g, {.threads = 2});
   f.run({{"0", in[0]}, {"1", in[1]}});
   f.run();  // the results inside get their memory
   const AllocationCounter counter;

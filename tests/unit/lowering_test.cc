@@ -29,7 +29,7 @@ void expect_equal(const Graph& g, CompileOptions options, const RunOptions& run 
   }
   const Tensors want = evaluate(g, leaves);
   options.poison = true;
-  CompiledGraph f = Session(Device::cpu).compile(g, options);
+  CompiledGraph f = Session("cpu").compile(g, options);
   const auto got = f.run(inputs, run);
   for (size_t k = 0; k < want.size(); ++k)
     for (int64_t i = 0; i < want[k].elements(); ++i)
@@ -118,7 +118,7 @@ TEST(Lowering, NanCheckNamesTheNode) {
   Builder b("nan");
   Value x = b.input("x", {DType::F32, {4}});
   b.output(op::cumsum(b, op::log(b, x), {.axis = 0}));
-  CompiledGraph f = Session(Device::cpu).compile(b.finish());
+  CompiledGraph f = Session("cpu").compile(b.finish());
   try {
     f.run({{"x", Tensor::from<float>({4}, {1, 2, -3, 4})}}, {.check_nan = true});
     FAIL();
@@ -134,8 +134,8 @@ TEST(Lowering, UnfusedProgramsAgree) {
   b.output(op::layer_norm(b, x, c, c, {}));
   const Graph g = b.finish();
   expect_equal(g, {.threads = 1, .fuse = false});
-  const int fused = Session(Device::cpu).compile(g).info().kernels;
-  EXPECT_GT(Session(Device::cpu).compile(g, {.fuse = false}).info().kernels, fused);
+  const int fused = Session("cpu").compile(g).info().kernels;
+  EXPECT_GT(Session("cpu").compile(g, {.fuse = false}).info().kernels, fused);
   EXPECT_EQ(fused, 1);
 }
 
@@ -150,7 +150,7 @@ TEST(Lowering, TooLargeIsAnError) {
   Builder b("huge");
   Value x = b.input("x", {DType::F32, {int64_t{1} << 58}});
   b.output(op::cumsum(b, op::cumsum(b, x, {.axis = 0}), {.axis = 0}));
-  EXPECT_THROW(Session(Device::cpu).compile(b.finish()), Error);
+  EXPECT_THROW(Session("cpu").compile(b.finish()), Error);
 }
 
 }  // namespace

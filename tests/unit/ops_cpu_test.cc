@@ -33,7 +33,7 @@ TEST(OpsCpu, Gradients) {
 }
 
 TEST(OpsCpu, NoOpLacksACpuPath) {
-  const std::vector<std::string> native = native_ops(*backend_for(Device::cpu));
+  const std::vector<std::string> native = native_ops(*backend_for("cpu"));
   const std::set<std::string_view> kernels(native.begin(), native.end());
   for (const auto& entry : op_table().entries())
     for (const Support& s : support(*entry.op, kernels)) {

@@ -161,8 +161,8 @@ TEST(QuantOps, PackedProductsAgreeForAnyNumberOfThreads) {
                         MatmulAttrs{.transpose_b = true}));
     const Graph g = b.finish();
     const NamedTensors in{{"x", normal({m, k}, 5)}, {"w", normal({n, k}, 6)}};
-    const std::vector<Tensor> one = Session(Device::cpu).compile(g, {.threads = 1}).run(in);
-    const std::vector<Tensor> four = Session(Device::cpu).compile(g, {.threads = 4}).run(in);
+    const std::vector<Tensor> one = Session("cpu").compile(g, {.threads = 1}).run(in);
+    const std::vector<Tensor> four = Session("cpu").compile(g, {.threads = 4}).run(in);
     EXPECT_TRUE(one[0].same_bits(four[0])) << name;
     for (int64_t i = 0; i < one[0].elements(); ++i)
       EXPECT_NEAR(one[0].get_float(i), one[1].get_float(i), 2e-3) << name;

@@ -124,7 +124,7 @@ TEST(RaisedErrors, Sizes) {
   const Value x = op::broadcast(b, b.input("x", {DType::F32, {}}), {{kHuge << 8}});
   b.output(op::slice(b, op::cumsum(b, x), {{0}, {1}, {1}}));
   expect_user_error("program-too-large", "bytes at once",
-                    [&] { Session(Device::cpu).compile(b.finish()); });
+                    [&] { Session("cpu").compile(b.finish()); });
 }
 
 TEST(RaisedErrors, TracedTensors) {
@@ -320,7 +320,7 @@ TEST_F(RaisedErrorsInFiles, DumpDirectories) {
   b.output(op::tanh(b, b.input("x", {DType::F32, {64}})));
   const Graph g = b.finish();
   expect_user_error("file-open", "cannot make the folder", [&] {
-    Session(Device::cpu).compile(g, {.dump_dir = (folder / "file" / "sub").string()});
+    Session("cpu").compile(g, {.dump_dir = (folder / "file" / "sub").string()});
   });
 }
 

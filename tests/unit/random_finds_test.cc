@@ -17,7 +17,7 @@ namespace {
 
 void expect_like_reference(const Graph& g, const NamedTensors& leaves) {
   const Evaluated expected = evaluate(g, leaves);
-  CompiledGraph f = Session(Device::cpu).compile(g, {.threads = 1, .poison = true});
+  CompiledGraph f = Session("cpu").compile(g, {.threads = 1, .poison = true});
   NamedTensors inputs;
   for (const auto& [name, t] : leaves)
     if (g.node(g.find_leaf(name)).op == &op::param)
@@ -84,7 +84,7 @@ TEST(Sigmoid, KeepsSmallResults) {
   const Value x = b.input("x", {DType::F32, {4}});
   b.output(op::sigmoid(b, x));
   b.output(op::silu(b, x));
-  CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = 1});
+  CompiledGraph f = Session("cpu").compile(b.finish(), {.threads = 1});
   const Tensors out = f.run({{"x", Tensor::from<float>({4}, {-87, -89, -95, 89})}});
   for (int64_t i = 0; i < 3; ++i) {
     const double v = i == 0 ? -87 : i == 1 ? -89 : -95;

@@ -28,7 +28,7 @@ void expect_as_reference(const Graph& g, const std::string& what) {
   NamedTensors leaves;
   for (Value v : g.inputs()) leaves[g.node(v).get<LeafAttrs>().name] = some_values(g.type(v));
   const BoundedRun want = evaluate_bounded(g, leaves, 1);
-  CompiledGraph f = Session(Device::cpu).compile(g, {.poison = true});
+  CompiledGraph f = Session("cpu").compile(g, {.poison = true});
   const Tensors got = f.run(leaves);
   for (size_t k = 0; k < got.size(); ++k)
     ASSERT_EQ(want.outputs[k].mismatch(got[k]), "") << what << ", output " << k << "\n" << print(g);

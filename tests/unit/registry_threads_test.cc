@@ -56,7 +56,7 @@ TEST(RegistryThreads, RegisteringWhileOthersCompile) {
   return %1, %2
 }})",
                                         op));
-      const Tensors y = Session(Device::cpu).compile(g, {.threads = 1}).run({{"x", x}});
+      const Tensors y = Session("cpu").compile(g, {.threads = 1}).run({{"x", x}});
       wrong += y[0].get_float(0) != (known ? 6 : -3);
       wrong += y[1].get_float(0) != 0.75 && y[1].get_float(0) != 4;  // built in, or the user's
     }

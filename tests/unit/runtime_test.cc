@@ -51,7 +51,7 @@ class OnDevice : public ::testing::TestWithParam<Device> {
   Session session{GetParam()};
 };
 INSTANTIATE_TEST_SUITE_P(Runtime, OnDevice, ::testing::ValuesIn(available_devices()),
-                         [](const auto& info) { return std::string(name(info.param)); });
+                         [](const auto& info) { return name(info.param); });
 
 TEST_P(OnDevice, RunsByNameAndAppliesUpdates) {
   CompiledGraph f = session.compile(linear_with_update());
@@ -321,7 +321,7 @@ TEST_P(OnDevice, OutputsAreMadeWhenAskedFor) {
     f.bind_input(0, x.raw());
     Tensor y(f32, {1024, 1024});
     void* const out[] = {y.mutable_raw()};
-    if (i == 19 || GetParam() == Device::cpu) {
+    if (i == 19 || GetParam() == Device("cpu")) {
       f.run_into(out);
       EXPECT_EQ(y.get_float(7), 2 * i);
     }
@@ -367,17 +367,17 @@ TEST_P(OnDevice, AnOutputIsThatOfARunThatSucceeded) {
 
 // A cache can count on what a graph says of its memory.
 TEST(Runtime, ResidentBytesAreTheBytesKept) {
-  if (!is_available(Device::cpu)) GTEST_SKIP() << "no cpu backend";
+  if (!is_available("cpu")) GTEST_SKIP() << "no cpu backend";
   Builder b("sum");
   const Value x = b.input("x", {f32, {512, 512}});
   const Value w = b.constant(Tensor::full(f32, {512, 512}, 0.5));
   b.output(op::matmul(b, op::matmul(b, x, w), w));
   const Graph g = b.finish();
   {
-    Session(Device::cpu).compile(g);
+    Session("cpu").compile(g);
   }  // what LLVM makes once
   const testing::AllocationCounter counter;
-  CompiledGraph f = Session(Device::cpu).compile(g, {.threads = 1});
+  CompiledGraph f = Session("cpu").compile(g, {.threads = 1});
   f.set_input("x", Tensor::full(f32, {512, 512}, 1));
   for (int step = 0; step < 2; ++step) {
     const double kept = static_cast<double>(counter.bytes()),
@@ -403,12 +403,12 @@ TEST_P(OnDevice, ClonesRunOnThreadsOfTheirOwn) {
 }
 
 TEST(Runtime, HotPathAllocatesNothing) {
-  if (!is_available(Device::cpu)) GTEST_SKIP() << "no cpu backend";
+  if (!is_available("cpu")) GTEST_SKIP() << "no cpu backend";
   Builder b;
   Value x = b.input("x", {f32, {64, 32}}), w = b.param("w", {f32, {32, 32}});
   Value h = op::softmax(b, op::matmul(b, x, w), {.axis = -1});
   b.output(op::reduce_sum(b, op::tanh(b, h), {.axes = {1}}));
-  CompiledGraph f = Session(Device::cpu).compile(b.finish());
+  CompiledGraph f = Session("cpu").compile(b.finish());
   f.set_param("w", Tensor::full(f32, {32, 32}, 0.5));
   f.set_input("x", Tensor::full(f32, {64, 32}, 0.25));
   f.run();  // threads start
@@ -418,15 +418,30 @@ TEST(Runtime, HotPathAllocatesNothing) {
 }
 
 TEST(Runtime, Devices) {
-  EXPECT_EQ(parse_device("reference"), Device::reference);
-  EXPECT_EQ(parse_device("cpu"), Device::cpu);
-  EXPECT_EQ(parse_device("tpu"), std::nullopt);
-  const auto kept = backend_for(Device::reference);
-  register_backend(Device::reference, nullptr);
-  EXPECT_FALSE(is_available(Device::reference));
-  EXPECT_EQ(code_of([] { Session s(Device::reference); }), "device");
-  register_backend(Device::reference, kept);
-  EXPECT_TRUE(is_available(Device::reference));
+  EXPECT_EQ(Device("cuda:1").kind, "cuda");
+  EXPECT_EQ(Device("cuda:1").ordinal, 1);
+  EXPECT_EQ(name(Device("cuda:1")), "cuda:1");
+  EXPECT_EQ(Device("cuda:0"), Device("cuda"));
+  EXPECT_EQ(name(Device("cuda:0")), "cuda");
+  for (const char* bad :
+       {"", ":", "cuda:", ":1", "cuda:-1", "cuda:x", "cuda:1:2", "cuda:99999999999", "c pu", "CPU"})
+    EXPECT_EQ(code_of([&] { Device d(bad); }), "device-name") << bad;
+  EXPECT_EQ(default_device(), available_devices()[0]);
+  const auto kept = backend_for("reference");
+  unregister_backend("reference");
+  EXPECT_FALSE(is_available("reference"));
+  try {
+    Session s("reference");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), "device");
+    EXPECT_EQ(e.message(),
+              "the device reference is not available here; there is " + name(default_device()));
+  }
+  EXPECT_EQ(code_of([] { Session s("cpu:1"); }), "device");
+  register_backend(kept);
+  EXPECT_TRUE(is_available("reference"));
+  EXPECT_EQ(code_of([] { register_backend(nullptr); }), "device");
 }
 
 }  // namespace

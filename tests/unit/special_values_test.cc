@@ -74,7 +74,7 @@ TEST(SpecialValues, ConstantOperands) {
     }
     const Graph g = b.finish();
     const Tensors want = evaluate(g, std::array{x});
-    const Tensors got = Session(Device::cpu).compile(g, {.threads = 1}).run({{"x", x}});
+    const Tensors got = Session("cpu").compile(g, {.threads = 1}).run({{"x", x}});
     for (size_t r = 0; r < want.size(); ++r)
       for (int64_t i = 0; i < want[r].elements(); ++i) {
         const double y = want[r].get_complex(i).real(), z = got[r].get_complex(i).real();
@@ -108,7 +108,7 @@ TEST(SpecialValues, Identities) {
           op::pow(b, v, constant(1)), op::reverse(b, op::reverse(b, v, {{0}}), {{0}}),
           op::cast(b, op::cast(b, v, {DType::F64}), {d})})
       b.output(y);
-    const Tensors got = Session(Device::cpu)
+    const Tensors got = Session("cpu")
                             .compile(b.finish(), {.threads = 1})
                             .run({{"x", x}, {"one", Tensor::scalar(d, 1)}});
     for (size_t r = 0; r < got.size(); ++r)

@@ -102,7 +102,7 @@ TEST(Splat, CpuAgreesWithTheReferenceAndDoesNotDependOnThreads) {
     const Graph gradients = value_and_grad(g, kLeaves);
     const Tensors want = evaluate(gradients, in);
     const auto run = [&](int threads) {
-      return Session(Device::cpu)
+      return Session("cpu")
           .compile(gradients, {.threads = threads, .poison = true})
           .run(named(gradients, in));
     };
@@ -202,7 +202,7 @@ TEST(Splat, WrongListsFailTheRun) {
     with[operand] = Tensor::from<int32_t>(with[operand].sizes(), list);
     with.push_back(Tensor::full(DType::F32, {8, 4}, 1));
     with.resize(program.inputs().size());
-    Session(Device::cpu).compile(program).run(named(program, with));
+    Session("cpu").compile(program).run(named(program, with));
   };
   EXPECT_NO_THROW(run(g, 6, {0, 1, 1, 0}));
   expect_error("index-range", "", [&] { run(g, 6, {0, 2, 1, 0}); });

@@ -143,8 +143,8 @@ TEST(SplitReductions, AgreeWithTheReferenceForAnyNumberOfThreads) {
     for (const bool fuse : {true, false})
       for (const int threads : {1, 2, 3, 7}) {
         if (!fuse && threads > 1) continue;
-        CompiledGraph f = Session(Device::cpu)
-                              .compile(c.graph, {.threads = threads, .fuse = fuse, .poison = true});
+        CompiledGraph f =
+            Session("cpu").compile(c.graph, {.threads = threads, .fuse = fuse, .poison = true});
         const Tensors got = f.run(c.inputs);
         for (size_t k = 0; k < want.size(); ++k) expect_near(got[k], want[k], c.name, f);
         if (first.empty()) first = got;
@@ -193,7 +193,7 @@ TEST(SplitReductions, BuildNoOperand) {
     for (size_t a = 0; a < s.size(); ++a) axes.push_back(static_cast<int64_t>(a));
     Builder b("count");
     b.output(op::count_nonzero(b, b.input("x", {DType::U8, s}), {axes}));
-    const CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = 1});
+    const CompiledGraph f = Session("cpu").compile(b.finish(), {.threads = 1});
     EXPECT_LT(f.info().planned_bytes, 4 << 20) << f.info().plan;
     EXPECT_LE(f.info().kernels, 4) << f.info().plan;
   }
@@ -227,7 +227,7 @@ TEST(SplitReductions, SoftmaxComputesItsExponentialsOnce) {
 // The errors of a program's result relative to `want`, at these elements.
 double relative_error(const Graph& g, const Tensor& x, const Ints& elements,
                       const std::function<double(int64_t)>& want) {
-  CompiledGraph f = Session(Device::cpu).compile(g, {.threads = 2});
+  CompiledGraph f = Session("cpu").compile(g, {.threads = 2});
   const Tensor got = f.run({{"x", x}})[0];
   double worst = 0;
   for (int64_t i : elements) worst = std::max(worst, std::fabs(got.get_float(i) / want(i) - 1));

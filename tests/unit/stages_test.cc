@@ -661,8 +661,6 @@ TEST(Modules, StagesHaveWhatTheyHave) {
 class PlanOnlyKernel final : public StepKernel {
  public:
   std::string name() const override { return "plan"; }
-  int64_t blocks() const override { return 1; }
-  void run(const StepMemory&, int64_t, int64_t) const override {}
 };
 class PlanOnlyTarget final : public Target {
  public:

@@ -41,8 +41,7 @@ void expect_exact(DType dtype, const Layout& l, const std::vector<SumInput>& inp
   Builder b("sum");
   const Value x = b.input("x", {dtype, Shape::of(l.sizes)});
   b.output(op::reduce_sum(b, x, {l.axes}));
-  CompiledGraph f =
-      Session(Device::cpu).compile(b.finish(), {.threads = 2, .vector_bits = vector_bits});
+  CompiledGraph f = Session("cpu").compile(b.finish(), {.threads = 2, .vector_bits = vector_bits});
   for (const SumInput& input : inputs) {
     const Tensor data = sum_input(dtype, l.sizes, input);
     const std::vector<ExactSum> want = exact_sums(data, l.axes);
@@ -103,7 +102,7 @@ TEST(Sums, Millions) {
 void expect_exact_prefixes(DType dtype, const Ints& sizes, CumsumAttrs a) {
   Builder b("cumsum");
   b.output(op::cumsum(b, b.input("x", {dtype, Shape::of(sizes)}), a));
-  CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = 1});
+  CompiledGraph f = Session("cpu").compile(b.finish(), {.threads = 1});
   const auto axis = static_cast<size_t>(a.axis);
   const int64_t n = sizes[axis], inner = product(Ints(sizes.begin() + a.axis + 1, sizes.end()));
   for (const SumInput& input : sum_inputs()) {
@@ -132,7 +131,7 @@ TEST(Sums, GoThroughInfinities) {
        {Layout{"row", {20'000}, {0}}, {"rows", {9, 20'000}, {1}}, {"columns", {20'000, 40}, {0}}}) {
     Builder b("sum");
     b.output(op::reduce_sum(b, b.input("x", {DType::F32, Shape::of(l.sizes)}), {l.axes}));
-    CompiledGraph f = Session(Device::cpu).compile(b.finish(), {.threads = 1});
+    CompiledGraph f = Session("cpu").compile(b.finish(), {.threads = 1});
     for (const auto& [first, second] :
          {std::pair{inf, 1.f}, {most, most}, {-inf, -most}, {inf, -inf}}) {
       Tensor x(DType::F32, l.sizes);
@@ -159,7 +158,7 @@ TEST(Sums, RunningSumsGoThroughInfinities) {
   Builder b("cumsum");
   b.output(op::cumsum(b, b.input("x", {DType::F32, {6}}), {.axis = 0}));
   const float inf = std::numeric_limits<float>::infinity();
-  const Tensor got = Session(Device::cpu)
+  const Tensor got = Session("cpu")
                          .compile(b.finish())
                          .run({{"x", Tensor::from<float>({6}, {1, 3e38f, 3e38f, -1, -inf, 2})}})[0];
   EXPECT_EQ(got.data<float>()[1], 3e38f);
@@ -177,7 +176,7 @@ TEST(Sums, RunningLogSumExp) {
     Tensor x(DType::F32, {n});
     for (int64_t i = 0; i < n; ++i)
       x.mutable_data<float>()[i] = static_cast<float>(slope * static_cast<double>(i));
-    const Tensor got = Session(Device::cpu).compile(b.finish()).run({{"x", x}})[0];
+    const Tensor got = Session("cpu").compile(b.finish()).run({{"x", x}})[0];
     long double sum = 0;
     for (int64_t i = 0; i < n; ++i) {
       sum += std::exp(static_cast<long double>(x.data<float>()[i]));
@@ -263,7 +262,7 @@ TEST(Sums, WhatIsMadeOfThem) {
   for (const Case& c : cases) {
     Builder b("made_of_sums");
     b.output(c.build(b, b.input("x", {DType::F32, {n}})));
-    const Tensor got = Session(Device::cpu).compile(b.finish(), {.threads = 2}).run({{"x", x}})[0];
+    const Tensor got = Session("cpu").compile(b.finish(), {.threads = 2}).run({{"x", x}})[0];
     EXPECT_NEAR(got.get_float(0) / c.want, 1, 30 * epsilon_of(DType::F32)) << c.name;
   }
 }

@@ -196,7 +196,7 @@ void check(DType d, const std::string& file, const Bounds& bounds) {
   }
   const Graph g = b.finish();
   const Tensors reference = evaluate(g, operands);
-  const Tensors cpu = Session(Device::cpu).compile(g, {.threads = 1}).run(inputs);
+  const Tensors cpu = Session("cpu").compile(g, {.threads = 1}).run(inputs);
   for (size_t i = 0; i < sections.size(); ++i) {
     const Section& s = sections[i];
     const auto named = bounds.named.find(s.op);

@@ -197,7 +197,6 @@ class LyingKernel final : public StepKernel {
   explicit LyingKernel(int64_t stride) : stride_(stride) {}
   std::string name() const override { return "lying"; }
   int64_t blocks() const override { return 3; }
-  void run(const StepMemory&, int64_t, int64_t) const override {}
   std::optional<BlockSpan> span(size_t) const override { return BlockSpan{stride_, 0, 3}; }
 
  private:

@@ -51,7 +51,7 @@ Tensor noise(DType d, const Ints& sizes, uint64_t seed) {
 Tensors run(const Graph& g, const Tensors& in, int threads) {
   NamedTensors named;
   for (size_t i = 0; i < in.size(); ++i) named[std::to_string(i)] = in[i];
-  return Session(Device::cpu).compile(g, {.threads = threads, .poison = true}).run(named);
+  return Session("cpu").compile(g, {.threads = threads, .poison = true}).run(named);
 }
 
 TEST(Vision, ConvErrors) {

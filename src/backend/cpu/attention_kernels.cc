@@ -85,7 +85,7 @@ void* next_if(bool has, void* const* operands, size_t& at) {
   return has ? operands[at++] : nullptr;
 }
 
-class AttentionKernel final : public StepKernel {
+class AttentionKernel final : public BlockKernel {
  public:
   AttentionKernel(AttentionProblem p, Isa isa) : p_(p), isa_(isa) { attention_check(p_); }
   std::string name() const override { return "attention (tiled)"; }
@@ -110,7 +110,7 @@ class AttentionKernel final : public StepKernel {
   Isa isa_;
 };
 
-class AttentionBackwardKernel final : public StepKernel {
+class AttentionBackwardKernel final : public BlockKernel {
  public:
   AttentionBackwardKernel(AttentionProblem p, bool bias_gradient, Isa isa)
       : p_(p), bias_gradient_(bias_gradient), isa_(isa) {

@@ -1,8 +1,7 @@
 // The CPU backend: generated kernels through LLVM, native kernels for what is not elementwise.
 #pragma once
 
-#include "rlx/compile/backend.h"
-#include "rlx/lower/host_kernel.h"
+#include "rlx/device/backend.h"
 
 namespace rlx::cpu {
 

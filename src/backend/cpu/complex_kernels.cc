@@ -179,7 +179,7 @@ int64_t offset_of(int64_t flat, const Ints& dims, const Ints& strides) {
 
 constexpr int64_t kBlock = 1024;
 
-class PointwiseKernel final : public StepKernel {
+class PointwiseKernel final : public BlockKernel {
  public:
   PointwiseKernel(const Function& f, std::span<const View> in, const View& out)
       : function_(f), dims_(out.dims), out_(out.dtype), elements_(out.elements()) {
@@ -222,7 +222,7 @@ std::shared_ptr<const StepKernel> make_pointwise(Isa, const Node& n, std::span<c
   return nullptr;
 }
 
-class ReduceKernel final : public StepKernel {
+class ReduceKernel final : public BlockKernel {
  public:
   ReduceKernel(bool product, const Ints& axes, const View& in, const View& out)
       : product_(product), elements_(out.elements()) {

@@ -66,7 +66,7 @@ MatmulProblem matmul_problem(const Node& n, std::span<const View> in, std::span<
   return p;
 }
 
-class MatmulKernel final : public StepKernel {
+class MatmulKernel final : public BlockKernel {
  public:
   explicit MatmulKernel(std::shared_ptr<const MatmulPlan> plan, bool is_packed = false)
       : plan_(std::move(plan)), packed_(is_packed) {}
@@ -74,7 +74,7 @@ class MatmulKernel final : public StepKernel {
     return in == 1 && plan_->packed_b_bytes() ? std::make_shared<MatmulKernel>(plan_, true)
                                               : nullptr;
   }
-  size_t packed_bytes() const override { return plan_->packed_b_bytes(); }
+  int64_t packed_bytes() const override { return static_cast<int64_t>(plan_->packed_b_bytes()); }
   void pack(const void* source, void* target) const override { plan_->pack_b(source, target); }
   std::string name() const override {
     return fmt::format("matmul ({}{})", plan_->name(), packed_ ? ", packed weights" : "");
@@ -124,7 +124,7 @@ std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<
 // ---- gather and scatter
 // ----------------------------------------------------------------------------------------------
 
-class GatherKernel final : public StepKernel {
+class GatherKernel final : public BlockKernel {
  public:
   explicit GatherKernel(GatherProblem p) : p_(p) {}
   std::string name() const override { return "gather"; }
@@ -152,7 +152,7 @@ std::shared_ptr<const StepKernel> make_gather(Isa, const Node& n, std::span<cons
   return std::make_shared<GatherKernel>(p);
 }
 
-class ScatterAddKernel final : public StepKernel {
+class ScatterAddKernel final : public BlockKernel {
  public:
   explicit ScatterAddKernel(ScatterProblem p) : p_(p) {}
   std::string name() const override { return "scatter_add"; }
@@ -186,7 +186,7 @@ std::shared_ptr<const StepKernel> make_scatter_add(Isa, const Node& n, std::span
 // ---- random bits
 // ---------------------------------------------------------------------------------------------------------
 
-class RandomBitsKernel final : public StepKernel {
+class RandomBitsKernel final : public BlockKernel {
  public:
   RandomBitsKernel(int64_t keys, int64_t words) : keys_(keys), words_(words) {}
   std::string name() const override { return "random_bits (philox)"; }

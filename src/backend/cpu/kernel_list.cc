@@ -11,7 +11,7 @@ namespace rlx::cpu {
 
 namespace {
 
-class FunctionKernel final : public StepKernel {
+class FunctionKernel final : public BlockKernel {
  public:
   FunctionKernel(std::string_view name, Plan plan) : name_(name), plan_(std::move(plan)) {}
   std::string name() const override { return name_; }

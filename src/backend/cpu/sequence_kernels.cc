@@ -84,7 +84,7 @@ Decision delta_net_accepts(const Node& n, const Graph& g) {
 // ---- caches
 
 // Copies the rows over the cache, in place where the cache is not needed any more.
-class CacheAppendKernel final : public StepKernel {
+class CacheAppendKernel final : public BlockKernel {
  public:
   CacheAppendKernel(const View& cache, const View& rows, DType position, size_t axis)
       : position_(position), places_(cache.dims[axis]), rows_(rows.dims[axis]) {

@@ -8,7 +8,7 @@
 namespace rlx::cpu {
 
 // A region's kernel; its code is set when the target finishes, and lives as long as it does.
-class GeneratedKernel final : public StepKernel {
+class GeneratedKernel final : public BlockKernel {
  public:
   GeneratedKernel(codegen::RegionKernel region, size_t code)
       : region_(std::move(region)), code_(code) {
@@ -49,7 +49,7 @@ class GeneratedKernel final : public StepKernel {
 
 namespace {
 
-class CopyKernel final : public StepKernel {
+class CopyKernel final : public BlockKernel {
  public:
   CopyKernel(const View& from, const View& to)
       : plan_(CopyPlan::make(static_cast<size_t>(size_of(from.dtype)), from.dims, from.strides,
@@ -69,9 +69,10 @@ class CopyKernel final : public StepKernel {
 
 }  // namespace
 
-CpuTarget::CpuTarget(const CpuJitOptions& options)
+CpuTarget::CpuTarget(const CpuJitOptions& options, const RegionSchedule& schedule)
     : jit_(std::make_shared<CpuJit>(options)),
       isa_(jit_->vector_bits() == 256 && host_isa() == Isa::Avx512 ? Isa::Avx2 : host_isa()),
+      schedule_(schedule),
       user_kernels_(user_kernels()) {}
 
 CpuTarget::~CpuTarget() = default;
@@ -107,7 +108,7 @@ Decision CpuTarget::takes_view(const Node& n, const Graph& g, size_t i, const Vi
 std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, const Graph& g,
                                                   std::span<const View> in,
                                                   std::span<const View> out) {
-  if (n.op == &op::region) return generated(codegen::lower_region(n, in, out));
+  if (n.op == &op::region) return generated(codegen::lower_region(n, in, out, schedule_));
   if (const auto user = user_kernels_->find(n.op); user != user_kernels_->end())
     return user_step(user->second, n, in, out);
   std::string why;

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "rlx/backend/cpu/block_kernel.h"
 #include "rlx/backend/cpu/jit.h"
 #include "rlx/backend/cpu/kernels/isa.h"
 #include "rlx/codegen/region_kernel.h"
@@ -26,7 +27,7 @@ class GeneratedKernel;
 
 class CpuTarget final : public Target {
  public:
-  explicit CpuTarget(const CpuJitOptions& options);
+  explicit CpuTarget(const CpuJitOptions& options, const RegionSchedule& schedule = {});
   ~CpuTarget() override;
 
   std::string_view name() const override { return "cpu"; }
@@ -36,6 +37,8 @@ class CpuTarget final : public Target {
                                          std::span<const View> out) override;
   std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) override;
   void finish() override;  // compiles what was generated, each distinct kernel once
+  RegionSchedule schedule() const override { return schedule_; }
+  void arrange(Program& p) const override;  // neighbours over the same rows run tile by tile
 
   bool goes_first(const OpDef& op) const override { return user_kernels_->contains(&op); }
   bool has_kernel(const OpDef& op) const override;
@@ -51,6 +54,7 @@ class CpuTarget final : public Target {
 
   std::shared_ptr<CpuJit> jit_;
   Isa isa_;
+  RegionSchedule schedule_;
   std::shared_ptr<const std::map<const OpDef*, std::shared_ptr<const HostKernel>>> user_kernels_;
   std::vector<std::shared_ptr<GeneratedKernel>> pending_;
   std::vector<std::shared_ptr<codegen::Kernel>> code_;  // distinct kernels

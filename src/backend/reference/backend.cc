@@ -6,6 +6,8 @@
 #include <map>
 
 #include "rlx/base/clock.h"
+#include "rlx/device/executable.h"
+#include "rlx/device/host_stream.h"
 #include "rlx/lower/target.h"
 #include "rlx/ops/evaluate.h"
 
@@ -51,6 +53,7 @@ CompileInfo describe(const Compiled& c) {
   }
   info.kernels_before_fusion = info.kernels;
   for (Value v : g.params()) info.param_bytes += g.type(v).bytes();
+  info.interpreted = true;
   info.fusion_report = "the reference backend fuses nothing\n";
   return info;
 }
@@ -72,13 +75,20 @@ class ReferenceExecutable final : public Executable {
   std::unique_ptr<Executable> clone() const override {
     return std::make_unique<ReferenceExecutable>(*this);
   }
-  void set_param(size_t i, const void* data) override {
+  void upload_param(size_t i, const void* data) override {
     params_[i] =
         Tensor::from_bytes(params_[i].dtype(), params_[i].sizes(), data, params_[i].bytes());
   }
-  const void* param(size_t i) const override { return params_[i].raw(); }
+  void share_param(size_t i, Block value) override {
+    params_[i] = Tensor::over(params_[i].dtype(), params_[i].sizes(), std::move(value));
+  }
+  Block param(size_t i) const override { return params_[i].storage(); }
+  bool is_updated(size_t) const override { return false; }  // in place
+  Stream& stream() const override { return stream_; }
+  const std::shared_ptr<const Backend>& shared_backend() const override { return c_->backend; }
 
-  void run(const void* const* inputs, void* const* outputs, const RunOptions& options) override {
+  void run(const std::byte* const* inputs, std::byte* const* outputs,
+           const RunOptions& options) override {
     Tensors leaves;
     auto param = params_.begin();
     for (const Node& n : graph().nodes) {
@@ -140,15 +150,21 @@ class ReferenceExecutable final : public Executable {
   Tensors params_;
   std::map<std::string, size_t> param_of_;
   std::vector<double> times_;
+  mutable HostStream stream_;
 };
 
 class ReferenceBackend final : public Backend {
  public:
-  std::string_view name() const override { return "reference"; }
+  Device device() const override { return {"reference", 0}; }
+  Device memory() const override { return {"cpu", 0}; }
   std::unique_ptr<Target> make_target(const CompileOptions&) const override { return nullptr; }
   std::unique_ptr<Executable> load(std::shared_ptr<const Compiled> compiled) const override {
     return std::make_unique<ReferenceExecutable>(std::move(compiled));
   }
+  Block allocate(int64_t bytes) const override { return allocate_on_host(bytes); }
+  std::byte* map(std::byte* address) const override { return address; }
+  std::unique_ptr<Stream> make_stream(int) const override { return std::make_unique<HostStream>(); }
+  int dlpack_kind() const override { return 1; }  // the CPU's
 };
 
 }  // namespace

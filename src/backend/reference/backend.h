@@ -5,7 +5,7 @@
 // no effect.
 #pragma once
 
-#include "rlx/compile/backend.h"
+#include "rlx/device/backend.h"
 
 namespace rlx::reference {
 

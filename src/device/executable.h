@@ -1,36 +1,19 @@
-// Backend: what a kind of device gives to the one way from a program to running code (compile.h): its
-// kernels (a Target) and what runs them (an Executable). Nothing else is asked of it.
+// Executable: a compiled program with its state on a device. One implementation (program_executable.cc) runs LIR on
+// every device that has kernels, over nothing but the device's memory and a stream of it; the reference device,
+// which has none, brings its own.
 //
-// Inputs and outputs of an Executable are raw memory in the dtypes and order of the graph's signature;
-// sizes and names are checked above.
+// Inputs and outputs are memory of the device in the dtypes and order of the graph's signature; sizes and names are
+// checked above (runtime/runtime.h).
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "rlx/device/backend.h"
 #include "rlx/ir/graph.h"
 
 namespace rlx {
-
-class Target;    // lower/target.h
-struct Program;  // lower/lir.h
-
-struct CompileOptions {
-  int threads = 0;         // 0: all of the machine
-  DimBinding dims;         // sizes of symbolic dims
-  bool fast_math = false;  // allow algebra that changes values (x + 0, x * 0, reassociation)
-  bool fuse = true;
-  bool verify = verify_by_default();  // between passes
-  bool cache = true;                  // keep generated code on disk (docs/runtime.md)
-  int vector_bits = 0;                // 0: the widest this CPU has
-  bool poison = false;                // fill fresh and freed memory with NaN patterns (tests)
-  std::string dump_dir;               // not empty: IR after each pass, kernels as IR and assembly
-
-  // In builds with assertions, and where RLX_VERIFY=1 is set.
-  static bool verify_by_default();
-};
 
 struct StepTime {
   std::string label, kernel;
@@ -39,7 +22,8 @@ struct StepTime {
 };
 
 struct CompileInfo {
-  int nodes = 0;  // of the graph as given
+  int nodes = 0;             // of the graph as given
+  bool interpreted = false;  // walked node by node, without kernels
   int kernels_before_fusion = 0, kernels = 0;
   int generated = 0,
       cached = 0;              // distinct kernels of generated code; those whose code was on disk
@@ -58,6 +42,10 @@ struct RunOptions {
   const std::atomic<bool>* cancel = nullptr;
   bool check_nan = false;  // raise Error(user, "nan") naming the first node that made one
   bool profile = false;    // fill times()
+  // False: return when all work is in the device's stream; whatever the run reads and writes must stay
+  // until wait(), which raises what this would have. Runs that are watched by one of the above, and the host's own,
+  // are done on return all the same.
+  bool wait = true;
 };
 
 class Executable {
@@ -65,15 +53,26 @@ class Executable {
   virtual ~Executable() = default;
   virtual const Graph& signature() const = 0;  // static; inputs, params and outputs in order
   virtual const CompileInfo& info() const = 0;
-  virtual void set_param(size_t index, const void* data) = 0;
-  virtual const void* param(size_t index) const = 0;
+  // Parameters. upload_param copies from the host; share_param takes memory of the device, whose bytes nobody
+  // changes from then on (where the program updates it, it takes a copy). param: its current value.
+  virtual void upload_param(size_t index, const void* data) = 0;
+  virtual void share_param(size_t index, Block value) = 0;
+  virtual Block param(size_t index) const = 0;
+  virtual bool is_updated(size_t param) const = 0;
   // Writes every byte of the outputs, unless it raises.
-  virtual void run(const void* const* inputs, void* const* outputs, const RunOptions& options) = 0;
+  virtual void run(const std::byte* const* inputs, std::byte* const* outputs,
+                   const RunOptions& options) = 0;
+  // Until all runs are done; raises what went wrong in one that was not waited for.
+  virtual void wait() {}
   // Puts parameters into the form that kernels read, where that is not done; run() does it otherwise.
   virtual void prepare() {}
   // Shares code, parameters that no update writes, and what prepare() has made of them; leaves this
   // one as it is.
   virtual std::unique_ptr<Executable> clone() const = 0;
+  // Where its runs, and copies in order with them, happen.
+  virtual Stream& stream() const = 0;
+  virtual const std::shared_ptr<const Backend>& shared_backend() const = 0;
+  const Backend& backend() const { return *shared_backend(); }
   // Memory that it keeps between runs: parameters, prepared forms, the arena, code.
   virtual int64_t resident_bytes() const { return 0; }
   virtual std::vector<StepTime> times() const { return {}; }
@@ -81,6 +80,7 @@ class Executable {
 
 // What the executables of a program share; immutable.
 struct Compiled {
+  std::shared_ptr<const Backend> backend;
   Graph signature;                         // as given, all sizes known
   std::shared_ptr<const Program> program;  // none where the backend has no target
   // Of the program's parameters, which lack those that nobody reads: where they stand in the signature.
@@ -91,13 +91,7 @@ struct Compiled {
   bool poison = false;
 };
 
-class Backend {
- public:
-  virtual ~Backend() = default;
-  virtual std::string_view name() const = 0;
-  // Its kernels, for one compilation. nullptr: it walks graphs node by node, as they are given.
-  virtual std::unique_ptr<Target> make_target(const CompileOptions& options) const = 0;
-  virtual std::unique_ptr<Executable> load(std::shared_ptr<const Compiled> compiled) const = 0;
-};
+// The executable of all devices with kernels.
+std::unique_ptr<Executable> load_program(std::shared_ptr<const Compiled> compiled);
 
 }  // namespace rlx

@@ -1,11 +1,13 @@
-// Chains: neighbouring steps over the same rows run tile by tile. The mechanism behind matmul
+// How the CPU arranges steps. Neighbouring steps over the same rows run tile by tile: the mechanism behind matmul
 // prologues and epilogues.
 #include <algorithm>
 #include <numeric>
 
+#include "rlx/backend/cpu/block_kernel.h"
+#include "rlx/backend/cpu/target.h"
 #include "rlx/lower/lower.h"
 
-namespace rlx {
+namespace rlx::cpu {
 
 namespace {
 
@@ -43,23 +45,14 @@ bool shares_data(const Step& a, const Step& b) {
 
 }  // namespace
 
-bool touches_own_rows(const Program& p, const Step& s, size_t i) {
-  const View& v = operand_of(s, i);
-  const StepKernel& kernel = *s.kernel;
-  if (!covers(v, p.buffers[static_cast<size_t>(v.buffer)])) return false;
-  const int64_t elements = v.elements();
-  if (elements == 0) return true;
-  const auto span = kernel.span(i);
-  if (!span || kernel.rows() <= 0 || elements % kernel.rows()) return false;
-  // Linear in the block, so the first and the last one tell.
-  const int64_t own = elements / kernel.rows() * kernel.rows_per_block();
-  for (const int64_t b : {int64_t{0}, kernel.blocks() - 1})
-    if (span->stride * b + span->low < own * b || span->stride * b + span->high >= own * (b + 1))
-      return false;
-  return true;
-}
-
-void form_chains(Program& p) {
+void CpuTarget::arrange(Program& p) const {
+  for (const Step& s : p.steps) {
+    if (s.kernel)
+      p.scratch_bytes = std::max(
+          p.scratch_bytes, align_up(static_cast<int64_t>(block_kernel(s).scratch_bytes()), 64));
+    for (const auto& body : s.bodies)
+      p.scratch_bytes = std::max(p.scratch_bytes, body->scratch_bytes);
+  }
   const auto count = static_cast<int32_t>(p.steps.size());
   for (int32_t begin = 0; begin < count;) {
     Chain chain{begin, begin + 1, 0, 0};
@@ -94,4 +87,4 @@ void form_chains(Program& p) {
   }
 }
 
-}  // namespace rlx
+}  // namespace rlx::cpu

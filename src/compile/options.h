@@ -1,0 +1,27 @@
+// What a compilation is asked for.
+#pragma once
+
+#include <string>
+
+#include "rlx/ir/graph.h"
+#include "rlx/ops/region_schedule.h"
+
+namespace rlx {
+
+struct CompileOptions {
+  int threads = 0;         // 0: all of the machine
+  DimBinding dims;         // sizes of symbolic dims
+  bool fast_math = false;  // allow algebra that changes values (x + 0, x * 0, reassociation)
+  bool fuse = true;
+  bool verify = verify_by_default();       // between passes
+  bool cache = true;                       // keep generated code on disk (docs/runtime.md)
+  int vector_bits = 0;                     // 0: the widest this CPU has
+  bool poison = false;                     // fill fresh and freed memory with NaN patterns (tests)
+  std::optional<RegionSchedule> schedule;  // instead of the target's own: for tests, and for tuning
+  std::string dump_dir;  // not empty: IR after each pass, kernels as IR and assembly
+
+  // In builds with assertions, and where RLX_VERIFY=1 is set.
+  static bool verify_by_default();
+};
+
+}  // namespace rlx
