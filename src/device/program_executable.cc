@@ -40,6 +40,7 @@ bool has_nan(const View& v, const std::byte* data) {
 
 // Constants in memory of the device; all clones read the same.
 struct Constants {
+  Constants() = default;
   Constants(const Program& p, const Backend& backend, Stream& stream) {
     for (const Tensor& t : p.constants) {
       const auto bytes = static_cast<int64_t>(t.bytes());
@@ -128,32 +129,34 @@ class ProgramExecutable final : public Executable {
   void upload_param(size_t i, const void* data) override {
     if (!is_mine(params_[i])) params_[i] = backend().allocate(param_bytes(i));
     stream_->upload(params_[i].get(), data, param_bytes(i));
-    forget_packed(i);
+    forget_prepared(i);
   }
   void share_param(size_t i, Block value) override {
     stream_->wait();  // nobody reads the old one any more
     params_[i] = std::move(value);
     if (c_->param_updated[i]) own_copy(i);
-    forget_packed(i);
+    forget_prepared(i);
   }
   Block param(size_t i) const override { return params_[i]; }
   bool is_updated(size_t i) const override { return c_->param_updated[i]; }
 
   void prepare() override {
+    for (size_t k = 0; k < joined_.size(); ++k)
+      if (!joined_[k]) joined_[k] = join(k);
     for (size_t k = 0; k < packed_.size(); ++k)
       if (!packed_[k]) packed_[k] = pack(program().packed[k]);
   }
 
   void run(const std::byte* const* inputs, std::byte* const* outputs,
            const RunOptions& options) override {
+    prepare();
     options_ = &options;
     cancellation_.begin(options.cancel);
-    prepare();
     if (!arena_) {
       arena_ = backend().allocate(program().arena_bytes);
-      faults_ = backend().allocate(fault_bytes());
       stream_->prepare(program());
     }
+    if (!faults_) make_faults();
     if (!pending_) stream_->fill(faults_.get(), 0, fault_bytes());
     pending_ = true;
     try {
@@ -180,7 +183,10 @@ class ProgramExecutable final : public Executable {
 
   int64_t resident_bytes() const override {
     int64_t bytes = program().code_bytes + constants_->total + stream_->resident_bytes();
-    if (arena_) bytes += std::max<int64_t>(program().arena_bytes, 1) + fault_bytes();
+    if (arena_) bytes += std::max<int64_t>(program().arena_bytes, 1);
+    if (faults_) bytes += fault_bytes();
+    for (size_t k = 0; k < joined_.size(); ++k)
+      if (joined_[k]) bytes += joined_frames_[k]->p.buffers[0].bytes;
     for (size_t i = 0; i < params_.size(); ++i) bytes += std::max<int64_t>(param_bytes(i), 1);
     for (size_t k = 0; k < packed_.size(); ++k)
       if (packed_[k]) bytes += packed_kernel(program().packed[k]).packed_bytes();
@@ -207,8 +213,12 @@ class ProgramExecutable final : public Executable {
                        : std::make_shared<const Constants>(*c_->program, *c_->backend, *stream_)),
         frame_(*c_->program, *constants_, steps_),
         times_(c_->program->steps.size(), 0) {
-    if (source) packed_ = source->packed_;
+    static const Constants none;
+    for (const JoinedWeight& w : program().joined)
+      joined_frames_.push_back(std::make_unique<Frame>(*w.program, none, steps_));
+    if (source) packed_ = source->packed_, joined_ = source->joined_;
     packed_.resize(program().packed.size());
+    joined_.resize(program().joined.size());
   }
 
   const Program& program() const { return *c_->program; }
@@ -234,13 +244,46 @@ class ProgramExecutable final : public Executable {
     return c_->signature.type(c_->signature.params()[i]).bytes();
   }
 
-  void forget_packed(size_t param) {
-    for (size_t k = 0; k < packed_.size(); ++k) {
-      const Buffer& source =
-          program().buffers[static_cast<size_t>(program().packed[k].source.buffer)];
-      if (source.place == Place::param && c_->param_of[static_cast<size_t>(source.index)] == param)
-        packed_[k] = nullptr;
-    }
+  // Forgets what was made of the parameter.
+  void forget_prepared(size_t param) {
+    auto is_made_of = [&](int32_t buffer) {
+      const Buffer& b = program().buffers[static_cast<size_t>(buffer)];
+      const auto k = static_cast<size_t>(b.index);
+      return (b.place == Place::param && c_->param_of[k] == param) ||
+             (b.place == Place::joined && !joined_[k]);
+    };
+    for (size_t k = 0; k < joined_.size(); ++k)
+      for (int32_t source : program().joined[k].sources)
+        if (is_made_of(source)) joined_[k] = nullptr;
+    for (size_t k = 0; k < packed_.size(); ++k)
+      if (is_made_of(program().packed[k].source.buffer)) packed_[k] = nullptr;
+  }
+
+  // What lies in a buffer from run to run.
+  const std::byte* fixed(int32_t buffer) const {
+    const Buffer& b = program().buffers[static_cast<size_t>(buffer)];
+    const auto k = static_cast<size_t>(b.index);
+    if (b.place == Place::param) return params_[c_->param_of[k]].get();
+    return b.place == Place::joined ? joined_[k].get() : constants_->blocks[k].get();
+  }
+
+  Block join(size_t k) {
+    static const RunOptions plain;
+    options_ = &plain;
+    cancellation_.begin(nullptr);
+    if (!faults_) make_faults();
+    Frame& f = *joined_frames_[k];
+    std::vector<const std::byte*> parts;
+    for (int32_t source : program().joined[k].sources) parts.push_back(fixed(source));
+    Block whole = backend().allocate(f.p.buffers[0].bytes);
+    std::byte* const out = whole.get();
+    run_program(f, parts.data(), &out, nullptr);
+    return whole;
+  }
+
+  void make_faults() {
+    faults_ = backend().allocate(fault_bytes());
+    stream_->fill(faults_.get(), 0, fault_bytes());
   }
 
   const StepKernel& packed_kernel(const PackedWeight& w) const {
@@ -250,10 +293,7 @@ class ProgramExecutable final : public Executable {
   // A weight in its kernel's form.
   Block pack(const PackedWeight& w) {
     const StepKernel& kernel = packed_kernel(w);
-    const Buffer& b = program().buffers[static_cast<size_t>(w.source.buffer)];
-    const auto k = static_cast<size_t>(b.index);
-    const std::byte* base =
-        b.place == Place::param ? params_[c_->param_of[k]].get() : constants_->blocks[k].get();
+    const std::byte* base = fixed(w.source.buffer);
     Block memory = backend().allocate(kernel.packed_bytes());
     stream_->pack(kernel, base + w.source.offset * size_of(w.source.dtype), memory.get());
     return memory;
@@ -276,6 +316,9 @@ class ProgramExecutable final : public Executable {
           break;
         case Place::param:
           f.base[b] = params_[c_->param_of[k]].get();
+          break;
+        case Place::joined:
+          f.base[b] = joined_[k].get();
           break;
         case Place::packed:
           f.base[b] = packed_[k].get();
@@ -487,9 +530,10 @@ class ProgramExecutable final : public Executable {
   std::shared_ptr<const Constants> constants_;
   size_t steps_ = 0;  // of all frames
   Frame frame_;
+  std::vector<std::unique_ptr<Frame>> joined_frames_;
   Block arena_, faults_;  // made by the first run
   std::vector<Block> params_;
-  std::vector<Block> packed_;  // nullptr: not made since its weight was set
+  std::vector<Block> joined_, packed_;  // nullptr: not made since a weight was set
   std::vector<double> times_;
   const RunOptions* options_ = nullptr;
   bool pending_ = false;  // a run that was not waited for

@@ -34,7 +34,7 @@ View view_slice(const View& v, const Ints& start, const Ints& limit, const Ints&
 View view_broadcast(const View& v, const Ints& dims);
 View view_reverse(const View& v, const Ints& axes);
 
-enum class Place : uint8_t { arena, input, output, param, constant, packed };
+enum class Place : uint8_t { arena, input, output, param, constant, joined, packed };
 
 struct Buffer;
 // Whether the view is all of the buffer, in order.
@@ -42,7 +42,7 @@ bool covers(const View& v, const Buffer& b);
 
 struct Buffer {
   Place place = Place::arena;
-  int32_t index = 0;  // which input, output, parameter, constant or packed weight
+  int32_t index = 0;  // which input, output, parameter, constant, joined or packed weight
   int64_t bytes = 0;
   int64_t offset = 0;             // in the arena
   int32_t first = -1, last = -1;  // steps that write it first and touch it last
@@ -137,7 +137,15 @@ struct Chain {
 
 struct PackedWeight {
   int32_t step = 0;  // whose kernel reads it
-  View source;       // in a parameter or constant
+  View source;       // in a parameter, a constant or a joined weight
+};
+
+struct Program;
+// Parameters, and constants with them, that no run changes and that a program reads joined: put together once, and again when a
+// part is set, by a program of copies whose inputs are the buffers of the parts.
+struct JoinedWeight {
+  std::vector<int32_t> sources;
+  std::shared_ptr<const Program> program;
 };
 
 struct Program {
@@ -151,6 +159,7 @@ struct Program {
   // writes in place has a second buffer in the same memory, the new value.
   std::vector<int32_t> input_buffers, param_buffers;
   std::vector<bool> param_updated;
+  std::vector<JoinedWeight> joined;
   std::vector<PackedWeight> packed;
   int64_t arena_bytes = 0, unshared_bytes = 0;
   int64_t scratch_bytes = 0;      // besides, of each worker that a stream has; the target says

@@ -140,7 +140,13 @@ class Lowering {
   }
 
   View concat(const Node& n, const std::string& label) {
+    if (is_joined(n)) return join(n, label);
     const View whole = new_view(n.type());
+    concat_into(whole, n, label);
+    return whole;
+  }
+
+  void concat_into(const View& whole, const Node& n, const std::string& label) {
     const int64_t axis = n.get<AxisAttrs>().axis;
     int64_t at = 0;
     for (Value v : n.in) {
@@ -151,7 +157,41 @@ class Lowering {
       limit[static_cast<size_t>(axis)] = at;
       copy(from, view_slice(whole, start, limit, {}), label);
     }
-    return whole;
+  }
+
+  // Whether all parts stay the same from run to run. Bodies own no memory that outlives a run.
+  bool is_joined(const Node& n) const {
+    return !is_body_ && !computes_nothing(n) && std::all_of(n.in.begin(), n.in.end(), [&](Value v) {
+      return is_fixed(p_.buffers[static_cast<size_t>(view(v).buffer)]);
+    });
+  }
+
+  View join(const Node& n, const std::string& label) {
+    auto copies = std::make_shared<Program>();
+    JoinedWeight weight;
+    copies->buffers.push_back({Place::output, 0, n.type().bytes(), 0, -1, -1, -1});
+    copies->outputs.push_back(View::dense(0, n.type()));
+    const size_t first = p_.steps.size();
+    concat_into(copies->outputs[0], n, label);  // as if here; the steps move over
+    for (size_t s = first; s < p_.steps.size(); ++s) {
+      View& from = p_.steps[s].in[0];
+      weight.sources.push_back(from.buffer);
+      copies->input_buffers.push_back(static_cast<int32_t>(copies->buffers.size()));
+      copies->buffers.push_back({Place::input, static_cast<int32_t>(weight.sources.size()) - 1,
+                                 p_.buffers[static_cast<size_t>(from.buffer)].bytes, 0, -1, -1,
+                                 -1});
+      from.buffer = copies->input_buffers.back();
+      copies->steps.push_back(std::move(p_.steps[s]));
+    }
+    p_.steps.resize(first);
+    target_.arrange(*copies);
+    plan_memory(*copies);
+    verify(*copies);
+    weight.program = std::move(copies);
+    p_.joined.push_back(std::move(weight));
+    return View::dense(
+        new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, n.type().bytes()),
+        n.type());
   }
 
   // Fills with the value, then writes what remains of x after negative padding has cropped it.
@@ -212,9 +252,7 @@ class Lowering {
   void pack_weights(Step& s) {
     if (is_body_) return;  // bodies run many times per run, but own no memory that outlives one
     for (size_t k = 0; k < s.in.size(); ++k) {
-      const Buffer& b = p_.buffers[static_cast<size_t>(s.in[k].buffer)];
-      const bool fixed =
-          b.place == Place::constant || (b.place == Place::param && !is_written(b.index));
+      const bool fixed = is_fixed(p_.buffers[static_cast<size_t>(s.in[k].buffer)]);
       auto packed = fixed ? s.kernel->packed(static_cast<int>(k)) : nullptr;
       if (!packed) continue;
       const int32_t buffer =
@@ -227,7 +265,11 @@ class Lowering {
     }
   }
 
-  bool is_written(int32_t param) const { return written_[static_cast<size_t>(param)]; }
+  // Whether no run changes it.
+  bool is_fixed(const Buffer& b) const {
+    return b.place == Place::constant || b.place == Place::joined ||
+           (b.place == Place::param && !written_[static_cast<size_t>(b.index)]);
+  }
 
   // Where the graph's parameter of this name stands in the order of leaves.
   size_t param_index(const std::string& name) const {

@@ -136,8 +136,8 @@ void plan_memory(Program& p) {
 std::string to_string(const Program& p) {
   std::string out = fmt::format("arena {} bytes (unshared {}), scratch {} bytes per worker\n",
                                 p.arena_bytes, p.unshared_bytes, p.scratch_bytes);
-  static constexpr std::string_view places[] = {"arena", "input",    "output",
-                                                "param", "constant", "packed"};
+  static constexpr std::string_view places[] = {"arena",    "input",  "output", "param",
+                                                "constant", "joined", "packed"};
   auto show = [&](const View& v) {
     const Buffer& b = p.buffers[static_cast<size_t>(v.buffer)];
     return fmt::format(

@@ -272,11 +272,12 @@ void bind_array(nb::module_& m) {
           },
           nb::arg("device"),
           "The array in memory of this device: itself if it lies there, else a copy.")
-      .def("_loose", [](const Array& a) {  // the same, but it goes where it is needed
-        Array out = a;
-        out.loose = true;
-        return wrap(std::move(out));
-      })
+      .def("_loose",
+           [](const Array& a) {  // the same, but it goes where it is needed
+             Array out = a;
+             out.loose = true;
+             return wrap(std::move(out));
+           })
       .def("_on_host", [](const Array& a) { return device_tensor_of(a).is_on_host(); })
       .def("_host",
            [](const Array& a) {  // a copy that the host can read

@@ -35,7 +35,8 @@ struct Array {
   std::shared_ptr<Scope> scope;        // of a traced one: the program, and its value there
   Value value;
   bool weak = false;  // stands for a number handed to a traced function: promotes as that would
-  bool loose = false;  // made on the way of what a call was given in NumPy or lists: goes where it is needed
+  bool loose =
+      false;  // made on the way of what a call was given in NumPy or lists: goes where it is needed
   bool goes_along() const { return weak || loose; }
 };
 

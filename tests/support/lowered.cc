@@ -10,7 +10,8 @@
 namespace rlx::testing {
 namespace {
 
-constexpr std::string_view kPlaces[] = {"arena", "input", "output", "param", "constant", "packed"};
+constexpr std::string_view kPlaces[] = {"arena",    "input",  "output", "param",
+                                        "constant", "joined", "packed"};
 
 std::string text(const Program& p, const View& v) {
   const Buffer& b = p.buffers[static_cast<size_t>(v.buffer)];
@@ -64,6 +65,8 @@ std::string plan_text(const Program& p) {
     if (b.shares >= 0) out += fmt::format(", in place of b{}", b.shares);
     out += "\n";
   }
+  for (size_t i = 0; i < p.joined.size(); ++i)
+    out += fmt::format("joined {}\n", i) + indented(plan_text(*p.joined[i].program));
   for (const PackedWeight& w : p.packed)
     out += fmt::format("packed for step {}: {}\n", w.step, text(p, w.source));
   for (size_t s = 0; s < p.steps.size(); ++s)
