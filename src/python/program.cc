@@ -18,16 +18,16 @@ namespace {
 std::atomic<bool> interrupted{false};
 struct sigaction python_action;
 
+// Python is told first: whoever sees the flag finds the signal there, whichever thread it came to.
 // The second one, while the run has not noticed the first, ends the process.
 extern "C" void on_interrupt(int signal) {
-  if (interrupted.exchange(true, std::memory_order_relaxed)) {
+  python_action.sa_handler(signal);
+  if (interrupted.exchange(true, std::memory_order_release)) {
     struct sigaction usual{};
     usual.sa_handler = SIG_DFL;
     sigaction(signal, &usual, nullptr);
     ::raise(signal);
-    return;
   }
-  python_action.sa_handler(signal);
 }
 
 bool in_main_thread() {
@@ -59,6 +59,13 @@ class Watch {
   bool watches_ = false;
 };
 
+// As Python does for a signal that it was given.
+void call_handler() {
+  PyFrameObject* frame = PyEval_GetFrame();
+  nb::module_::import_("signal").attr("getsignal")(SIGINT)(
+      SIGINT, frame ? nb::borrow(reinterpret_cast<PyObject*>(frame)) : nb::none());
+}
+
 }  // namespace
 
 void run_interruptibly(bool is_long, bool repeatable,
@@ -70,17 +77,23 @@ void run_interruptibly(bool is_long, bool repeatable,
   }
   for (;;) {
     std::optional<Error> cancelled;
+    bool came_before = false;  // after Python looked last; it looks again after the run
     {
       const Watch watch;
+      came_before = PyOS_InterruptOccurred() != 0;
       try {
         nb::gil_scoped_release unlocked;
-        f(&interrupted);
+        if (!came_before) f(&interrupted);
       } catch (const Error& e) {
         if (e.code() != "cancelled") throw;
         cancelled = e;
       }
     }
     // Python's handler runs when ours is gone: it may set another.
+    if (came_before) {
+      call_handler();
+      continue;
+    }
     if (interrupted && PyErr_CheckSignals() != 0) throw nb::python_error();
     if (!cancelled) return;
     if (!repeatable || !interrupted) throw Error(*cancelled);

@@ -224,6 +224,36 @@ def test_an_interrupt_is_seen_within_half_a_second(what):
     assert done.stdout.strip() == "interrupted True", done.stdout + done.stderr
 
 
+# A thread waits for the interpreter lock, is given it after `hold`, sends the signal and gives the lock back: Python
+# looks again after the next call, which is the run. A handler that raises nothing may run programs, too.
+EARLY = """
+import ctypes, os, rlx, signal, sys, threading, time
+signal.alarm(10)  # it ends, whoever waits for it
+x = rlx.ones((400, 400))
+def loop(length):
+    return rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=length)[0])
+raises, seen = sys.argv[1] == "raises", []
+signal.signal(signal.SIGINT, signal.default_int_handler if raises else lambda *_: seen.append(loop(2)(x).shape))
+run = rlx._core.compile_cached(loop(1000000 if raises else 10).graph(x).value).run
+hold, operands = ctypes.PyDLL(None).usleep, [x]
+def send():
+    time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=send).start()
+try:
+    hold(500000); results = run(operands)
+    print("done", len(results), seen)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("handler, said", [("raises", "interrupted"), ("returns", "done 1 [(400, 400)]")])
+def test_an_interrupt_just_before_a_run_is_seen(handler, said):
+    done = subprocess.run([sys.executable, "-c", EARLY, handler], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == said, done.stdout + done.stderr
+
+
 # Python's own handler does nothing, so a run goes on after one signal; of two that come before a run has looked, the second
 # ends the process.
 STUBBORN = """
