@@ -11,12 +11,12 @@ namespace {
 
 int64_t window_length(const InferArgs& a) {
   const Type& w = a.in[1];
-  const auto n = w.rank() == 1 ? w.shape[0].static_value() : std::nullopt;
-  if (w.dtype != DType::F32 || !n || *n < 1)
+  const int64_t n = w.rank() == 1 ? w.shape[0].static_value().value_or(0) : 0;
+  if (w.dtype != DType::F32 || n < 1)
     bad_operands(a, "stft-window", "the window must be f32 of one axis with a known size above 0");
   if (const int64_t hop = a.get<StftAttrs>().hop; hop < 1)
     bad_operands(a, "stft-hop", fmt::format("hop must be at least 1, not {}", hop));
-  return *n;
+  return n;
 }
 
 Types infer_stft(const InferArgs& a) {
