@@ -13,6 +13,7 @@
 #include "kernel_examples.h"
 #include "rlx/backend/cpu/jit.h"
 #include "rlx/base/file.h"
+#include "rlx/base/function_ref.h"
 
 namespace rlx::cpu {
 namespace {

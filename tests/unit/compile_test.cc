@@ -2,10 +2,14 @@
 // from, and the end is the same.
 #include "rlx/compile/compile.h"
 
+#include <gtest/gtest.h>
+
 #include "../support/replay.h"
+#include "rlx/base/function_ref.h"
 #include "rlx/ir/text.h"
 #include "rlx/ops/control.h"
 #include "rlx/runtime/extend.h"
+#include "rlx/runtime/runtime.h"
 #include "rlx/stages/json.h"
 
 namespace rlx::testing {
