@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 
 namespace rlx {
 namespace {
@@ -78,11 +77,6 @@ size_t Layers::box(double w, double h, Pin pin) {
   return boxes.size() - 1;
 }
 
-size_t Layers::line(size_t from, size_t to, size_t trunk) {
-  lines.push_back({from, to, trunk, {}});
-  return lines.size() - 1;
-}
-
 void Layers::place() {
   assign_rows(*this);
   size_t count = 0;
@@ -99,17 +93,17 @@ void Layers::place() {
     spots[above].below.push_back(below);
     spots[below].above.push_back(above);
   };
-  std::vector<std::vector<size_t>> ways;               // of lines: their spots between
-  std::map<std::pair<size_t, size_t>, size_t> trunks;  // by trunk and row
+  std::vector<std::vector<size_t>> ways;  // of trunks: their spots in the rows below the beginning
   for (const Line& e : lines) {
-    std::vector<size_t>& way = ways.emplace_back();
-    size_t before = e.from;
-    for (size_t r = boxes[e.from].row + 1; r < boxes[e.to].row; ++r) {
-      const auto [spot, is_new] = trunks.try_emplace({e.trunk, r}, spots.size());
-      if (is_new) link(before, put(r, 0));
-      way.push_back(before = spot->second);
+    if (ways.size() <= e.trunk) ways.resize(e.trunk + 1);
+    std::vector<size_t>& way = ways[e.trunk];
+    const size_t first = boxes[e.from].row + 1, between = boxes[e.to].row - first;
+    while (way.size() < between) {
+      const size_t above = way.empty() ? e.from : way.back();
+      way.push_back(put(first + way.size(), 0));
+      link(above, way.back());
     }
-    link(before, e.to);
+    link(between == 0 ? e.from : way[between - 1], e.to);
   }
   for (Rank& row : rows) spread(spots, row, std::vector<double>(row.size(), 0));
   constexpr int kSweeps = 8;
@@ -131,8 +125,10 @@ void Layers::place() {
   height = count == 0 ? 0 : tops.back() + heights.back();
   for (size_t i = 0; i < boxes.size(); ++i)
     boxes[i].x = spots[i].x - low, boxes[i].y = tops[boxes[i].row];
-  for (size_t i = 0; i < lines.size(); ++i)
-    for (size_t p : ways[i]) lines[i].bends.push_back(spots[p].x - low);
+  for (const std::vector<size_t>& way : ways) {
+    std::vector<double>& xs = trunks.emplace_back();
+    for (size_t spot : way) xs.push_back(spots[spot].x - low);
+  }
 }
 
 }  // namespace rlx

@@ -236,20 +236,28 @@ class Drawing {
   }
 
   void draw(const Placed& p, Point at) {
+    std::vector<size_t> drawn(p.layers.trunks.size());  // rows of each trunk
     for (size_t i = 0; i < p.layers.lines.size(); ++i) {
       const Layers::Line& e = p.layers.lines[i];
       const Layers::Box &a = p.layers.boxes[e.from], &b = p.layers.boxes[e.to];
-      const Value v = p.values[i];
-      std::vector<Point> points{{port(p, e.from, v, false), a.y + a.height}};
-      for (size_t k = 0; k < e.bends.size(); ++k) {
-        const size_t row = a.row + 1 + k;
-        points.push_back({e.bends[k], p.layers.tops[row]});
-        points.push_back({e.bends[k], p.layers.tops[row] + p.layers.heights[row]});
+      const auto bottom = [&](size_t row) { return p.layers.tops[row] + p.layers.heights[row]; };
+      const std::vector<double>& way = p.layers.trunks[e.trunk];
+      size_t& done = drawn[e.trunk];
+      const size_t between = b.row - a.row - 1, from = std::min(done, between);
+      std::vector<Point> points;
+      if (from > 0) {  // others of the trunk have come this far
+        points.push_back({way[from - 1], bottom(a.row + from)});
+      } else {  // where a box is lower than its row, the line goes straight down first
+        const double x = port(p, e.from, p.values[i], false);
+        points.push_back({x, a.y + a.height});
+        if (bottom(a.row) > points[0].y) points.push_back({x, bottom(a.row)});
       }
-      // Where a box is lower than its row, the line goes straight down first.
-      const double edge = p.layers.tops[a.row] + p.layers.heights[a.row];
-      if (edge > points[0].y) points.insert(points.begin() + 1, {points[0].x, edge});
-      points.push_back({port(p, e.to, v, true), b.y});
+      for (size_t k = from; k < between; ++k) {
+        points.push_back({way[k], p.layers.tops[a.row + 1 + k]});
+        points.push_back({way[k], bottom(a.row + 1 + k)});
+      }
+      done = std::max(done, between);
+      points.push_back({port(p, e.to, p.values[i], true), b.y});
       curve(points, at, shown_of(p, e.to) && shown_of(p, e.to)->kind != "group");
     }
     for (size_t i = 0; i < p.shown.size(); ++i) {

@@ -335,12 +335,12 @@ TEST(Drawings, RowsLeadDownwards) {
   Layers l;
   const size_t a = l.box(40, 20), b = l.box(60, 30), c = l.box(50, 20), d = l.box(30, 20);
   l.line(a, b, 0), l.line(b, c, 1);
-  const size_t way = l.line(a, d, 0);
+  l.line(a, d, 0);
   l.line(c, d, 2);
   l.place();
   EXPECT_EQ(l.boxes[d].row, 3u);
-  EXPECT_EQ(l.lines[way].bends.size(), 2u);  // around b and c
-  for (double x : l.lines[way].bends) EXPECT_GE(std::abs(x - l.boxes[b].x), 25);
+  EXPECT_EQ(l.trunks[0].size(), 2u);  // around b and c
+  for (double x : l.trunks[0]) EXPECT_GE(std::abs(x - l.boxes[b].x), 25);
   for (const Layers::Line& e : l.lines)
     EXPECT_GE(l.boxes[e.to].y, l.boxes[e.from].y + l.boxes[e.from].height);
 }
