@@ -20,7 +20,7 @@ const RowsByOp& rows_by_op() {
   static const RowsByOp rows = [] {
     std::map<std::string, std::vector<const Sample*>> by_name;
     for (const Sample& s : samples())  // a block is drawn as the ops that it is made of
-      if (op_table().find(s.op)->stage() != Stage::hir) by_name[s.op].push_back(&s);
+      if (!op_table().find(s.op)->block) by_name[s.op].push_back(&s);
     RowsByOp out;
     for (auto& [name, list] : by_name) out.push_back(list);
     return out;
