@@ -50,7 +50,7 @@ using Seconds = std::array<double, kStages>;
 
 Seconds measure_once(const Case& c, int64_t size) {
   Seconds t{};
-  auto timed = [&](Stage stage, auto&& work) {
+  auto timed = [&](growth::Stage stage, auto&& work) {
     const double start = cpu_seconds();
     auto result = work();
     t[stage] = cpu_seconds() - start;

@@ -20,9 +20,16 @@ foreach(source ${python_sources})
   file(CREATE_LINK ${source} ${package}/${name} SYMBOLIC)
 endforeach()
 
+# The table of GraphBuilder's methods, from its header.
+set(builder_header ${PROJECT_SOURCE_DIR}/src/stages/graph_builder.h)
+set(builder_methods ${PROJECT_BINARY_DIR}/python_builder/builder_methods.inc)
+add_custom_command(OUTPUT ${builder_methods}
+  COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/generate_builder.py ${builder_header} ${builder_methods}
+  DEPENDS ${builder_header} ${PROJECT_SOURCE_DIR}/python/generate_builder.py VERBATIM)
+
 file(GLOB extension_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/python/*.cc)
-nanobind_add_module(rlx_python NB_STATIC NOMINSIZE ${extension_sources})
-target_include_directories(rlx_python PRIVATE ${root})
+nanobind_add_module(rlx_python NB_STATIC NOMINSIZE ${extension_sources} ${builder_methods})
+target_include_directories(rlx_python PRIVATE ${root} ${PROJECT_BINARY_DIR}/python_builder)
 target_link_libraries(rlx_python PRIVATE rlx_models rlx_formats)
 if(RLX_CPU)  # the device that tests run on
   target_link_libraries(rlx_python PRIVATE rlx_backend_hidden)
@@ -39,4 +46,4 @@ add_custom_command(TARGET rlx_python POST_BUILD
   COMMAND ${Python_EXECUTABLE} -m nanobind.stubgen -q -P -m _core -i ${package} -o ${package}/_core.pyi VERBATIM)
 
 install(TARGETS rlx_python LIBRARY DESTINATION rlx COMPONENT python EXCLUDE_FROM_ALL)
-install(FILES ${package}/op.pyi ${package}/__init__.pyi ${package}/_core.pyi DESTINATION rlx COMPONENT python EXCLUDE_FROM_ALL)
+install(FILES ${package}/op.pyi ${package}/__init__.pyi ${package}/_builder.pyi ${package}/_core.pyi DESTINATION rlx COMPONENT python EXCLUDE_FROM_ALL)

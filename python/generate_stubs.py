@@ -2,10 +2,12 @@
 
     python generate_stubs.py FOLDER     # of the built package: has _core and the Python sources
 
-op.pyi has the functions of the ops, __init__.pyi the package's names with them; everything else is plain Python.
+op.pyi has the functions of the ops, __init__.pyi the package's names with them, _builder.pyi the methods of GraphBuilder
+and HirModule; everything else is plain Python.
 """
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -43,6 +45,51 @@ def annotation(kind):
 def stub(signatures, op):
     doc = signatures.docstring(op).replace("\\", "\\\\").replace("\n", "\n    ")
     return f'def {signatures.python_name(op.name)}({signatures.parameters(op, annotation)}) -> Any:\n    """{doc}"""\n'
+
+
+BUILDER_HEADER = '''"""Type stubs of GraphBuilder and HirModule, written from C++'s declarations and the op table."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from rlx._array import Array, ArrayLike
+from rlx._graph import Graph
+
+'''
+
+
+def class_stub(tree, name, methods):
+    """A class of _builder.py: its own methods, then those that are made when it is imported."""
+    (node,) = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name]
+    lines = [f"class {name}(Graph):", f'    """{ast.get_docstring(node)}"""'.replace("\n", "\n    ")]
+    for f in node.body:
+        if isinstance(f, ast.FunctionDef) and (f.name == "__init__" or not f.name.startswith("_")):
+            lines += [f"    @{ast.unparse(d)}" for d in f.decorator_list]
+            lines.append(f"    def {f.name}({ast.unparse(f.args)}) -> {'None' if f.name == '__init__' else 'Any'}: ...")
+    return "\n".join(lines + methods) + "\n"
+
+
+def builder_stub(source, core, signatures, ops):
+    tree = ast.parse(source)
+    # The functions that read the declarations, without importing the package.
+    space = {"_s": signatures, "re": re}
+    helpers = [n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.Assign))]
+    exec(compile(ast.Module(helpers, []), "_builder.py", "exec"), space)
+    methods, blocks = [], []
+    for name, text, _ in core.builder_methods():
+        parts = [f"{n}: {t}" + (f" = {d}" if d else "") for n, t, d in space["_parameters"](text)]
+        methods.append(f"    def {name}(self, {', '.join(parts)}) -> Any: ...")
+    own = {n.name for c in tree.body if isinstance(c, ast.ClassDef) for n in c.body if isinstance(n, ast.FunctionDef)}
+    for op in ops:
+        name = op.name.removeprefix("hir_")
+        if op.stage != "hir" or name in own:
+            continue
+        parts, attrs, _ = space["_block_parts"](op)
+        parts = [p.replace("=None", ": ArrayLike | None = None") if "=" in p else f"{p}: ArrayLike" for p in parts]
+        parts += ["*"] * bool(attrs)
+        parts += [f"{n}: {annotation(t)} = {signatures.literal(d)}" for n, t, d in attrs]
+        blocks.append(f"    def {name}(self, {', '.join(parts)}) -> Any: ...")
+    return BUILDER_HEADER + class_stub(tree, "GraphBuilder", methods) + "\n" + class_stub(tree, "HirModule", blocks)
 
 
 def aliases(source):
@@ -98,6 +145,7 @@ def main(folder):
     write(folder / "op.pyi", HEADER + "\n".join(stub(_signatures, op) for op in ops))
     sources = [(folder / name).read_text() for name in ("__init__.py", "_aliases.py")]
     write(folder / "__init__.pyi", package_stub(*sources, _signatures, ops))
+    write(folder / "_builder.pyi", builder_stub((folder / "_builder.py").read_text(), _core, _signatures, ops))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@
 //   Graph same = std::move(m).into_graph();                        // lowered
 //
 // Types are inferred; a declared shape is checked. inspect() on any of them is a dump for people,
-// hir_to_json and lir_to_json are for files.
+// hir_to_json and lir_to_json are for files, to_svg draws.
 #pragma once
 
 #include "rlx/stages/graph_builder.h"
@@ -21,3 +21,4 @@
 #include "rlx/stages/inspect.h"
 #include "rlx/stages/json.h"
 #include "rlx/stages/module.h"
+#include "rlx/stages/svg.h"

@@ -94,6 +94,21 @@ class Graph:
         """(name, dtype, shape) of each parameter."""
         return _with_dtypes(self.value.params)
 
+    def _program(self):
+        """What is compiled."""
+        return self.value
+
+    def inspect(self):
+        """The program as a table for people: ops in their short form, labels, what is an output."""
+        return self.value.inspect()
+
+    def to_svg(self):
+        """The program as a drawing, with blocks as boxes: text of an SVG file."""
+        return self.value.to_svg()
+
+    def _repr_svg_(self):
+        return self.to_svg()
+
     def __str__(self):
         return str(self.value)
 
@@ -101,8 +116,8 @@ class Graph:
         try:
             g = self.value
         except Error as e:
-            return f"<rlx.Graph {self.name!r}, unfinished: {e.message}>"
-        return f"<rlx.Graph {g.name!r}: {g.nodes} nodes, {len(g.inputs)} inputs, {len(g.params)} params>"
+            return f"<rlx.{type(self).__name__} {self.name!r}, unfinished: {e.message}>"
+        return f"<rlx.{type(self).__name__} {g.name!r}: {g.nodes} nodes, {len(g.inputs)} inputs, {len(g.params)} params>"
 
     def __eq__(self, other):
         return self.value == other.value if isinstance(other, Graph) else NotImplemented
@@ -191,7 +206,7 @@ class Session:
 def compile(graph, device=None, *, threads=0, dims=None, fast_math=False, fuse=True):
     """A `CompiledGraph`. threads 0 means all of the machine; dims gives the sizes of symbols; fast_math allows algebra
     that changes values."""
-    value = graph.value if isinstance(graph, Graph) else graph
+    value = graph._program() if isinstance(graph, Graph) else graph
     return _core.compile(value, device or _core.get_backend(), threads, dims or {}, fast_math, fuse)
 
 

@@ -41,6 +41,11 @@ GraphModule read_module(const std::string& file) {
 
 Graph read_program(const std::string& file) { return read_module(file).into_graph(); }
 
+Graph read_written(const std::string& file) {
+  GraphModule m = read_module(file);
+  return m.as_hir() ? m.as_hir()->graph() : std::move(m).into_graph();
+}
+
 Tensor read_tensor(const std::string& file) {
   return parse_npy(read_input(file), file == kStandardInput ? "standard input" : file);
 }

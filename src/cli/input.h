@@ -12,7 +12,8 @@ namespace rlx::cli {
 std::string read_input(const std::string& file);
 // A program at any stage: a graph as text or bytes, blocks or LIR as JSON (stages/json.h).
 GraphModule read_module(const std::string& file);
-Graph read_program(const std::string& file);  // its graph
+Graph read_program(const std::string& file);  // its graph, blocks lowered
+Graph read_written(const std::string& file);  // its graph, blocks as they stand
 Tensor read_tensor(const std::string& file);
 
 // Words "NAME=VALUE", each name once; sizes likewise.

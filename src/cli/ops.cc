@@ -46,6 +46,7 @@ void print_json(const Matrix& matrix) {
       operands.push_back({{"name", o.name}, {"optional", o.optional}, {"several", o.several}});
     ordered_json row{{"name", e.op->name},
                      {"family", e.family},
+                     {"stage", enum_names(e.op->stage())[static_cast<size_t>(e.op->stage())]},
                      {"reference", reference_names(*e.op)},
                      {"operands", operands},
                      {"attributes", list}};

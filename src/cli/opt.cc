@@ -25,7 +25,7 @@ void list_passes() {
 void optimise(const OptArguments& o) {
   const Pipeline pipeline = o.passes.empty() ? default_pipeline() : parse_pipeline(o.passes);
   PassReport report;
-  const Graph g = run_passes(read_program(o.file), pipeline,
+  const Graph g = run_passes(read_written(o.file), pipeline,
                              {.dump_dir = o.dump_dir, .fast_math = o.fast_math, .report = &report});
   if (o.report) note("{}", report.to_string());
   if (!is_standard_output(o.out)) return save_graph(o.out, g);

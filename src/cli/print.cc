@@ -1,11 +1,13 @@
 // rlx print, rlx verify: a graph file read and checked.
 #include <unistd.h>
 
+#include "rlx/base/file.h"
 #include "rlx/base/printable.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/input.h"
 #include "rlx/cli/output.h"
 #include "rlx/ir/text.h"
+#include "rlx/stages/svg.h"
 
 namespace rlx::cli {
 
@@ -18,11 +20,15 @@ std::string leaves(const Graph& g, const Values& values) {
   return out.empty() ? "none" : fmt::format("{}", fmt::join(out, ", "));
 }
 
-void print_file(const std::string& file) { print_program(read_program(file)); }
+// As text, or drawn into a file.
+void print_file(const std::string& file, const std::string& svg) {
+  const Graph g = read_written(file);
+  svg.empty() ? print_program(g) : write_file(svg, to_svg(g));
+}
 
 // Reading verifies; what is left is to say what was read.
 void verify_file(const std::string& file) {
-  const Graph g = read_program(file);
+  const Graph g = read_written(file);
   std::vector<std::string> outputs, symbols;
   for (const Type& t : g.output_types()) outputs.push_back(t.to_string());
   for (const std::string& s : g.symbols()) symbols.push_back("?" + s);
@@ -33,13 +39,6 @@ void verify_file(const std::string& file) {
   if (!symbols.empty()) say("  symbolic dims: {}\n", fmt::join(symbols, ", "));
 }
 
-void add_reader(Cli& cli, const char* name, const char* doc, void (*read)(const std::string&)) {
-  auto file = std::make_shared<std::string>();
-  CLI::App* c = cli.command(name, doc, fmt::format("rlx {} model.rlx", name));
-  c->add_option("FILE", *file, "Graph, as text or bytes; - is standard input")->required();
-  c->callback([&cli, file, read] { cli.action = [file, read] { read(*file); }; });
-}
-
 }  // namespace
 
 void print_program(const Graph& g) {
@@ -48,8 +47,19 @@ void print_program(const Graph& g) {
 }
 
 void add_print(Cli& cli) {
-  add_reader(cli, "print", "Reads a graph and prints it in its normal form", print_file);
+  auto file = std::make_shared<std::string>(), svg = std::make_shared<std::string>();
+  CLI::App* c = cli.command("print", "Reads a graph and prints it in its normal form, or draws it",
+                            "rlx print model.rlx --svg model.svg");
+  c->add_option("FILE", *file, "Graph, as text, bytes or JSON; - is standard input")->required();
+  c->add_option("--svg", *svg, "File for a drawing, blocks as boxes, in the place of the text");
+  c->callback([&cli, file, svg] { cli.action = [file, svg] { print_file(*file, *svg); }; });
 }
-void add_verify(Cli& cli) { add_reader(cli, "verify", "Reads a graph and checks it", verify_file); }
+
+void add_verify(Cli& cli) {
+  auto file = std::make_shared<std::string>();
+  CLI::App* c = cli.command("verify", "Reads a graph and checks it", "rlx verify model.rlx");
+  c->add_option("FILE", *file, "Graph, as text or bytes; - is standard input")->required();
+  c->callback([&cli, file] { cli.action = [file] { verify_file(*file); }; });
+}
 
 }  // namespace rlx::cli

@@ -163,6 +163,14 @@ CompileStage stage_of(const GraphModule& m, CompileStage graph_is) {
   return graph_is;
 }
 
+// The program with its blocks lowered. Raises "stage" for MIR that has some: only HIR says how.
+Graph without_blocks(GraphModule m) {
+  Graph g = std::move(m).into_graph();
+  user_check(!has_blocks(g), "stage", "\"{}\" has blocks of HIR at the stage mir; lower it first",
+             g.name);
+  return g;
+}
+
 // Whether it is LIR with kernels of this backend.
 bool has_plan_for(const GraphModule& m, const Backend& backend) {
   const LirModule* lir = m.as_lir();
@@ -207,7 +215,7 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
                enum_names(to)[static_cast<size_t>(to)]);
     if (from == to && to != CompileStage::lir) return program;
     if (has_plan_for(program, backend)) return program;
-    Graph g = std::move(program).into_graph();
+    Graph g = without_blocks(std::move(program));
     verify(g);
     if (to == CompileStage::mir) return g;
     check_options(g, options);
@@ -223,8 +231,7 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
 
 std::unique_ptr<Executable> compile(const Graph& g, std::shared_ptr<const Backend> backend,
                                     const CompileOptions& options) {
-  return within_memory(
-      [&] { return compile_from(g, CompileStage::mir, nullptr, std::move(backend), options); });
+  return within_memory([&] { return compile(GraphModule(g), std::move(backend), options); });
 }
 
 std::unique_ptr<Executable> compile(GraphModule program, std::shared_ptr<const Backend> backend,
@@ -233,8 +240,8 @@ std::unique_ptr<Executable> compile(GraphModule program, std::shared_ptr<const B
     const CompileStage from = stage_of(program, graph_is);
     std::shared_ptr<const Program> plan;
     if (has_plan_for(program, *backend)) plan = program.as_lir()->shared_plan();
-    return compile_from(std::move(program).into_graph(), from, std::move(plan), std::move(backend),
-                        options);
+    return compile_from(without_blocks(std::move(program)), from, std::move(plan),
+                        std::move(backend), options);
   });
 }
 

@@ -38,7 +38,7 @@ struct CompileReport {
   double codegen_seconds = 0;
 };
 
-// A graph does not say how far it has come: `graph_is` does. HIR and LIR know.
+// A graph does not say how far it has come: `graph_is` does. HIR (and so a graph with blocks) and LIR know.
 GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backend,
                      const CompileOptions& options = {}, CompileStage graph_is = CompileStage::mir,
                      CompileReport* report = nullptr);

@@ -29,7 +29,7 @@ class Executable;
 
 // A block of a device's memory, by its address there. It goes back with its last owner. The host may touch what
 // map() says, nothing else.
-using Block = std::shared_ptr<std::byte[]>;
+using MemoryBlock = std::shared_ptr<std::byte[]>;
 
 // A moment in a stream's work.
 class Event {
@@ -85,7 +85,7 @@ class Backend {
   virtual std::unique_ptr<Target> make_target(const CompileOptions& options) const = 0;
 
   // Raises Error(resource, "out-of-memory"). 64-byte aligned; never null.
-  virtual Block allocate(int64_t bytes) const = 0;
+  virtual MemoryBlock allocate(int64_t bytes) const = 0;
   // Where the host finds what lies at this address; nullptr: it cannot touch it.
   virtual std::byte* map(std::byte* address) const = 0;
   // Whose memory it works on. Devices that name the same one read each other's tensors in place.

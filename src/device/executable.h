@@ -56,8 +56,8 @@ class Executable {
   // Parameters. upload_param copies from the host; share_param takes memory of the device, whose bytes nobody
   // changes from then on (where the program updates it, it takes a copy). param: its current value.
   virtual void upload_param(size_t index, const void* data) = 0;
-  virtual void share_param(size_t index, Block value) = 0;
-  virtual Block param(size_t index) const = 0;
+  virtual void share_param(size_t index, MemoryBlock value) = 0;
+  virtual MemoryBlock param(size_t index) const = 0;
   virtual bool is_updated(size_t param) const = 0;
   // Writes every byte of the outputs, unless it raises.
   virtual void run(const std::byte* const* inputs, std::byte* const* outputs,

@@ -38,7 +38,7 @@ std::shared_ptr<const Event> HostStream::record() {
   return past;
 }
 
-Block allocate_on_host(int64_t bytes) {
+MemoryBlock allocate_on_host(int64_t bytes) {
   return Tensor::uninitialised(DType::U8, {bytes}).storage();
 }
 

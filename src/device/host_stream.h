@@ -20,6 +20,6 @@ class HostStream : public Stream {
 };
 
 // Memory of the host.
-Block allocate_on_host(int64_t bytes);
+MemoryBlock allocate_on_host(int64_t bytes);
 
 }  // namespace rlx

@@ -58,7 +58,7 @@ struct Constants {
         total += bodies.back()->total;
       }
   }
-  std::vector<Block> blocks;
+  std::vector<MemoryBlock> blocks;
   std::vector<std::unique_ptr<Constants>> bodies;  // in the order of steps and their bodies
   int64_t total = 0;                               // bytes
 };
@@ -131,13 +131,13 @@ class ProgramExecutable final : public Executable {
     stream_->upload(params_[i].get(), data, param_bytes(i));
     forget_prepared(i);
   }
-  void share_param(size_t i, Block value) override {
+  void share_param(size_t i, MemoryBlock value) override {
     stream_->wait();  // nobody reads the old one any more
     params_[i] = std::move(value);
     if (c_->param_updated[i]) own_copy(i);
     forget_prepared(i);
   }
-  Block param(size_t i) const override { return params_[i]; }
+  MemoryBlock param(size_t i) const override { return params_[i]; }
   bool is_updated(size_t i) const override { return c_->param_updated[i]; }
 
   void prepare() override {
@@ -227,14 +227,14 @@ class ProgramExecutable final : public Executable {
 
   // Whether no clone has it any more. If so, all that they did with it has happened before: the release
   // below reads the count that the last of them wrote, in order.
-  static bool is_mine(const Block& memory) {
+  static bool is_mine(const MemoryBlock& memory) {
     if (memory.use_count() > 1) return false;
-    Block(memory).reset();
+    MemoryBlock(memory).reset();
     return true;
   }
 
   void own_copy(size_t i) {
-    const Block shared = std::move(params_[i]);
+    const MemoryBlock shared = std::move(params_[i]);
     params_[i] = backend().allocate(param_bytes(i));
     stream_->copy(params_[i].get(), shared.get(), param_bytes(i));
     stream_->wait();  // `shared` may go
@@ -267,7 +267,7 @@ class ProgramExecutable final : public Executable {
     return b.place == Place::joined ? joined_[k].get() : constants_->blocks[k].get();
   }
 
-  Block join(size_t k) {
+  MemoryBlock join(size_t k) {
     static const RunOptions plain;
     options_ = &plain;
     cancellation_.begin(nullptr);
@@ -275,7 +275,7 @@ class ProgramExecutable final : public Executable {
     Frame& f = *joined_frames_[k];
     std::vector<const std::byte*> parts;
     for (int32_t source : program().joined[k].sources) parts.push_back(fixed(source));
-    Block whole = backend().allocate(f.p.buffers[0].bytes);
+    MemoryBlock whole = backend().allocate(f.p.buffers[0].bytes);
     std::byte* const out = whole.get();
     run_program(f, parts.data(), &out, nullptr);
     return whole;
@@ -291,10 +291,10 @@ class ProgramExecutable final : public Executable {
   }
 
   // A weight in its kernel's form.
-  Block pack(const PackedWeight& w) {
+  MemoryBlock pack(const PackedWeight& w) {
     const StepKernel& kernel = packed_kernel(w);
     const std::byte* base = fixed(w.source.buffer);
-    Block memory = backend().allocate(kernel.packed_bytes());
+    MemoryBlock memory = backend().allocate(kernel.packed_bytes());
     stream_->pack(kernel, base + w.source.offset * size_of(w.source.dtype), memory.get());
     return memory;
   }
@@ -531,9 +531,9 @@ class ProgramExecutable final : public Executable {
   size_t steps_ = 0;  // of all frames
   Frame frame_;
   std::vector<std::unique_ptr<Frame>> joined_frames_;
-  Block arena_, faults_;  // made by the first run
-  std::vector<Block> params_;
-  std::vector<Block> joined_, packed_;  // nullptr: not made since a weight was set
+  MemoryBlock arena_, faults_;  // made by the first run
+  std::vector<MemoryBlock> params_;
+  std::vector<MemoryBlock> joined_, packed_;  // nullptr: not made since a weight was set
   std::vector<double> times_;
   const RunOptions* options_ = nullptr;
   bool pending_ = false;  // a run that was not waited for

@@ -133,12 +133,31 @@ enum class Role : uint8_t {
   token,    // chooses what comes next
 };
 
+// The stage of programs that an op belongs to: blocks of HIR are replaced by their definitions
+// (passes/lower_blocks.cc) before anything is chosen for a device.
+enum class Stage : uint8_t { hir, mir };
+inline std::span<const std::string_view> enum_names(Stage) {
+  static constexpr std::string_view names[] = {"hir", "mir"};
+  return names;
+}
+
+// What makes an op a block of HIR, and what that stage says about it. In label and text {field} is the
+// value of an attribute, and {field?words} the words, with the value for *, where it is neither false nor none.
+struct Block {
+  std::string_view kind;   // in JSON and counts: "SwiGLU"
+  std::string_view label;  // of nodes whose author gave none
+  std::string_view text;   // in dumps: "rope(d={head_dim}, n_rot={n_rot})"
+  // The definition in fused ops, for those who want these at once; none: `decompose` alone.
+  DecomposeRule fused = nullptr;
+};
+
 inline constexpr int kVariadic = -1;
 
 struct OpDef {
   std::string_view name;
   std::string_view doc;
   std::string_view reference = {};  // the specification's name for it
+  const Block* block = nullptr;     // of HIR: an op of that stage
   Role role = Role::plain;
   Kind kind = Kind::composite;
   int arity = 1;      // kVariadic: min_arity or more
@@ -174,6 +193,7 @@ struct OpDef {
       nullptr;  // sets what attributes not given meant before that
   const AttrType* attr_type = &kAttrType<NoAttrs>;  // set by Op<A>
 
+  Stage stage() const { return block ? Stage::hir : Stage::mir; }
   // Attributes none of which is given, in a graph of that version.
   std::shared_ptr<void> make_attrs(int version) const {
     std::shared_ptr<void> attrs = attr_type->make();

@@ -189,7 +189,7 @@ constexpr OpDef along_axis(std::string_view name, std::string_view doc, Decompos
 
 // ---- norms
 
-Types infer_norm(const InferArgs& a) {
+Types infer_axis_norm(const InferArgs& a) {
   require_same_dtype(a);
   const auto& n = a.get<NormAttrs>();
   if (!(n.eps >= 0))
@@ -271,7 +271,7 @@ constexpr OpDef norm(std::string_view name, std::string_view doc, DecomposeRule 
           .kind = Kind::composite,
           .arity = 3,
           .dtypes = kFloats};
-  d.infer = infer_norm;
+  d.infer = infer_axis_norm;
   d.normalise = normalise_axis_of<NormAttrs>;
   d.decompose = decompose;
   d.vjp = vjp;

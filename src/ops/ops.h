@@ -16,6 +16,7 @@
 #include "rlx/ops/factor.h"
 #include "rlx/ops/fft.h"
 #include "rlx/ops/fused.h"
+#include "rlx/ops/hir_blocks.h"
 #include "rlx/ops/linalg.h"
 #include "rlx/ops/loops.h"
 #include "rlx/ops/losses.h"

@@ -43,6 +43,7 @@ std::string reference_page(const OpDef& op, const std::vector<Support>& support,
   if (const auto names = operand_names(op); !names.empty())
     out += fmt::format("Dtypes of {}: {}. ", names[0].name, op.dtypes.to_string());
   out += fmt::format("Kind: {}.", enum_names(op.kind)[static_cast<size_t>(op.kind)]);
+  if (op.block) out += fmt::format(" A block of HIR: `{}`.", op.block->kind);
   if (!op.reference.empty()) out += fmt::format(" In dumps: `{}`.", op.reference);
   return out + fmt::format(" {}.\n\n", fmt::join(answers, "; "));
 }

@@ -42,7 +42,7 @@ Tensor sorted_positions(const EvalArgs& e) {
 }
 
 // Elements [first, limit) along an axis.
-Value slice_axis(Builder& b, Value x, int64_t axis, const Dim& first, const Dim& limit) {
+Value slice_along(Builder& b, Value x, int64_t axis, const Dim& first, const Dim& limit) {
   SliceAttrs s{Shape(b.shape(x).size(), Dim(0)), b.shape(x), {}};
   s.start[at(axis)] = first, s.limit[at(axis)] = limit;
   return op::slice(b, x, s);
@@ -67,7 +67,7 @@ Types infer_topk(const InferArgs& a) {
 Values decompose_topk(Builder& b, const Node& n, Operands in) {
   const auto& [k, axis, largest, index_dtype] = n.get<TopkAttrs>();
   const Value order = op::argsort(b, in[0], {axis, largest});
-  const Value indices = slice_axis(b, order, axis, 0, k);
+  const Value indices = slice_along(b, order, axis, 0, k);
   return {op::take_along_axis(b, in[0], indices, {axis}), cast_to(b, indices, index_dtype)};
 }
 
@@ -168,7 +168,7 @@ Values decompose_quantile(Builder& b, const Node& n, Operands in) {
   const double weight = weight_of(attrs.interpolation, rank, position - static_cast<double>(rank));
   const Value sorted = op::sort(b, in[0], {axis});
   auto element = [&](int64_t i) {
-    const Value x = drop_axis(b, slice_axis(b, sorted, axis, i, i + 1), axis, attrs.keepdims);
+    const Value x = drop_axis(b, slice_along(b, sorted, axis, i, i + 1), axis, attrs.keepdims);
     return Expr(b, cast_to(b, x, wide_of(b.type(x).dtype)));
   };
   Expr result = weight == 1 ? element(rank + 1) : element(rank);
@@ -300,7 +300,7 @@ constinit const Op<KthAttrs> kth_value = OpDef{
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
       const auto& [k, axis, keepdims] = n.get<KthAttrs>();
       const Value sorted = op::sort(b, in[0], {axis});
-      return {drop_axis(b, slice_axis(b, sorted, axis, k - 1, k), axis, keepdims)};
+      return {drop_axis(b, slice_along(b, sorted, axis, k - 1, k), axis, keepdims)};
     },
 };
 

@@ -18,7 +18,7 @@ OpTable& mutable_table() {
         &kConv,          &kPool,           &kResize,     &kSequence, &kFused,
         &kLosses,        &kQuantise,       &kExperts,    &kBackward, &kRandom,
         &kDistributions, &kSplat,          &kControl,    &kLoops,    &kCustom,
-        &kRegions,
+        &kRegions,       &kHirBlocks,
     };
     return OpTable(kFamilies);
   }();

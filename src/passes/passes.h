@@ -11,6 +11,7 @@ extern const Pass canonicalise;    // the forms that fusion and kernel choice ex
 extern const Pass cse;             // equal expressions once
 extern const Pass fold_constants;  // nodes of constants become constants
 extern const Pass dead_code;       // what nobody needs goes
+extern const Pass lower_blocks;    // HIR to MIR: blocks become their definitions
 extern const Pass decompose;       // every composite becomes its definition
 extern const Pass legalise;        // composites without a kernel become their definitions
 extern const Pass fuse_regions;    // nodes that run as one kernel become regions

@@ -196,8 +196,8 @@ Array copy_of(const AnyArray& source) {
     auto backend = backend_of_dlpack(kind, source.device_id());
     user_check(is_dense(source, sizes), "array-like",
                "from_dlpack: of memory that the host cannot read, only dense arrays are taken");
-    const Block theirs(static_cast<std::byte*>(const_cast<void*>(source.data())),
-                       [](std::byte*) {});
+    const MemoryBlock theirs(static_cast<std::byte*>(const_cast<void*>(source.data())),
+                             [](std::byte*) {});
     return Array(DeviceTensor(std::move(backend), dtype, sizes, theirs).copy());
   }
   Tensor t(dtype, sizes);

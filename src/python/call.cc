@@ -418,6 +418,10 @@ void bind_call(nb::module_& m) {
                    [](const OpDef& op) {
                      return std::string(enum_names(op.kind)[static_cast<size_t>(op.kind)]);
                    })
+      .def_prop_ro("stage",
+                   [](const OpDef& op) {
+                     return std::string(enum_names(op.stage())[static_cast<size_t>(op.stage())]);
+                   })
       .def_prop_ro("arity", [](const OpDef& op) { return op.arity; })
       .def_prop_ro("min_arity", [](const OpDef& op) { return op.min_arity; })
       .def_prop_ro("variadic_results", [](const OpDef& op) { return op.variadic_results; })

@@ -11,6 +11,9 @@
 #include "rlx/ops/movement.h"
 #include "rlx/ops/table.h"
 #include "rlx/python/program.h"
+#include "rlx/stages/inspect.h"
+#include "rlx/stages/json.h"
+#include "rlx/stages/svg.h"
 #include "rlx/transform/transform.h"
 
 namespace rlx::python {
@@ -118,6 +121,14 @@ nb::list run(CompiledGraph& f, const nb::dict& inputs, bool check_nan, bool prof
   return wrap_all(std::move(results));
 }
 
+// A program of blocks as a module, by its policy's name.
+HirModule hir_module(const Graph& g, const std::string& policy) {
+  HirModule m = HirModule::from_graph(g);
+  Reader r{Lexer(policy)};
+  Codec<FusionPolicy>::read(r, m.fusion_policy);
+  return m;
+}
+
 CompiledGraph compile(const Graph& g, const std::string& device, int threads,
                       const DimBinding& dims, bool fast_math, bool fuse) {
   CompileOptions options;
@@ -219,7 +230,23 @@ void bind_graphs(nb::module_& m) {
              const std::string bytes = to_bytes(g);
              return nb::bytes(bytes.data(), bytes.size());
            })
-      .def("save", [](const Graph& g, const std::filesystem::path& p) { save_graph(p, g); });
+      .def("save", [](const Graph& g, const std::filesystem::path& p) { save_graph(p, g); })
+      .def("to_svg", to_svg)
+      .def("inspect", inspect_graph)
+      .def("lower_blocks",
+           [](const Graph& g, const std::string& policy) {
+             return hir_module(g, policy).lower_to_mir().into_graph();
+           })
+      .def("inspect_hir", [](const Graph& g,
+                             const std::string& policy) { return hir_module(g, policy).inspect(); })
+      .def("hir_to_json", [](const Graph& g, const std::string& policy) {
+        return hir_to_json(hir_module(g, policy));
+      });
+  m.def("hir_from_json", [](const std::string& text) {
+    const HirModule h = hir_from_json(text);
+    const auto policy = enum_names(h.fusion_policy)[static_cast<size_t>(h.fusion_policy)];
+    return nb::make_tuple(h.graph(), std::string(policy));
+  });
   m.def("parse", [](const std::string& text) { return parse(text); });
   m.def("from_bytes",
         [](const nb::bytes& bytes) { return from_bytes({bytes.c_str(), bytes.size()}); });

@@ -7,6 +7,7 @@
 #include "rlx/backend/hidden/backend.h"
 #endif
 #include "rlx/python/array.h"
+#include "rlx/python/builder.h"
 #include "rlx/python/call.h"
 #include "rlx/python/graphs.h"
 #include "rlx/python/program.h"
@@ -35,6 +36,7 @@ NB_MODULE(_core, m) {
   bind_array(m);
   bind_scope(m);
   bind_graphs(m);
+  bind_builder(m);
   bind_call(m);
   bind_program(m);
   m.attr("version") = RLX_VERSION;

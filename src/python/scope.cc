@@ -141,6 +141,13 @@ void bind_scope(nb::module_& m) {
                         s->builder.graph().name, name);
              return wrap(s->make(v));
            })
+      .def("name_node",  // labels the node that an array is a result of
+           [](Scope& s, const Array& a, const std::string& label) {
+             user_check(a.scope.get() == &s, "trace-mixed",
+                        "an array of another program than \"{}\"", s.builder.graph().name);
+             s.builder.mutable_graph().nodes[static_cast<size_t>(a.value.node)].origin.label =
+                 label;
+           })
       .def("set_label",
            [](Scope& s, std::string label) { return s.builder.set_label(std::move(label)); });
   m.def("push_trace", [](const std::shared_ptr<Scope>& s) { trace_stack().push_back(s); });

@@ -78,7 +78,7 @@ CompiledGraph CompiledGraph::clone() const {
         copy.share_input(i, held.block);
       } else {
         const int64_t bytes = input_leaves_[i].type.bytes();
-        Block block = executable_->backend().allocate(bytes);
+        MemoryBlock block = executable_->backend().allocate(bytes);
         copy.executable_->stream().copy(block.get(), held.block.get(), bytes);
         copy.inputs_[i] = {std::move(block), false};
         copy.point_input(i, copy.inputs_[i].block.get());
@@ -225,7 +225,7 @@ void CompiledGraph::store_input(size_t index, const void* host) {
   point_input(index, held.block.get());
 }
 
-void CompiledGraph::share_input(size_t index, Block block) {
+void CompiledGraph::share_input(size_t index, MemoryBlock block) {
   if (inputs_[index].block) executable_->wait();
   inputs_[index] = {std::move(block), true};
   point_input(index, inputs_[index].block.get());

@@ -23,7 +23,7 @@ void transfer(const std::shared_ptr<const Backend>& backend, FunctionRef<void(St
 }  // namespace
 
 DeviceTensor::DeviceTensor(std::shared_ptr<const Backend> backend, DType dtype, Ints sizes,
-                           Block data)
+                           MemoryBlock data)
     : backend_(std::move(backend)),
       dtype_(dtype),
       sizes_(std::move(sizes)),
@@ -32,7 +32,7 @@ DeviceTensor::DeviceTensor(std::shared_ptr<const Backend> backend, DType dtype, 
 DeviceTensor DeviceTensor::on(const Device& device, const Tensor& value) {
   return within_memory([&] {
     std::shared_ptr<const Backend> backend = backend_for(device);
-    Block data = value.storage();
+    MemoryBlock data = value.storage();
     if (backend->map(data.get()) != data.get()) {
       data = backend->allocate(static_cast<int64_t>(value.bytes()));
       transfer(backend, [&](Stream& s) {
@@ -60,7 +60,7 @@ DeviceTensor DeviceTensor::to(const Device& device) const {
 
 DeviceTensor DeviceTensor::copy() const {
   return within_memory([&] {
-    Block data = backend_->allocate(bytes());
+    MemoryBlock data = backend_->allocate(bytes());
     transfer(backend_, [&](Stream& s) { s.copy(data.get(), data_.get(), bytes()); });
     return DeviceTensor(backend_, dtype_, sizes_, std::move(data));
   });

@@ -21,7 +21,7 @@ class DeviceTensor {
   // Shares the bytes of `value` where the device reads the host's memory; they must not change then.
   static DeviceTensor on(const Device& device, const Tensor& value);
   // Memory that holds the elements already.
-  DeviceTensor(std::shared_ptr<const Backend> backend, DType dtype, Ints sizes, Block data);
+  DeviceTensor(std::shared_ptr<const Backend> backend, DType dtype, Ints sizes, MemoryBlock data);
 
   DType dtype() const { return dtype_; }
   const Ints& sizes() const { return sizes_; }
@@ -29,7 +29,7 @@ class DeviceTensor {
   int64_t bytes() const { return type().bytes(); }
   Device device() const { return backend_->memory(); }  // whose memory it is
   const std::shared_ptr<const Backend>& backend() const { return backend_; }
-  const Block& data() const { return data_; }  // an address of the device
+  const MemoryBlock& data() const { return data_; }  // an address of the device
   bool is_on_host() const { return backend_->map(data_.get()) == data_.get(); }
 
   Tensor to_host() const;                       // shares the bytes where it can
@@ -41,7 +41,7 @@ class DeviceTensor {
   std::shared_ptr<const Backend> backend_;
   DType dtype_;
   Ints sizes_;
-  Block data_;
+  MemoryBlock data_;
 };
 
 using NamedDeviceTensors = std::map<std::string, DeviceTensor>;

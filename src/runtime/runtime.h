@@ -146,11 +146,11 @@ class CompiledGraph {
   size_t param_index(const std::string& name) const;
   // Memory behind a pointer: our own, which we write, or a DeviceTensor's, which we do not.
   struct Held {
-    Block block;
+    MemoryBlock block;
     bool shared = false;
   };
   void store_input(size_t index, const void* host);
-  void share_input(size_t index, Block block);
+  void share_input(size_t index, MemoryBlock block);
   void point_input(size_t index, const std::byte* data);
   void check_device(std::string_view what, const std::string& name, const DeviceTensor& t) const;
   Tensor to_host(const Type& type, const std::byte* data) const;
@@ -171,7 +171,7 @@ class CompiledGraph {
   std::vector<const std::byte*> input_pointers_;
   std::vector<std::pair<DType, Ints>> output_types_;
   std::vector<int64_t> output_bytes_;
-  std::vector<Block> outputs_;               // likewise, from the first run() on
+  std::vector<MemoryBlock> outputs_;         // likewise, from the first run() on
   std::vector<std::byte*> output_pointers_;  // nullptr: neither bound nor made
   size_t unset_ = 0;                         // leaves without a value
   bool outputs_made_ = false;                // every output has memory

@@ -41,6 +41,10 @@ using NodePair = std::pair<NodeId, NodeId>;
 // The builders' own names for the factors of Fourier transforms: backward divides in neither direction,
 // forward is NumPy's backward. FftNorm has NumPy's names.
 enum class BuilderFftNorm : uint8_t { backward, forward, ortho };
+inline std::span<const std::string_view> enum_names(BuilderFftNorm) {
+  static constexpr std::string_view names[] = {"backward", "forward", "ortho"};
+  return names;
+}
 FftNorm norm_of(BuilderFftNorm norm);
 
 // The results of custom_fn_multi, packed one after the other in `source` [elements].
@@ -420,9 +424,6 @@ class GraphBuilder {
   NodeId attend(const Values& qkv, const MaybeNode& mask, int64_t num_heads, int64_t head_dim,
                 const AttentionMask& kind, const Declared& shape, std::optional<double> scale,
                 std::optional<double> softcap);
-  AttentionAttrs attention_attributes(const Values& qkv, int64_t num_heads, int64_t head_dim,
-                                      const AttentionMask& kind, std::optional<double> scale,
-                                      std::optional<double> softcap) const;
   NodeId residual_norm(const Op<FusedResidualAttrs>& op, Values in, const MaybeNode& bias,
                        NodeId gamma, NodeId beta, double eps, const Declared& shape);
 

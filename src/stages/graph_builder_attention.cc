@@ -4,35 +4,6 @@
 #include "rlx/stages/graph_builder.h"
 
 namespace rlx {
-namespace {
-
-// Heads of k, from its layout: columns of ranks 2 and 3, an axis of rank 4.
-int64_t kv_heads(const Type& q, const Type& k, int64_t num_heads, int64_t head_dim) {
-  if (k.rank() < 2 || k.rank() > 4) return num_heads;  // the op says what is wrong
-  const size_t axis = k.rank() < 4                                    ? k.shape.size() - 1
-                      : q.rank() == 4 && q.shape[1] == Dim(num_heads) ? 1
-                                                                      : 2;
-  const std::optional<int64_t> size = k.shape[axis].static_value();
-  if (!size) return num_heads;
-  return k.rank() < 4 ? *size / head_dim : *size;
-}
-
-}  // namespace
-
-AttentionAttrs GraphBuilder::attention_attributes(const Values& qkv, int64_t num_heads,
-                                                  int64_t head_dim, const AttentionMask& kind,
-                                                  std::optional<double> scale,
-                                                  std::optional<double> softcap) const {
-  auto a = attention_kind_op(num_heads, head_dim, kind, scale, softcap).attrs.get<AttentionAttrs>();
-  const Type &q = shape(qkv[0]), &k = shape(qkv[1]), &v = shape(qkv[2]);
-  a.num_kv_heads = kv_heads(q, k, num_heads, head_dim);
-  const AttentionDims dims = attention_dims(a, q, k, v);
-  user_check(dims.head_dim == head_dim, "attention-heads",
-             "attention: {} heads of width {} do not fit q {}, whose heads have width {}",
-             num_heads, head_dim, q, dims.head_dim);
-  return a;
-}
-
 NodeId GraphBuilder::attend(const Values& qkv, const MaybeNode& mask, int64_t num_heads,
                             int64_t head_dim, const AttentionMask& kind, const Declared& shape,
                             std::optional<double> scale, std::optional<double> softcap) {
@@ -41,8 +12,10 @@ NodeId GraphBuilder::attend(const Values& qkv, const MaybeNode& mask, int64_t nu
              kind.has_operand() ? "needs" : "takes no");
   Values in = qkv;
   if (mask) in.push_back(*mask);
-  return emit(op::attention.def,
-              attention_attributes(qkv, num_heads, head_dim, kind, scale, softcap), in, shape);
+  const AttentionAttrs a =
+      attention_attributes(this->shape(qkv[0]), this->shape(qkv[1]), this->shape(qkv[2]), num_heads,
+                           head_dim, kind, scale, softcap);
+  return emit(op::attention.def, a, in, shape);
 }
 
 NodeId GraphBuilder::attention(NodeId q, NodeId k, NodeId v, NodeId mask, int64_t num_heads,
@@ -85,8 +58,9 @@ NodeId GraphBuilder::attention_backward(AttentionOperand wrt, NodeId q, NodeId k
              "attention_backward: the mask kind {} {} an operand", mask_kind.to_string(),
              mask_kind.has_operand() ? "needs" : "takes no");
   AttentionGradientAttrs a;
-  static_cast<AttentionAttrs&>(a) = attention_attributes({q, k, v}, num_heads, head_dim, mask_kind,
-                                                         score_scale, attn_logit_softcap);
+  static_cast<AttentionAttrs&>(a) =
+      attention_attributes(shape(q), shape(k), shape(v), num_heads, head_dim, mask_kind,
+                           score_scale, attn_logit_softcap);
   a.wrt = wrt;
   Values in{q, k, v, dy};
   if (mask) in.push_back(*mask);

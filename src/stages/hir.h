@@ -1,4 +1,4 @@
-// HIR: programs made of blocks (linear, SwiGLU, a decoder layer, ...), lowered to a Graph.
+// HIR: programs made of blocks (linear, SwiGLU, a decoder layer, ...), lowered to ops over tensors.
 //
 //   HirModule m("layer");
 //   HirNodeId x = m.input("x", {DType::F32, {2, 128, 64}}), w = m.param("w", {DType::F32, {64, 64}});
@@ -6,194 +6,45 @@
 //   m.set_outputs({y});
 //   MirModule mir = m.lower_to_mir();           // nodes carry the label "proj" and the id h2
 //
-// Nodes stand in the order they were made; operands come before their readers. A block's type is that
-// of what it lowers to; a shape given by the caller is checked against it when the node is made
+// A module is a graph: blocks are ops of the table (ops/hir_blocks.h), any other op may stand between them. A block's
+// type is that of its definition; a shape given by the caller is checked against it when the node is made
 // (Error(user, "declared-shape")). Wrong operands raise what the ops raise, a wrong number of them
 // "wrong-input-count", ids of nothing "hir-node"; a failed call leaves the module as it was.
-//
-// The fusion policy decides how linear layers with bias, SwiGLU and residual norms are lowered:
-// `direct` to one fused op, `fusable` to primitives that fusion (and derivatives) see. Other blocks
-// are the same under both.
 #pragma once
 
-#include <variant>
-
+#include "rlx/ops/hir_blocks.h"
 #include "rlx/stages/graph_builder.h"
 
 namespace rlx {
 
+// A node, or one of its results.
 struct HirNodeId {
-  int32_t index = -1;
+  int32_t index = -1, result = 0;
   auto operator<=>(const HirNodeId&) const = default;
 };
-std::string to_string(HirNodeId id);  // h3
+std::string to_string(HirNodeId id);        // h3, h3:1
+std::string hir_ids(const Values& values);  // h0, h3:1
 
-enum class FusionPolicy : uint8_t { fusable, direct };
 inline constexpr FusionPolicy kAutodiffPolicy = FusionPolicy::fusable;
 std::string_view name(FusionPolicy policy);  // "Fusable", "Direct"
 
-// The blocks and their operands; fields are listed once for text and JSON.
-namespace hir {
-struct Input {
-  std::string name;
-  static constexpr auto fields() { return Fields<&Input::name>(); }
-  bool operator==(const Input&) const = default;
-};
-struct Param {
-  std::string name;
-  static constexpr auto fields() { return Fields<&Param::name>(); }
-  bool operator==(const Param&) const = default;
-};
-struct Constant {
-  Tensor value;
-  static constexpr auto fields() { return Fields<&Constant::value>(); }
-  bool operator==(const Constant& o) const { return Codec<Tensor>::equal(value, o.value); }
-};
-struct Linear {  // x, w, [bias]
-  std::optional<Activation> activation;
-  bool has_bias = false;
-  static constexpr auto fields() { return Fields<&Linear::activation, &Linear::has_bias>(); }
-  bool operator==(const Linear&) const = default;
-};
-struct LinearFused {  // x, w, bias
-  std::optional<Activation> activation;
-  static constexpr auto fields() { return Fields<&LinearFused::activation>(); }
-  bool operator==(const LinearFused&) const = default;
-};
-struct SharedLinearPair {  // x, w_first, w_second; slot 0 is the first product
-  int64_t slot = 0;
-  static constexpr auto fields() { return Fields<&SharedLinearPair::slot>(); }
-  bool operator==(const SharedLinearPair&) const = default;
-};
-struct SwiGLU {  // x, up_w, gate_w, down_w
-  static constexpr auto fields() { return Fields<>(); }
-  bool operator==(const SwiGLU&) const = default;
-};
-struct ResidualRmsNorm {  // x, residual, gamma, beta
-  double eps = 1e-5;
-  static constexpr auto fields() { return Fields<&ResidualRmsNorm::eps>(); }
-  bool operator==(const ResidualRmsNorm&) const = default;
-};
-struct Attention {  // q, k, v, [mask]
-  int64_t num_heads = 1, head_dim = 1;
-  AttentionMask mask;
-  static constexpr auto fields() {
-    return Fields<&Attention::num_heads, &Attention::head_dim, &Attention::mask>();
-  }
-  bool operator==(const Attention&) const = default;
-};
-struct DepthwiseConv1dCausal {  // input [B, S, C], weight [C, 1, 1, K], left_pad [B, K - 1, C]
-  int64_t kernel_size = 1;
-  static constexpr auto fields() { return Fields<&DepthwiseConv1dCausal::kernel_size>(); }
-  bool operator==(const DepthwiseConv1dCausal&) const = default;
-};
-struct DequantMatMul {  // x, packed_w; or x, w_q, scale, zp
-  QuantScheme scheme;
-  static constexpr auto fields() { return Fields<&DequantMatMul::scheme>(); }
-  bool operator==(const DequantMatMul&) const = default;
-};
-struct GatedDeltaNet {  // q, k, v, g, beta, [state]
-  int64_t state_size = 1;
-  bool carry_state = false;
-  static constexpr auto fields() {
-    return Fields<&GatedDeltaNet::state_size, &GatedDeltaNet::carry_state>();
-  }
-  bool operator==(const GatedDeltaNet&) const = default;
-};
-struct RoPE {  // x, cos, sin
-  int64_t head_dim = 1, n_rot = 1;
-  static constexpr auto fields() { return Fields<&RoPE::head_dim, &RoPE::n_rot>(); }
-  bool operator==(const RoPE&) const = default;
-};
-struct RmsNorm {  // x, gamma, beta
-  double eps = 1e-5;
-  static constexpr auto fields() { return Fields<&RmsNorm::eps>(); }
-  bool operator==(const RmsNorm&) const = default;
-};
-// x, ln1_g, ln1_b, q_w, k_w, v_w, o_w, ln2_g, ln2_b, gate_w, up_w, down_w, cos, sin, [mask]
-struct LlamaDecoderBlock {
-  int64_t num_heads = 1, head_dim = 1, num_kv_heads = 1;
-  double eps = 1e-5;
-  AttentionMask mask = AttentionMask::causal();
-  static constexpr auto fields() {
-    return Fields<&LlamaDecoderBlock::num_heads, &LlamaDecoderBlock::head_dim,
-                  &LlamaDecoderBlock::num_kv_heads, &LlamaDecoderBlock::eps,
-                  &LlamaDecoderBlock::mask>();
-  }
-  bool operator==(const LlamaDecoderBlock&) const = default;
-};
-// h_pre_norm [B, S, E], input_ids [B, S], cos, sin, last_token_idx [B], embed_w, hnorm_{w,b},
-// enorm_{w,b}, eh_w [2 E, E], attn_norm_{w,b}, q_gate_w [E, heads * 2 * head_dim], k_w, v_w,
-// q_norm_{w,b}, k_norm_{w,b}, o_w, post_norm_{w,b}, gate_w, up_w, down_w, head_norm_{w,b}, lm_head_w
-struct Qwen35MtpHead {
-  int64_t num_heads = 1, num_kv_heads = 1, head_dim = 1, n_rot = 1, n_embd = 1, n_ff = 1,
-          mtp_vocab = 1;
-  double eps = 1e-6;
-  static constexpr auto fields() {
-    return Fields<&Qwen35MtpHead::num_heads, &Qwen35MtpHead::num_kv_heads, &Qwen35MtpHead::head_dim,
-                  &Qwen35MtpHead::n_rot, &Qwen35MtpHead::n_embd, &Qwen35MtpHead::n_ff,
-                  &Qwen35MtpHead::mtp_vocab, &Qwen35MtpHead::eps>();
-  }
-  bool operator==(const Qwen35MtpHead&) const = default;
-};
-struct Mir {  // one op as it is
-  AnyOp op;
-  bool operator==(const Mir&) const = default;
-};
-}  // namespace hir
-
-using HirOp =
-    std::variant<hir::Input, hir::Param, hir::Constant, hir::Linear, hir::LinearFused,
-                 hir::SharedLinearPair, hir::SwiGLU, hir::ResidualRmsNorm, hir::Attention,
-                 hir::DepthwiseConv1dCausal, hir::DequantMatMul, hir::GatedDeltaNet, hir::RoPE,
-                 hir::RmsNorm, hir::LlamaDecoderBlock, hir::Qwen35MtpHead, hir::Mir>;
-std::string_view kind_of(const HirOp& op);     // "SwiGLU"
-std::string to_string(const HirOp& op);        // "linear+bias+gelu"
-std::string default_label(const HirOp& op);    // "swiglu_ffn"; "" for leaves
+using HirNode = Node;
+using HirOp = AnyOp;
+// What HIR says about a node: a block as its entry states it, a leaf, or any other op ("mir").
+std::string_view kind_of(const HirNode& n);    // "SwiGLU", "Input", "Mir"
+std::string hir_text(const HirNode& n);        // "linear+bias+gelu", "mir(matmul)"
+std::string label_of(const HirNode& n);        // the author's, or the block's; "" for others
 std::string expected_inputs(const HirOp& op);  // "4"; "" when not counted
 
-struct HirNode {
-  HirNodeId id;
-  HirOp op;
-  std::vector<HirNodeId> inputs;
-  Type shape;
-  std::string name;  // the author's, or the block's label; empty for leaves and `mir`
-  bool operator==(const HirNode&) const = default;
-};
-
-class HirModule {
+// The block builders, in terms of one function.
+class HirBlocks {
  public:
   using Ids = std::vector<HirNodeId>;
   using MaybeId = std::optional<HirNodeId>;
 
-  std::string name;
-  Ids outputs;
-  FusionPolicy fusion_policy = FusionPolicy::direct;
+  // Any op on nodes; what the builders below call.
+  virtual HirNodeId push(const HirOp& op, const Ids& inputs, const Declared& declared = {}) = 0;
 
-  explicit HirModule(std::string module_name) : name(std::move(module_name)) {}
-  // One `mir` node per node of the graph, leaves included; names and provenance are dropped.
-  // Graphs with updates or with readers of a second result raise "hir-results".
-  static HirModule wrap_mir_graph(const Graph& g);
-
-  HirModule& with_fusion_policy(FusionPolicy policy) {
-    fusion_policy = policy;
-    return *this;
-  }
-  size_t len() const { return nodes_.size(); }
-  bool is_empty() const { return nodes_.empty(); }
-  std::span<const HirNode> nodes() const { return nodes_; }
-  const HirNode& node(HirNodeId id) const;
-  HirNode& node_mut(HirNodeId id);
-  const Type& shape(HirNodeId id) const { return node(id).shape; }
-  void set_outputs(Ids ids);
-  // Names the node that `build` returns.
-  HirNodeId named(const std::string& node_name, FunctionRef<HirNodeId(HirModule&)> build);
-
-  HirNodeId input(const std::string& leaf_name, const Type& shape);
-  HirNodeId input_batch_seq(const std::string& leaf_name, const std::string& batch_symbol,
-                            const std::string& seq_symbol, int64_t hidden, DType dtype);
-  HirNodeId param(const std::string& leaf_name, const Type& shape);
-  HirNodeId constant(Tensor value);
   HirNodeId linear(HirNodeId x, HirNodeId w, const MaybeId& bias = {},
                    std::optional<Activation> act = {}, const Declared& out_shape = {});
   HirNodeId linear_fused(HirNodeId x, HirNodeId w, HirNodeId bias,
@@ -213,6 +64,7 @@ class HirModule {
   // Scale and zero point for schemes that keep them apart; raises "quant-operands" without.
   HirNodeId dequant_matmul(HirNodeId x, HirNodeId w, const MaybeId& scale, const MaybeId& zp,
                            const QuantScheme& scheme, const Declared& out_shape = {});
+  // The last state is result 1.
   HirNodeId gated_delta_net(HirNodeId q, HirNodeId k, HirNodeId v, HirNodeId g, HirNodeId beta,
                             int64_t state_size, const Declared& out_shape = {});
   HirNodeId gated_delta_net_carry(HirNodeId q, HirNodeId k, HirNodeId v, HirNodeId g,
@@ -222,33 +74,76 @@ class HirModule {
                  const Declared& out_shape = {});
   HirNodeId rms_norm(HirNodeId x, HirNodeId gamma, HirNodeId beta, double eps,
                      const Declared& out_shape = {});
+
+ protected:
+  ~HirBlocks() = default;
+};
+
+class HirModule final : public HirBlocks {
+ public:
+  FusionPolicy fusion_policy = FusionPolicy::direct;
+
+  explicit HirModule(std::string module_name) : g_(std::move(module_name)) {}
+  // Blocks and ops as they stand in the graph. Its policy is `fusable`: a graph's blocks are what their entries say.
+  static HirModule from_graph(Graph g) {
+    return HirModule(std::move(g)).with_fusion_policy(FusionPolicy::fusable);
+  }
+  // The same without labels and provenance, and with the policy of new modules.
+  static HirModule wrap_mir_graph(Graph g);
+
+  HirModule& with_fusion_policy(FusionPolicy policy) {
+    fusion_policy = policy;
+    return *this;
+  }
+  const std::string& name() const { return graph().name; }
+  size_t len() const { return g_.len(); }
+  bool is_empty() const { return g_.is_empty(); }
+  const Graph& graph() const { return g_.graph(); }
+  std::span<const HirNode> nodes() const { return g_.nodes(); }
+  const HirNode& node(HirNodeId id) const;
+  HirNode& node_mut(HirNodeId id);
+  const Type& shape(HirNodeId id) const;
+  Ids outputs() const;
+  void set_outputs(const Ids& ids);
+  // After a run the parameter has this value.
+  void update(const std::string& leaf_name, HirNodeId value);
+  // Names the node that `build` returns.
+  HirNodeId named(const std::string& node_name, FunctionRef<HirNodeId(HirModule&)> build);
+
+  HirNodeId push(const HirOp& op, const Ids& inputs, const Declared& declared = {}) override;
+  HirNodeId input(const std::string& leaf_name, const Type& shape);
+  HirNodeId input_batch_seq(const std::string& leaf_name, const std::string& batch_symbol,
+                            const std::string& seq_symbol, int64_t hidden, DType dtype);
+  HirNodeId param(const std::string& leaf_name, const Type& shape);
+  HirNodeId constant(Tensor value) { return push({op::constant, {std::move(value)}}, {}); }
   HirNodeId llama_decoder_block(const Ids& inputs, const hir::LlamaDecoderBlock& block,
-                                const Declared& out_shape = {});
+                                const Declared& out_shape = {}) {
+    return push({op::hir_llama_decoder_block, block}, inputs, out_shape);
+  }
   // The same block under the name "transformer_block".
   HirNodeId transformer_block(const Ids& inputs, const hir::LlamaDecoderBlock& block,
                               const Declared& out_shape = {});
   HirNodeId qwen35_mtp_head(const Ids& inputs, const hir::Qwen35MtpHead& block,
-                            const Declared& out_shape = {});
-  HirNodeId mir(const AnyOp& op, const Ids& inputs, const Declared& shape = {});
-  // Any node; what the builders above call.
-  HirNodeId push(HirOp op, const Ids& inputs, const Declared& declared = {});
+                            const Declared& out_shape = {}) {
+    return push({op::hir_qwen35_mtp_head, block}, inputs, out_shape);
+  }
+  HirNodeId mir(const AnyOp& op, const Ids& inputs, const Declared& shape = {}) {
+    return push(op, inputs, shape);
+  }
 
   MirModule lower_to_mir() const;
   MirModule lower_for_autodiff() const;  // with the policy `fusable`
   std::string inspect() const;
   std::string to_string() const;
 
-  bool operator==(const HirModule&) const = default;
+  friend bool operator==(const HirModule& a, const HirModule& b) {
+    return a.fusion_policy == b.fusion_policy && a.graph() == b.graph();
+  }
 
  private:
-  std::vector<HirNode> nodes_;
-};
-
-// Appends what a block lowers to; `pairs` remembers the products of shared pairs by operands.
-struct HirLowering {
-  FusionPolicy policy = FusionPolicy::direct;
-  std::map<Values, NodePair> pairs = {};
-  NodeId lower(GraphBuilder& g, const HirOp& op, const Values& in, const Type& leaf_shape);
+  explicit HirModule(Graph g) : g_(std::move(g)) {}
+  Value value(HirNodeId id) const;  // raises "hir-node"
+  GraphBuilder g_;
 };
 
 }  // namespace rlx

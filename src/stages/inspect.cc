@@ -84,29 +84,26 @@ std::string kinds_line(const Graph& g) {
   return fmt::format("  op kinds: {}\n", fmt::join(parts, ", "));
 }
 
-std::vector<Row> graph_rows(const Graph& g) {
+// The nodes of a graph, or with `hir` as that stage shows them.
+std::vector<Row> graph_rows(const Graph& g, bool hir = false) {
   std::vector<Row> rows;
   for (int32_t i = 0; i < g.size(); ++i) {
     const Node& n = g.nodes[static_cast<size_t>(i)];
     const bool leaf = n.op == &op::input || n.op == &op::param;
     Row r;
-    r.tag = tag_of(fmt::format("%{}", i), leaf ? n.op->name : "",
-                   leaf ? n.get<LeafAttrs>().name : n.origin.label.str());
-    r.op = op_text(*n.op, n.attrs);
-    r.inputs = fmt::format("{}", fmt::join(n.in, ", "));
+    r.tag = tag_of(fmt::format("{}{}", hir ? 'h' : '%', i), leaf ? n.op->name : "",
+                   leaf  ? n.get<LeafAttrs>().name
+                   : hir ? label_of(n)
+                         : n.origin.label.str());
+    r.op = hir ? hir_text(n) : op_text(*n.op, n.attrs);
+    r.inputs = hir ? hir_ids(n.in) : fmt::format("{}", fmt::join(n.in, ", "));
     r.type = fmt::format("{}", fmt::join(n.out, ", "));
-    r.origin = origin_text(n.origin);
+    if (!hir) r.origin = origin_text(n.origin);
     r.is_output =
         std::any_of(g.outputs.begin(), g.outputs.end(), [&](Value v) { return v.node == i; });
     rows.push_back(std::move(r));
   }
   return rows;
-}
-
-std::string id_list(const HirModule::Ids& ids) {
-  std::vector<std::string> parts;
-  for (HirNodeId id : ids) parts.push_back(to_string(id));
-  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string io_line(std::string_view what,
@@ -120,35 +117,20 @@ std::string io_line(std::string_view what,
 
 std::string inspect_hir_stats(const HirModule& hir) {
   Counts counts;
-  for (const HirNode& n : hir.nodes()) ++counts[std::string(kind_of(n.op))];
+  for (const HirNode& n : hir.nodes()) ++counts[std::string(kind_of(n))];
   std::vector<std::string> parts;
   for (const auto& [kind, count] : counts) parts.push_back(fmt::format("{}={}", kind, count));
-  return fmt::format("hir @{} ({} nodes, {} outputs, fusion={})\n  block ops: {}\n", hir.name,
-                     hir.len(), hir.outputs.size(), name(hir.fusion_policy),
+  return fmt::format("hir @{} ({} nodes, {} outputs, fusion={})\n  block ops: {}\n", hir.name(),
+                     hir.len(), hir.graph().outputs.size(), name(hir.fusion_policy),
                      fmt::join(parts, ", "));
 }
 
 std::string inspect_hir(const HirModule& hir) {
-  std::vector<Row> rows;
-  for (const HirNode& n : hir.nodes()) {
-    Row r;
-    const auto* in = std::get_if<hir::Input>(&n.op);
-    const auto* param = std::get_if<hir::Param>(&n.op);
-    r.tag = tag_of(to_string(n.id),
-                   in      ? "input"
-                   : param ? "param"
-                           : "",
-                   in      ? in->name
-                   : param ? param->name
-                           : n.name);
-    r.op = to_string(n.op);
-    r.inputs = id_list(n.inputs);
-    r.type = n.shape.to_string();
-    r.is_output = std::find(hir.outputs.begin(), hir.outputs.end(), n.id) != hir.outputs.end();
-    rows.push_back(std::move(r));
-  }
-  std::string out = inspect_hir_stats(hir) + "\n" + rows_text(rows);
-  if (!hir.outputs.empty()) out += fmt::format("  return {}\n", id_list(hir.outputs));
+  const Graph& g = hir.graph();
+  std::string out = inspect_hir_stats(hir) + "\n" + rows_text(graph_rows(g, true));
+  if (!g.outputs.empty()) out += fmt::format("  return {}\n", hir_ids(g.outputs));
+  for (const Update& u : g.updates)
+    out += fmt::format("  update {} <- {}\n", quote(u.param), hir_ids({u.value}));
   return out;
 }
 

@@ -67,24 +67,6 @@ TextStore read_constants(const Json& j) {
 
 // ---- fields
 
-template <class T>
-Json value_json(const T& v, TextStore& store) {
-  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> ||
-                std::is_same_v<T, std::string>) {
-    return v;
-  } else if constexpr (std::is_same_v<T, double>) {
-    return std::isfinite(v) ? Json(v) : Json(number_text(v));
-  } else if constexpr (std::is_same_v<T, AttentionMask>) {
-    return v.to_string();
-  } else if constexpr (requires { v.has_value(); }) {
-    return v ? value_json(*v, store) : Json(nullptr);
-  } else {
-    Printer p{.out = {}, .store = &store};
-    Codec<T>::print(p, v);
-    return p.out;
-  }
-}
-
 int64_t read_integer(const Json& j) {
   data_check(j.is_number_integer(), "json", "{} is not an integer", j.dump());
   return j.get<int64_t>();
@@ -94,64 +76,69 @@ int64_t read_integer(const Json& j) {
 struct Source {
   TextStore store;
   int version;
-  Reader reader(const Json& text) const {
-    return {Lexer(text.get_ref<const std::string&>()), &store, &op_table(), version};
-  }
+  Reader reader(std::string_view text) const { return {Lexer(text), &store, &op_table(), version}; }
 };
 
-template <class T>
-void read_value(const Json& j, T& v, const Source& from) {
-  if constexpr (std::is_same_v<T, int64_t>) {
-    v = read_integer(j);
-  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
-    v = j.get<T>();
-  } else if constexpr (std::is_same_v<T, double>) {
-    v = j.is_string() ? Lexer(j.get_ref<const std::string&>()).number() : j.get<double>();
-  } else if constexpr (std::is_same_v<T, AttentionMask>) {
-    v = AttentionMask::parse(j.get_ref<const std::string&>());
-  } else if constexpr (requires { v.has_value(); }) {
-    v.reset();
-    if (!j.is_null()) read_value(j, v.emplace(), from);
-  } else {
-    Reader r = from.reader(j);
-    Codec<T>::read(r, v);
-    data_check(r.lex.done(), "json", "text follows a value: {}", j.dump());
-  }
+std::string field_text(const FieldInfo& f, const Attrs& attrs, TextStore& store) {
+  Printer p{.out = {}, .store = &store};
+  f.print(p, attrs.data());
+  return p.out;
 }
 
-template <class Block>
-Json fields_json(const Block& block, TextStore& store) {
-  Json out = Json::object();
-  for_each_field(block, [&](std::string_view name, const auto& value) {
-    out[std::string(name)] = value_json(value, store);
-  });
-  return out;
+void read_text(const FieldInfo& f, std::string_view text, void* attrs, const Source& from) {
+  Reader r = from.reader(text);
+  f.read(r, attrs);
+  data_check(r.lex.done(), "json", "text follows the value of {}: {}", f.name, text);
 }
 
-template <class Block>
-void read_fields(const Json& j, Block& block, const Source& from) {
-  constexpr size_t count = Block::fields().count;
-  data_check(j.size() == count, "json", "a block with {} fields is given {}", count, j.dump());
-  for_each_field(block, [&](std::string_view name, auto& value) {
-    read_value(j.at(std::string(name)), value, from);
-  });
+// Numbers, bools and strings as such, what is absent as null, all else in its text form.
+Json field_json(const FieldInfo& f, const Attrs& attrs, TextStore& store) {
+  const void* const value = f.member_of(attrs.data());
+  if (f.is<bool>()) return *static_cast<const bool*>(value);
+  if (f.is<int64_t>()) return *static_cast<const int64_t*>(value);
+  if (f.is<std::string>()) return *static_cast<const std::string*>(value);
+  const std::string text = field_text(f, attrs, store);
+  if (f.is<double>() && std::isfinite(*static_cast<const double*>(value)))
+    return *static_cast<const double*>(value);
+  return f.type().ends_with('?') && text == "none" ? Json(nullptr) : Json(text);
+}
+
+void read_field(const FieldInfo& f, const Json& j, void* attrs, const Source& from) {
+  if (f.is<bool>())
+    *static_cast<bool*>(f.member(attrs)) = j.get<bool>();
+  else if (f.is<int64_t>())
+    *static_cast<int64_t*>(f.member(attrs)) = read_integer(j);
+  else if (f.is<std::string>())
+    *static_cast<std::string*>(f.member(attrs)) = j.get<std::string>();
+  else if (f.is<double>() && !j.is_string())
+    *static_cast<double*>(f.member(attrs)) = j.get<double>();
+  else
+    read_text(f, j.is_null() ? "none" : j.get_ref<const std::string&>(), attrs, from);
 }
 
 // ---- blocks
 
-Json mir_json(const AnyOp& op, TextStore& store) {
-  Json attrs = Json::object();
-  const std::shared_ptr<void> standard = op.attrs.type()->make();
-  for (const FieldInfo& f : op.attrs.fields()) {
-    if (f.equal(op.attrs.data(), standard.get())) continue;
-    Printer p{.out = {}, .store = &store};
-    f.print(p, op.attrs.data());
-    attrs[std::string(f.name)] = p.out;
-  }
-  return {{"op", op.def->name}, {"attrs", attrs}};
+// The fields in JSON. Of inputs and parameters the name: their type is the node's.
+std::span<const FieldInfo> stated_fields(const OpDef& op) {
+  const auto all = op.attr_type->fields;
+  return &op == &op::input || &op == &op::param ? all.first(1) : all;
 }
 
-AnyOp read_mir(const Json& j, const Source& from) {
+Json block_json(const Node& n, TextStore& store) {
+  const std::string kind(kind_of(n));
+  const bool is_mir = kind == "Mir";
+  Json fields = Json::object();
+  const std::shared_ptr<void> standard = n.attrs.type()->make();
+  for (const FieldInfo& f : stated_fields(*n.op)) {
+    if (is_mir && f.equal(n.attrs.data(), standard.get())) continue;
+    fields[std::string(f.name)] =
+        is_mir ? Json(field_text(f, n.attrs, store)) : field_json(f, n.attrs, store);
+  }
+  if (is_mir) return {{kind, {{"op", n.op->name}, {"attrs", fields}}}};
+  return fields.empty() ? Json(kind) : Json{{kind, fields}};
+}
+
+HirOp read_mir(const Json& j, const Source& from) {
   const auto& name = j.at("op").get_ref<const std::string&>();
   const OpDef* def = op_table().find(name, from.version);
   data_check(def != nullptr, "json", "there is no op {}", quote(name));
@@ -162,52 +149,65 @@ AnyOp read_mir(const Json& j, const Source& from) {
     const auto match = std::find_if(fields.begin(), fields.end(),
                                     [&](const FieldInfo& f) { return f.name == field; });
     data_check(match != fields.end(), "json", "{} has no attribute {}", name, quote(field));
-    Reader r = from.reader(value);
-    match->read(r, attrs.get());
-    data_check(r.lex.done(), "json", "text follows the value of {}", field);
+    read_text(*match, value.get_ref<const std::string&>(), attrs.get(), from);
   }
   return {*def, Attrs(def->attr_type, std::move(attrs))};
 }
 
-Json block_json(const HirOp& op, TextStore& store) {
-  const std::string kind(kind_of(op));
-  return std::visit(
-      [&]<class Block>(const Block& block) -> Json {
-        if constexpr (std::is_same_v<Block, hir::Mir>)
-          return {{kind, mir_json(block.op, store)}};
-        else if constexpr (Block::fields().count == 0)
-          return kind;
-        else
-          return {{kind, fields_json(block, store)}};
-      },
-      op);
+const OpDef& op_of_kind(const std::string& kind) {
+  for (const OpTable::Entry& e : op_table().entries())
+    if (e.op->block ? e.op->block->kind == kind
+                    : e.op->kind == Kind::leaf && e.op->reference == kind)
+      return *e.op;
+  fail(ErrorKind::data, "json", "there is no block {}", quote(kind));
 }
 
-// Tries the alternative I, then the ones behind it.
-template <size_t I = 0>
-HirOp read_block(const std::string& kind, const Json& body, const Source& from) {
-  if constexpr (I == std::variant_size_v<HirOp>) {
-    fail(ErrorKind::data, "json", "there is no block {}", quote(kind));
-  } else {
-    using Block = std::variant_alternative_t<I, HirOp>;
-    if constexpr (std::is_same_v<Block, hir::Mir>) {
-      if (kind == "Mir") return hir::Mir{read_mir(body, from)};
-    } else {
-      Block block;
-      if (kind == kind_of(block)) {
-        read_fields(body, block, from);
-        return block;
-      }
-    }
-    return read_block<I + 1>(kind, body, from);
+HirOp read_block(const Json& j, const Type& type, const Source& from) {
+  data_check(j.is_string() || (j.is_object() && j.size() == 1), "json",
+             "an op is a kind and its fields, not {}", j.dump());
+  const std::string kind = j.is_string() ? j.get<std::string>() : j.begin().key();
+  const Json given = j.is_string() ? Json::object() : j.begin().value();
+  if (kind == "Mir") return read_mir(given, from);
+  const OpDef& op = op_of_kind(kind);
+  const auto fields = stated_fields(op);
+  data_check(given.size() == fields.size(), "json", "a block with {} fields is given {}",
+             fields.size(), given.dump());
+  std::shared_ptr<void> attrs = op.attr_type->make();
+  for (const FieldInfo& f : fields) read_field(f, given.at(std::string(f.name)), attrs.get(), from);
+  if (fields.size() < op.attr_type->fields.size()) {
+    auto& leaf = *static_cast<LeafAttrs*>(attrs.get());
+    leaf.dtype = type.dtype, leaf.shape = type.shape;
   }
+  return {op, Attrs(op.attr_type, std::move(attrs))};
 }
 
-HirOp read_block(const Json& j, const Source& from) {
-  if (j.is_string()) return read_block<0>(j.get<std::string>(), Json::object(), from);
-  data_check(j.is_object() && j.size() == 1, "json", "an op is a kind and its fields, not {}",
-             j.dump());
-  return read_block<0>(j.begin().key(), j.begin().value(), from);
+// A node is its number; a second result "3:1".
+Json id_json(Value v) { return v.index == 0 ? Json(v.node) : Json(to_string(v).substr(1)); }
+
+Json ids_json(const Values& values) {
+  Json out = Json::array();
+  for (Value v : values) out.push_back(id_json(v));
+  return out;
+}
+
+HirNodeId read_id(const Json& j) {
+  const auto number = [](int64_t n) {
+    data_check(n >= 0 && n <= INT32_MAX, "json", "{} is no node", n);
+    return static_cast<int32_t>(n);
+  };
+  if (!j.is_string()) return {number(read_integer(j))};
+  Lexer lex(j.get_ref<const std::string&>());
+  const int32_t node = number(lex.integer());
+  lex.expect(":");
+  const int32_t result = number(lex.integer());
+  data_check(lex.done(), "json", "{} is no result of a node", j.dump());
+  return {node, result};
+}
+
+HirModule::Ids read_ids(const Json& list) {
+  HirModule::Ids out;
+  for (const Json& id : list) out.push_back(read_id(id));
+  return out;
 }
 
 Type read_type(const Json& j) {
@@ -251,23 +251,17 @@ HirModule read_hir(const Json& j) {
              "there is no fusion policy {}", quote(policy));
   m.fusion_policy =
       policy == name(FusionPolicy::direct) ? FusionPolicy::direct : FusionPolicy::fusable;
-  const auto ids = [](const Json& list) {
-    HirModule::Ids out;
-    for (const Json& id : list) {
-      const int64_t index = read_integer(id);
-      data_check(index >= 0 && index <= INT32_MAX, "json", "{} is no node", index);
-      out.push_back({static_cast<int32_t>(index)});
-    }
-    return out;
-  };
   for (const Json& n : j.at("nodes")) {
-    const HirNodeId id =
-        m.push(read_block(n.at("op"), from), ids(n.at("inputs")), read_type(n.at("shape")));
+    const Type type = read_type(n.at("shape"));
+    const HirNodeId id = m.push(read_block(n.at("op"), type, from), read_ids(n.at("inputs")), type);
     data_check(n.at("id") == id.index, "json", "node {} stands in the place of {}",
                n.at("id").dump(), to_string(id));
-    m.node_mut(id).name = n.at("name").get<std::string>();
+    if (const auto name = n.at("name").get<std::string>(); name != label_of(m.node(id)))
+      m.node_mut(id).origin.label = name;
   }
-  m.set_outputs(ids(j.at("outputs")));
+  m.set_outputs(read_ids(j.at("outputs")));
+  if (j.contains("updates"))
+    for (const auto& [param, id] : j.at("updates").items()) m.update(param, read_id(id));
   return m;
 }
 
@@ -286,21 +280,20 @@ Json plan_json(const Program& p) {
 
 std::string hir_to_json(const HirModule& hir) {
   TextStore store;
-  const auto ids = [](const HirModule::Ids& list) {
-    Json out = Json::array();
-    for (HirNodeId id : list) out.push_back(id.index);
-    return out;
-  };
-  Json j = header("rlx.hir", hir.name);
+  const Graph& g = hir.graph();
+  Json j = header("rlx.hir", g.name);
   j["fusion_policy"] = name(hir.fusion_policy);
-  j["outputs"] = ids(hir.outputs);
+  j["outputs"] = ids_json(g.outputs);
+  for (const Update& u : g.updates) j["updates"][u.param] = id_json(u.value);
   j["nodes"] = Json::array();
-  for (const HirNode& n : hir.nodes())
-    j["nodes"].push_back({{"id", n.id.index},
-                          {"op", block_json(n.op, store)},
-                          {"inputs", ids(n.inputs)},
-                          {"shape", n.shape.to_string()},
-                          {"name", n.name}});
+  for (int32_t i = 0; i < g.size(); ++i) {
+    const Node& n = g.nodes[static_cast<size_t>(i)];
+    j["nodes"].push_back({{"id", i},
+                          {"op", block_json(n, store)},
+                          {"inputs", ids_json(n.in)},
+                          {"shape", n.type().to_string()},
+                          {"name", label_of(n)}});
+  }
   j["constants"] = constants_json(store);
   return j.dump(1);
 }

@@ -5,8 +5,8 @@
 //              {"id": 4, "op": "SwiGLU", "inputs": [0, 1, 2, 3], ...}],
 //    "constants": {}}
 //
-// Blocks are tagged by their kind; single ops (`Mir`) and graphs are in their text form, which reads back
-// exactly. Floats keep every bit. Constants above 1 KiB stand once under their hash, in base64.
+// Blocks are tagged by their kind, with their fields; single ops (`Mir`) and graphs are in their text form, which
+// reads back exactly. A second result is "3:1"; "updates" ({"w": 7}) stands where there are some. Floats keep every bit. Constants above 1 KiB stand once under their hash, in base64.
 //
 // What is read is built anew through the builders, so it is checked like any module: raises Error(data,
 // "json") for text that is no JSON or lacks fields, "json-format" for another format or a later version of the language (ir/text.h), and what

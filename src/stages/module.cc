@@ -89,6 +89,13 @@ std::string_view name(GraphStage stage) {
   return names[static_cast<size_t>(stage)];
 }
 
+GraphModule::GraphModule(Graph g) : stage_(MirModule(std::string())) {
+  if (has_blocks(g))
+    stage_ = HirModule::from_graph(std::move(g));
+  else
+    stage_ = MirModule(std::move(g));
+}
+
 GraphModule GraphModule::define(std::string name, FunctionRef<HirNodeId(HirModule&)> build) {
   HirModule m(std::move(name));
   m.set_outputs({build(m)});
@@ -96,7 +103,7 @@ GraphModule GraphModule::define(std::string name, FunctionRef<HirNodeId(HirModul
 }
 
 const std::string& GraphModule::name() const {
-  return as_hir() ? as_hir()->name : as_mir()->name();
+  return as_hir() ? as_hir()->name() : as_mir()->name();
 }
 size_t GraphModule::len() const { return as_hir() ? as_hir()->len() : as_mir()->len(); }
 
@@ -128,7 +135,7 @@ GraphModule& GraphModule::with_fusion_policy(FusionPolicy policy) {
 void GraphModule::set_outputs(const HirModule::Ids& ids) {
   if (as_hir()) return hir_mut().set_outputs(ids);
   Values values;
-  for (HirNodeId id : ids) values.push_back({id.index, 0});
+  for (HirNodeId id : ids) values.push_back({id.index, id.result});
   if (auto* lir = std::get_if<LirModule>(&stage_)) {
     MirModule changed = lir->mir;
     changed.set_outputs(std::move(values));

@@ -11,6 +11,8 @@
 // Asking a module for what its stage does not have raises Error(user, "stage") with the stage it is at.
 #pragma once
 
+#include <variant>
+
 #include "rlx/lower/target.h"
 #include "rlx/stages/hir.h"
 
@@ -88,12 +90,12 @@ LirModule specialize_lir(const LirModule& lir, const DimBinding& binding, Target
 enum class GraphStage : uint8_t { hir, mir, lir };
 std::string_view name(GraphStage stage);  // "HIR", "MIR", "LIR"
 
-class GraphModule {
+class GraphModule final : public HirBlocks {
  public:
-  GraphModule(HirModule m) : stage_(std::move(m)) {}              // NOLINT: implicit by design
-  GraphModule(MirModule m) : stage_(std::move(m)) {}              // NOLINT: implicit by design
-  GraphModule(LirModule m) : stage_(std::move(m)) {}              // NOLINT: implicit by design
-  GraphModule(Graph g) : GraphModule(MirModule(std::move(g))) {}  // NOLINT: implicit by design
+  GraphModule(HirModule m) : stage_(std::move(m)) {}  // NOLINT: implicit by design
+  GraphModule(MirModule m) : stage_(std::move(m)) {}  // NOLINT: implicit by design
+  GraphModule(LirModule m) : stage_(std::move(m)) {}  // NOLINT: implicit by design
+  GraphModule(Graph g);  // NOLINT: implicit by design; HIR where it has blocks, else MIR
   // The output is what `build` returns.
   static GraphModule define(std::string name, FunctionRef<HirNodeId(HirModule&)> build);
   static GraphModule hir(std::string name) { return HirModule(std::move(name)); }
@@ -122,61 +124,13 @@ class GraphModule {
   HirNodeId input(const std::string& leaf_name, const Type& shape);
   HirNodeId param(const std::string& leaf_name, const Type& shape);
 
-  // The block builders of HirModule; HIR.
-  HirNodeId linear(HirNodeId x, HirNodeId w, const HirModule::MaybeId& bias = {},
-                   std::optional<Activation> act = {}, const Declared& out_shape = {}) {
-    return hir_mut().linear(x, w, bias, act, out_shape);
-  }
-  HirNodeId linear_fused(HirNodeId x, HirNodeId w, HirNodeId bias,
-                         std::optional<Activation> act = {}, const Declared& out_shape = {}) {
-    return hir_mut().linear_fused(x, w, bias, act, out_shape);
-  }
-  std::pair<HirNodeId, HirNodeId> shared_linear_pair(HirNodeId x, HirNodeId w_first,
-                                                     HirNodeId w_second,
-                                                     const Declared& out_shape = {}) {
-    return hir_mut().shared_linear_pair(x, w_first, w_second, out_shape);
-  }
-  HirNodeId swiglu_ffn(HirNodeId x, HirNodeId up_w, HirNodeId gate_w, HirNodeId down_w,
-                       const Declared& out_shape = {}) {
-    return hir_mut().swiglu_ffn(x, up_w, gate_w, down_w, out_shape);
-  }
-  HirNodeId residual_rms_norm(HirNodeId x, HirNodeId residual, HirNodeId gamma, HirNodeId beta,
-                              double eps, const Declared& out_shape = {}) {
-    return hir_mut().residual_rms_norm(x, residual, gamma, beta, eps, out_shape);
-  }
-  HirNodeId attention(HirNodeId q, HirNodeId k, HirNodeId v, const HirModule::MaybeId& mask,
-                      int64_t num_heads, int64_t head_dim, const AttentionMask& mask_kind,
-                      const Declared& out_shape = {}) {
-    return hir_mut().attention(q, k, v, mask, num_heads, head_dim, mask_kind, out_shape);
-  }
-  HirNodeId depthwise_conv1d_causal(HirNodeId x, HirNodeId weight, HirNodeId left_pad,
-                                    int64_t kernel_size, const Declared& out_shape = {}) {
-    return hir_mut().depthwise_conv1d_causal(x, weight, left_pad, kernel_size, out_shape);
-  }
-  HirNodeId dequant_matmul(HirNodeId x, HirNodeId w, const HirModule::MaybeId& scale,
-                           const HirModule::MaybeId& zp, const QuantScheme& scheme,
-                           const Declared& out_shape = {}) {
-    return hir_mut().dequant_matmul(x, w, scale, zp, scheme, out_shape);
-  }
-  HirNodeId gated_delta_net(HirNodeId q, HirNodeId k, HirNodeId v, HirNodeId g, HirNodeId beta,
-                            int64_t state_size, const Declared& out_shape = {}) {
-    return hir_mut().gated_delta_net(q, k, v, g, beta, state_size, out_shape);
-  }
-  HirNodeId gated_delta_net_carry(HirNodeId q, HirNodeId k, HirNodeId v, HirNodeId g,
-                                  HirNodeId beta, HirNodeId state, int64_t state_size,
-                                  const Declared& out_shape = {}) {
-    return hir_mut().gated_delta_net_carry(q, k, v, g, beta, state, state_size, out_shape);
-  }
-  HirNodeId rope(HirNodeId x, HirNodeId cos, HirNodeId sin, int64_t head_dim, int64_t n_rot,
-                 const Declared& out_shape = {}) {
-    return hir_mut().rope(x, cos, sin, head_dim, n_rot, out_shape);
-  }
-  HirNodeId rms_norm(HirNodeId x, HirNodeId gamma, HirNodeId beta, double eps,
-                     const Declared& out_shape = {}) {
-    return hir_mut().rms_norm(x, gamma, beta, eps, out_shape);
+  // HIR: what the block builders call.
+  HirNodeId push(const HirOp& op, const HirModule::Ids& inputs,
+                 const Declared& declared = {}) override {
+    return hir_mut().push(op, inputs, declared);
   }
   HirNodeId hir_mir(const AnyOp& op, const HirModule::Ids& inputs, const Declared& shape = {}) {
-    return hir_mut().mir(op, inputs, shape);
+    return push(op, inputs, shape);
   }
   HirNodeId named(const std::string& node_name, FunctionRef<HirNodeId(HirModule&)> build) {
     return hir_mut().named(node_name, build);

@@ -20,56 +20,15 @@ const OpDef& op_of(ReduceOp kind) {
   return *ops[static_cast<size_t>(kind)];
 }
 
-namespace {
-constexpr std::string_view kMaskNames[] = {"none", "causal", "sw=", "custom", "bias"};
-}
-
-std::string AttentionMask::to_string() const {
-  std::string out(kMaskNames[static_cast<size_t>(kind)]);
-  if (kind == Kind::sliding_window) out += std::to_string(window);
-  return out;
-}
-
-AttentionMask AttentionMask::parse(std::string_view text) {
-  for (size_t i = 0; i < std::size(kMaskNames); ++i) {
-    const auto kind = static_cast<Kind>(i);
-    if (kind != Kind::sliding_window && text == kMaskNames[i]) return {kind, 0};
-    if (kind != Kind::sliding_window || !text.starts_with(kMaskNames[i])) continue;
-    Lexer lex(text.substr(kMaskNames[i].size()));
-    const int64_t window = lex.integer();
-    if (lex.done() && window >= 0) return sliding_window(window);
-  }
-  fail(ErrorKind::data, "parse", "{} is not a mask: none, causal, sw=<window>, custom or bias",
-       quote(text));
-}
-
 AnyOp attention_kind_op(int64_t num_heads, int64_t head_dim, const AttentionMask& mask,
                         std::optional<double> score_scale,
                         std::optional<double> attn_logit_softcap) {
-  user_check(num_heads > 0 && head_dim > 0, "attention-heads",
-             "attention: {} heads of width {}; both must be positive", num_heads, head_dim);
-  AttentionAttrs a{.num_heads = num_heads, .scale = score_scale, .softcap = attn_logit_softcap};
-  switch (mask.kind) {
-    case AttentionMask::Kind::none:
-      break;
-    case AttentionMask::Kind::causal:
-      a.mask = MaskKind::causal;
-      break;
-    case AttentionMask::Kind::sliding_window:
-      a.mask = MaskKind::sliding_window;
-      a.window = mask.window;
-      break;
-    case AttentionMask::Kind::custom:
-      a.has_mask = true;
-      break;
-    case AttentionMask::Kind::bias:
-      a.has_bias = true;
-      break;
-  }
-  return {op::attention, a};
+  return {op::attention,
+          attention_attributes(num_heads, head_dim, mask, score_scale, attn_logit_softcap)};
 }
 
 std::string op_kind(const OpDef& op) {
+  if (op.block) return std::string(op.block->kind);
   const std::string_view name = op.reference.empty() ? op.name : op.reference;
   return std::string(name.substr(0, name.find_first_of("(,")));
 }

@@ -7,7 +7,7 @@
 
 #include "rlx/ir/builder.h"
 #include "rlx/ops/activations.h"
-#include "rlx/ops/attention.h"
+#include "rlx/ops/attention_mask.h"
 
 namespace rlx {
 
@@ -16,29 +16,21 @@ using NodeId = Value;  // a builder that returns one id means result 0
 enum class BinaryOp : uint8_t { add, sub, mul, div, max, min, pow };
 enum class CmpOp : uint8_t { eq, ne, lt, le, gt, ge };
 enum class ReduceOp : uint8_t { sum, mean, max, min, prod };
+inline std::span<const std::string_view> enum_names(BinaryOp) {
+  static constexpr std::string_view names[] = {"add", "sub", "mul", "div", "max", "min", "pow"};
+  return names;
+}
+inline std::span<const std::string_view> enum_names(CmpOp) {
+  static constexpr std::string_view names[] = {"eq", "ne", "lt", "le", "gt", "ge"};
+  return names;
+}
+inline std::span<const std::string_view> enum_names(ReduceOp) {
+  static constexpr std::string_view names[] = {"sum", "mean", "max", "min", "prod"};
+  return names;
+}
 const OpDef& op_of(BinaryOp kind);
 const OpDef& op_of(CmpOp kind);
 const OpDef& op_of(ReduceOp kind);
-
-// What hides keys from queries: positions (none, causal, sliding_window) or one more operand (custom:
-// 1 keeps a key; bias: added to the scores).
-struct AttentionMask {
-  enum class Kind : uint8_t { none, causal, sliding_window, custom, bias };
-  Kind kind = Kind::none;
-  int64_t window = 0;
-
-  static AttentionMask none() { return {}; }
-  static AttentionMask causal() { return {Kind::causal, 0}; }
-  // A query sees itself and the `window` keys before it.
-  static AttentionMask sliding_window(int64_t window) { return {Kind::sliding_window, window}; }
-  static AttentionMask custom() { return {Kind::custom, 0}; }
-  static AttentionMask bias() { return {Kind::bias, 0}; }
-
-  bool has_operand() const { return kind == Kind::custom || kind == Kind::bias; }
-  std::string to_string() const;  // "none", "causal", "sw=128", "custom", "bias"
-  static AttentionMask parse(std::string_view text);  // raises Error(data, "parse")
-  bool operator==(const AttentionMask&) const = default;
-};
 
 // An op with its attributes.
 struct AnyOp {

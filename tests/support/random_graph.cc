@@ -19,7 +19,8 @@ using RowsByOp = std::vector<std::vector<const Sample*>>;
 const RowsByOp& rows_by_op() {
   static const RowsByOp rows = [] {
     std::map<std::string, std::vector<const Sample*>> by_name;
-    for (const Sample& s : samples()) by_name[s.op].push_back(&s);
+    for (const Sample& s : samples())  // a block is drawn as the ops that it is made of
+      if (!op_table().find(s.op)->block) by_name[s.op].push_back(&s);
     RowsByOp out;
     for (auto& [name, list] : by_name) out.push_back(list);
     return out;

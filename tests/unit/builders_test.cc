@@ -96,7 +96,7 @@ Rows core_rows() {
       {"define",
        [](G&) {
          const GraphModule m = G::define("m", [](HirModule& h) { return h.input("x", f32({4})); });
-         return fmt::format("{} {}", name(m.stage()), m.as_hir()->outputs.size());
+         return fmt::format("{} {}", name(m.stage()), m.as_hir()->outputs().size());
        },
        "HIR 1"},
       {"hir", [](G&) { return fmt::format("{} {}", name(G::hir("m").stage()), G::hir("m").len()); },

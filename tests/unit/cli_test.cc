@@ -160,7 +160,8 @@ TEST_F(Tool, OpsAsJson) {
                                       "missing"};
   EXPECT_EQ(table.at("ops").size(), op_table().entries().size());
   for (const auto& op : table.at("ops")) {
-    EXPECT_EQ(op.size(), 15u) << op;
+    EXPECT_EQ(op.size(), 16u) << op;
+    EXPECT_EQ(op.at("stage"), op.at("family") == "hir" ? "hir" : "mir") << op;
     for (const char* column : {"infer", "eval", "decompose", "jvp", "vjp", "vmap", "text", "cpu"}) {
       const std::string answer = op.at(column);
       EXPECT_TRUE(answers.contains(answer)) << answer;
@@ -196,6 +197,40 @@ TEST_F(Tool, PrintAndVerify) {
   const Result bad = rlx_tool({"verify", at("bad.rlx")});
   EXPECT_EQ(bad.status, 1);
   EXPECT_NE(bad.err.find("bad.rlx"), std::string::npos) << bad.err;
+}
+
+// A program with blocks: printed and optimised as it is written, lowered and run.
+TEST_F(Tool, Blocks) {
+  const std::string text = R"(graph @"m" {
+  %0 = input() {name="x", shape=[3, 2]} : [3, 2] f32
+  %1 = param() {name="w", shape=[2, 1]} : [2, 1] f32
+  %2 = hir_linear(%0, %1) {activation=relu} : [3, 1] f32 @ "proj"
+  return %2
+}
+)";
+  write_file(at("m.rlx"), text);
+  EXPECT_EQ(rlx_tool({"print", at("m.rlx")}).out, text);
+  EXPECT_EQ(rlx_tool({"opt", at("m.rlx"), "--passes", "cse"}).out, text);
+  EXPECT_NE(rlx_tool({"verify", at("m.rlx")}).out.find("3 nodes"), std::string::npos);
+  const Result drawn = rlx_tool({"print", at("m.rlx"), "--svg", at("m.svg")});
+  EXPECT_EQ(drawn.status, 0) << drawn.err;
+  EXPECT_EQ(drawn.out, "");
+  const std::string svg = read_file(at("m.svg"));
+  EXPECT_TRUE(svg.starts_with("<svg ") && svg.find("class=\"block\"") != svg.npos) << svg;
+  const std::string mir = rlx_tool({"lower", at("m.rlx"), "--to", "mir"}).out;
+  EXPECT_NE(mir.find("relu(%2) : [3, 1] f32 @ \"proj\" from \"hir:h2\""), mir.npos) << mir;
+  EXPECT_EQ(rlx_tool({"lower", at("m.rlx"), "--to", "hir", "-o", at("m.json")}).status, 0);
+  EXPECT_EQ(rlx_tool({"print", at("m.json")}).out, text);
+  write_npy(at("x.npy"), Tensor::from<float>({3, 2}, {1, 0, 0, 1, 1, -1}));
+  write_npy(at("w.npy"), Tensor::from<float>({2, 1}, {1, 2}));
+  for (const char* file : {"m.rlx", "m.json"}) {
+    const Result r = rlx_tool({"run", at(file), "--input", "x=" + at("x.npy"), "--param",
+                               "w=" + at("w.npy"), "--out", at("out")});
+    ASSERT_EQ(r.status, 0) << r.err;
+    const Tensor y = read_npy(at("out") + "/output_0.npy");
+    for (int64_t i = 0; i < 3; ++i)
+      EXPECT_EQ(y.get_float(i), (std::array{1.0, 2.0, 0.0})[static_cast<size_t>(i)]);
+  }
 }
 
 TEST_F(Tool, Opt) {

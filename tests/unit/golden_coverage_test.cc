@@ -308,6 +308,7 @@ constexpr std::string_view kSearched =
 constexpr Open kOpen[] = {
     {"custom: no golden",
      "the user's own function; Extend and the sample table run one of every form"},
+    {"hir_", "a block is its definition, of ops whose goldens have every dtype and value"},
     {"quantise_blocks: scheme=gguf_q2k", kSearched},
     {"quantise_blocks: scheme=gguf_q3k", kSearched},
     {"quantise_blocks: scheme=gguf_q4k", kSearched},

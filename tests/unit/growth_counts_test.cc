@@ -34,7 +34,7 @@ using Counts = std::array<int64_t, kStages>;
 Counts counts(const Case& c, int64_t size) {
   Counts out{};
   cpu::CpuTarget target({.compile_threads = 1});
-  each_stage(c, size, target, [&](Stage stage, auto&& work) {
+  each_stage(c, size, target, [&](growth::Stage stage, auto&& work) {
     const int64_t before = blocks;
     auto result = work();
     out[stage] = blocks - before;

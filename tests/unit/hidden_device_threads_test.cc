@@ -81,7 +81,7 @@ TEST_F(Hidden, TheDeviceRefusesAddressesOfTheHost) {
 TEST_F(Hidden, StreamsAreLate) {
   const auto backend = backend_for("hidden");
   const auto stream = backend->make_stream(1), other = backend->make_stream(1);
-  const Block a = backend->allocate(8), b = backend->allocate(8);
+  const MemoryBlock a = backend->allocate(8), b = backend->allocate(8);
   std::byte given[8], got[8];
   std::memset(given, 7, 8);
   stream->upload(a.get(), given, 8);
@@ -107,7 +107,7 @@ TEST_F(Hidden, MemoryGoesBack) {
   const auto backend = backend_for("hidden");
   const std::byte* first = nullptr;
   for (int i = 0; i < 100; ++i) {
-    const Block small = backend->allocate(100), large = backend->allocate(int64_t{3} << 20);
+    const MemoryBlock small = backend->allocate(100), large = backend->allocate(int64_t{3} << 20);
     if (!first) first = large.get();
     EXPECT_EQ(large.get(), first);
   }

@@ -27,7 +27,7 @@ class CpuBackend final : public Backend {
                       .cache = options.cache ? CodeCache::of_process() : nullptr},
         options.schedule.value_or(RegionSchedule()));
   }
-  Block allocate(int64_t bytes) const override { return allocate_on_host(bytes); }
+  MemoryBlock allocate(int64_t bytes) const override { return allocate_on_host(bytes); }
   std::byte* map(std::byte* address) const override { return address; }
   std::unique_ptr<Stream> make_stream(int threads) const override {
     return std::make_unique<CpuStream>(threads);

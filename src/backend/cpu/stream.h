@@ -19,7 +19,7 @@ class CpuStream final : public HostStream {
 
   int threads_;
   int64_t scratch_bytes_ = 0;  // per worker
-  Block scratch_;
+  MemoryBlock scratch_;
 };
 
 }  // namespace rlx::cpu

@@ -46,7 +46,7 @@ class HiddenBackend final : public Backend {
   std::unique_ptr<Target> make_target(const CompileOptions& options) const override {
     return std::make_unique<HiddenTarget>(cpu_->make_target(options));
   }
-  Block allocate(int64_t bytes) const override { return memory_->allocate(bytes); }
+  MemoryBlock allocate(int64_t bytes) const override { return memory_->allocate(bytes); }
   std::byte* map(std::byte*) const override { return nullptr; }
   std::unique_ptr<Stream> make_stream(int threads) const override {
     return make_hidden_stream(memory_, cpu_->make_stream(threads));

@@ -43,7 +43,7 @@ HiddenMemory::~HiddenMemory() {
   close(file_);
 }
 
-Block HiddenMemory::allocate(int64_t bytes) {
+MemoryBlock HiddenMemory::allocate(int64_t bytes) {
   const int64_t size = align_up(std::max<int64_t>(bytes, 1), 64);
   const std::lock_guard lock(mutex_);
   for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {

@@ -15,7 +15,7 @@ class HiddenMemory : public std::enable_shared_from_this<HiddenMemory> {
   ~HiddenMemory();
   HiddenMemory(const HiddenMemory&) = delete;
 
-  Block allocate(int64_t bytes);
+  MemoryBlock allocate(int64_t bytes);
   // Where the device finds it. Raises Error(internal) for an address of somebody else.
   std::byte* open(const void* address) const;
 

@@ -79,10 +79,10 @@ class ReferenceExecutable final : public Executable {
     params_[i] =
         Tensor::from_bytes(params_[i].dtype(), params_[i].sizes(), data, params_[i].bytes());
   }
-  void share_param(size_t i, Block value) override {
+  void share_param(size_t i, MemoryBlock value) override {
     params_[i] = Tensor::over(params_[i].dtype(), params_[i].sizes(), std::move(value));
   }
-  Block param(size_t i) const override { return params_[i].storage(); }
+  MemoryBlock param(size_t i) const override { return params_[i].storage(); }
   bool is_updated(size_t) const override { return false; }  // in place
   Stream& stream() const override { return stream_; }
   const std::shared_ptr<const Backend>& shared_backend() const override { return c_->backend; }
@@ -161,7 +161,7 @@ class ReferenceBackend final : public Backend {
   std::unique_ptr<Executable> load(std::shared_ptr<const Compiled> compiled) const override {
     return std::make_unique<ReferenceExecutable>(std::move(compiled));
   }
-  Block allocate(int64_t bytes) const override { return allocate_on_host(bytes); }
+  MemoryBlock allocate(int64_t bytes) const override { return allocate_on_host(bytes); }
   std::byte* map(std::byte* address) const override { return address; }
   std::unique_ptr<Stream> make_stream(int) const override { return std::make_unique<HostStream>(); }
   int dlpack_kind() const override { return 1; }  // the CPU's
