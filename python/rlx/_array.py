@@ -306,6 +306,8 @@ class Array(_core.ArrayBase):
         """A copy: who reads through DLPack may write, and an array never changes. `numpy.asarray` gives a view."""
         if copy is False:
             raise BufferError("an rlx.Array is immutable: DLPack gets a copy; numpy.asarray gives a read-only view")
+        if dl_device is not None and tuple(dl_device) != self._dlpack_device() and tuple(dl_device) == (1, 0):
+            return self._host().__dlpack__(max_version=max_version, copy=copy)
         options = {"max_version": max_version, "dl_device": dl_device}
         return self._dlpack_copy().__dlpack__(**{k: v for k, v in options.items() if v is not None})
 

@@ -150,7 +150,7 @@ def check_places(i, size, axis):
     wrong = places[(places < -size) | (places >= size)]
     if wrong.size:
         raise UserIndexError("index-range", f"index {wrong[0]} is out of range for axis {axis} of size {size}")
-    return asarray(np.where(places < 0, places + size, places))._loose()
+    return asarray(np.where(places < 0, places + size, places))
 
 
 def _gathered(y, arrays):

@@ -78,11 +78,7 @@ def trace(f, leaves, tree, slices=None):
 
 def _argument(x):
     """A leaf as an array; what stands for a number promotes as the number would."""
-    if type(x) is Array:
-        return x
-    if is_number(x):
-        return _core.weak(x)
-    return asarray(x) if isinstance(x, _core.ArrayBase) else asarray(x)._loose()
+    return x if type(x) is Array else _core.weak(x) if is_number(x) else asarray(x)
 
 
 def _arrays(leaves, wrt=None):

@@ -15,7 +15,7 @@ Hooks& hooks() {
   return *all;
 }
 
-Array::Array(const Tensor& t) : tensor(DeviceTensor::on(current_device(), t)) {}
+Array::Array(const Tensor& t) : tensor(DeviceTensor::on(current_device(), t)), loose(true) {}
 
 Type Array::type() const { return traced() ? scope->builder.type(value) : tensor->type(); }
 
@@ -28,9 +28,15 @@ nb::object wrap(Array a) {
   return o;
 }
 
-nb::list wrap_all(std::vector<DeviceTensor> tensors) {
+nb::list wrap_all(std::vector<DeviceTensor> tensors, std::span<const Array* const> of) {
+  bool loose = true;
+  for (const Array* a : of) loose = loose && (!a || a->goes_along());
   nb::list out;
-  for (DeviceTensor& t : tensors) out.append(wrap(std::move(t)));
+  for (DeviceTensor& t : tensors) {
+    Array a(std::move(t));
+    a.loose = loose;
+    out.append(wrap(std::move(a)));
+  }
   return out;
 }
 
@@ -272,12 +278,6 @@ void bind_array(nb::module_& m) {
           },
           nb::arg("device"),
           "The array in memory of this device: itself if it lies there, else a copy.")
-      .def("_loose",
-           [](const Array& a) {  // the same, but it goes where it is needed
-             Array out = a;
-             out.loose = true;
-             return wrap(std::move(out));
-           })
       .def("_on_host", [](const Array& a) { return device_tensor_of(a).is_on_host(); })
       .def("_host",
            [](const Array& a) {  // a copy that the host can read
@@ -294,12 +294,16 @@ void bind_array(nb::module_& m) {
       .def("_item", item)
       .def("_reshaped",
            [](const Array& a, Ints sizes) {
-             return wrap(device_tensor_of(a).reshaped(std::move(sizes)));
+             Array out(device_tensor_of(a).reshaped(std::move(sizes)));
+             out.loose = a.loose;
+             return wrap(std::move(out));
            })
       .def("_bytes_as",  // the same bytes under another dtype of the same width
            [](const Array& a, const std::string& dtype) {
              const DeviceTensor& t = device_tensor_of(a);
-             return wrap(DeviceTensor(t.backend(), *parse_dtype(dtype), t.sizes(), t.data()));
+             Array out(DeviceTensor(t.backend(), *parse_dtype(dtype), t.sizes(), t.data()));
+             out.loose = a.loose;
+             return wrap(std::move(out));
            })
       .def("_dlpack_copy", dlpack_copy)
       .def_ro("_weak", &Array::weak)

@@ -35,8 +35,8 @@ struct Array {
   std::shared_ptr<Scope> scope;        // of a traced one: the program, and its value there
   Value value;
   bool weak = false;  // stands for a number handed to a traced function: promotes as that would
-  bool loose =
-      false;  // made on the way of what a call was given in NumPy or lists: goes where it is needed
+  // Nobody said where it should lie, neither of it nor of what it was made of: it goes where it is needed.
+  bool loose = false;
   bool goes_along() const { return weak || loose; }
 };
 
@@ -53,7 +53,8 @@ Hooks& hooks();
 nb::object wrap(Array a);
 inline nb::object wrap(const Tensor& t) { return wrap(Array(t)); }
 inline nb::object wrap(DeviceTensor t) { return wrap(Array(std::move(t))); }
-nb::list wrap_all(std::vector<DeviceTensor> tensors);
+// What was computed of these arrays is loose if all of them are.
+nb::list wrap_all(std::vector<DeviceTensor> tensors, std::span<const Array* const> of);
 
 // The array behind a Python object, or nullptr when it is none.
 const Array* as_array(nb::handle h);

@@ -118,7 +118,7 @@ OperandList read_operands(nb::handle given) {
       if (const auto number = read_number(h)) {
         o.number = *number;
       } else {
-        out.made.push_back(hooks().as_array(h).attr("_loose")());
+        out.made.push_back(hooks().as_array(h));
         o.array = as_array(out.made.back());
       }
     }
@@ -347,19 +347,7 @@ nb::object call_op(const OpDef& op, const nb::tuple& operands, const nb::tuple& 
   const OperandList list = read_operands(operands);
   const Attrs attrs = read_attributes(op, attributes);
   const std::shared_ptr<Scope> scope = target_scope(list.arrays);
-  if (!scope) {
-    // What is made of loose arrays alone is as loose.
-    bool arrays = false, loose = true;
-    for (const Array* a : list.arrays)
-      if (a) arrays = true, loose = loose && a->goes_along();
-    nb::list out;
-    for (DeviceTensor& t : run_op(op, attrs, list)) {
-      Array a(std::move(t));
-      a.loose = arrays && loose;
-      out.append(wrap(std::move(a)));
-    }
-    return one_or_tuple(op, out);
-  }
+  if (!scope) return one_or_tuple(op, wrap_all(run_op(op, attrs, list), list.arrays));
   check_open(*scope);
   nb::list out;
   for (Value v : emit_op(*scope, op, attrs, list.all)) out.append(wrap(scope->make(v)));
@@ -370,7 +358,7 @@ nb::list call_graph(const Graph& g, const nb::sequence& operands) {
   std::vector<nb::object> keep;
   std::vector<const Array*> arrays;
   for (nb::handle h : operands) {
-    keep.push_back(as_array(h) ? nb::borrow(h) : hooks().as_array(h).attr("_loose")());
+    keep.push_back(as_array(h) ? nb::borrow(h) : hooks().as_array(h));
     arrays.push_back(as_array(keep.back()));
   }
   if (const std::shared_ptr<Scope> scope = target_scope(arrays)) {
@@ -387,7 +375,7 @@ nb::list call_graph(const Graph& g, const nb::sequence& operands) {
   for (size_t i = 0; i < arrays.size(); ++i)
     check(g.type(leaves[i]) == arrays[i]->type(), "\"{}\": array {} is {} where {} is wanted",
           g.name, i, arrays[i]->type(), g.type(leaves[i]));
-  return wrap_all(compile_cached(g, device_for(arrays))->run(arrays));
+  return wrap_all(compile_cached(g, device_for(arrays))->run(arrays), arrays);
 }
 
 namespace {

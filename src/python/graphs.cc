@@ -118,7 +118,9 @@ nb::list run(CompiledGraph& f, const nb::dict& inputs, bool check_nan, bool prof
     results =
         f.run_on_device(values, {.cancel = cancel, .check_nan = check_nan, .profile = profile});
   });
-  return wrap_all(std::move(results));
+  nb::list out;
+  for (DeviceTensor& t : results) out.append(wrap(std::move(t)));
+  return out;
 }
 
 // A program of blocks as a module, by its policy's name.

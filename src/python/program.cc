@@ -183,18 +183,27 @@ Device& chosen_device() {
 const Device& current_device() { return chosen_device(); }
 
 Device device_for(std::span<const Array* const> arrays) {
-  const DeviceTensor* first = nullptr;
+  const DeviceTensor *fixed = nullptr, *loose = nullptr;
+  bool agree = true;  // the loose ones, on where they lie
+  auto apart = [](const DeviceTensor& a, const DeviceTensor& b) {
+    return a.backend() != b.backend() && a.device() != b.device();
+  };
   for (const Array* a : arrays) {
-    if (!a || a->traced() || a->goes_along()) continue;
-    if (!first)
-      first = &*a->tensor;
-    else if (a->tensor->backend() != first->backend() && a->tensor->device() != first->device())
-      refuse_mixed(first->device(), a->tensor->device());
+    if (!a || a->traced() || a->weak) continue;
+    const DeviceTensor& t = *a->tensor;
+    const DeviceTensor*& first = a->loose ? loose : fixed;
+    if (!first) {
+      first = &t;
+    } else if (apart(*first, t)) {
+      if (!a->loose) refuse_mixed(first->device(), t.device());
+      agree = false;
+    }
   }
-  if (!first || first->backend()->device() == current_device() ||
-      backend_for(current_device())->memory() == first->device())
+  const DeviceTensor* where = fixed ? fixed : agree ? loose : nullptr;
+  if (!where || where->backend()->device() == current_device() ||
+      backend_for(current_device())->memory() == where->device())
     return current_device();
-  return first->device();
+  return where->device();
 }
 
 namespace {
@@ -281,7 +290,7 @@ void bind_program(nb::module_& m) {
       .def("run", [](const std::shared_ptr<Program>& p, const nb::sequence& operands) {
         std::vector<const Array*> inputs;
         for (nb::handle h : operands) inputs.push_back(as_array(h));
-        return wrap_all(p->run(inputs));
+        return wrap_all(p->run(inputs), inputs);
       });
   nb::class_<KeptFunction>(m, "KeptFunction", "What jit keeps of a function.")
       .def(nb::init<nb::tuple>())

@@ -35,8 +35,9 @@ class Program {
 
 // The device that new arrays are made on and ops outside of any trace run on, per thread.
 const Device& current_device();
-// Where a program on these arrays runs: the current device if it reads their memory, else the device whose memory it is.
-// nullptrs are numbers, which lie nowhere. Raises "device-mixed" when they lie in memory of several devices.
+// Where a program on these arrays runs: where those lie that are not loose, else where the loose ones lie; the current device
+// if it reads that memory, or if the loose ones disagree. nullptrs are numbers. Raises "device-mixed" when arrays that
+// are not loose lie in memory of several devices.
 Device device_for(std::span<const Array* const> arrays);
 
 // What the programs in a cache may keep; those used last stay.

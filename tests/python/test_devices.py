@@ -97,7 +97,7 @@ def test_this_threads_device():
 
 
 def test_devices_do_not_mix():
-    x, y = rlx.array(ramp(3)), rlx.array(ramp(3), device="hidden")
+    x, y = rlx.array(ramp(3), device="cpu"), rlx.array(ramp(3), device="hidden")
     for call in (lambda: x + y, lambda: rlx.jit(lambda a, b: a + b)(x, y), lambda: rlx.jit(lambda b: x + b)(y)):
         with pytest.raises(rlx.Error, match="memory of (cpu and of hidden|hidden and of cpu)") as e:
             call()
@@ -125,6 +125,49 @@ def test_traced_functions():
     on_cpu, on_hidden = g(rlx.array(a)), g(rlx.array(a, device="hidden"))
     assert on_hidden[1].device == "hidden" and on_cpu[1].device == "cpu"
     np.testing.assert_array_equal(on_cpu[1], on_hidden[1])
+
+
+def test_what_nobody_placed_goes_along():
+    """Arrays that were made without a device, and what is made of them, go where the others lie."""
+    y, v = rlx.array(ramp(3, 4), device="hidden"), rlx.array(ramp(4), device="hidden")
+    a, b = ramp(3, 4), ramp(4)
+    same = np.testing.assert_array_equal
+    same(rlx.jit(lambda x: x + rlx.ones((3, 4)) * rlx.arange(4))(y), a + np.arange(4))
+    same(rlx.vmap(lambda r: r + rlx.arange(4))(y), a + np.arange(4))
+    same(rlx.grad(lambda x: (x * rlx.ones_like(x)).sum())(y), np.ones((3, 4)))
+    assert [float(n) for n in rlx.jit(lambda x: (x.sum(), 3.0))(y)] == [66, 3]
+    same(rlx.scan(lambda c, x: (c + x, c), 0.0, v)[1], [0, 0, 1, 3])
+    same(rlx.scan(lambda c, x: (c + x, c), v[0], b)[0], 6)
+    same(rlx.cond(True, lambda x: x + 1, lambda x: x - 1, y), a + 1)
+    same(rlx.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2), (0, v))[1], 8 * b)
+    same(rlx.jacfwd(rlx.square)(v), np.diag(2 * b))
+    same(rlx.jacrev(rlx.square)(v), np.diag(2 * b))
+    same(rlx.hessian(lambda x: (x**3).sum())(v), np.diag(6 * b))
+    same(rlx.jvp(rlx.square, (v,), (b,))[1], 2 * b * b)
+    same(rlx.grad(lambda x: (x * y).sum())(3.0), 66)
+    for got, want in ((a @ y.T, a @ a.T), (rlx.outer(b, v), np.outer(b, b)), (rlx.vstack([b, v]), np.vstack([b, b])),
+                      (rlx.where(a > 3, y, 0.0), np.where(a > 3, a, 0)), (rlx.pad(y, 1), np.pad(a, 1)),
+                      (rlx.zeros_like(y) + y, a), (rlx.array([v[1], 2.0]), [1, 2])):  # fmt: skip
+        assert got.device == "hidden"
+        same(got, want)
+    with rlx.use_backend("hidden"):
+        made = rlx.arange(4) * 2
+    assert made.device == "hidden" and (made + 1).device == "hidden"  # it stays while nothing else says where to go
+    same(rlx.array(b, device="cpu") + made, b + 2 * np.arange(4))
+    same(np.from_dlpack(_Host(v)), b)
+
+
+class _Host:
+    """Asks for a copy in memory of the host."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **options):
+        return self.x.__dlpack__(**{**options, "dl_device": (1, 0)})
 
 
 def test_control_flow_and_training():
