@@ -138,13 +138,24 @@ struct Borrowed {
   GraphBuilder g;
 };
 
+struct WrongKind {
+  size_t argument;
+};
+template <class T>
+T read_place(Scope& s, const nb::tuple& args, size_t i) {
+  try {
+    return read_argument<T>(s, args[i]);
+  } catch (const std::bad_cast&) {
+    throw WrongKind{i};
+  }
+}
+
 template <class... A, class Method, size_t... I>
 nb::object call_with(Scope& s, const nb::tuple& args, Method method, std::index_sequence<I...>) {
   check(args.size() == sizeof...(A), "a builder of {} arguments is given {}", sizeof...(A),
         args.size());
   // In braces, so that they are read from left to right.
-  std::tuple<std::remove_cvref_t<A>...> values{
-      read_argument<std::remove_cvref_t<A>>(s, args[I])...};
+  std::tuple<std::remove_cvref_t<A>...> values{read_place<std::remove_cvref_t<A>>(s, args, I)...};
   Borrowed borrowed(s);
   auto results = std::apply([&](const auto&... a) { return (borrowed.g.*method)(a...); }, values);
   return give(s, borrowed.g, results);
@@ -181,7 +192,15 @@ void bind_builder(nb::module_& m) {
   });
   m.def("call_builder", [](const std::shared_ptr<Scope>& s, size_t index, const nb::tuple& args) {
     user_check(s->open(), "trace-ended", "\"{}\" is finished", s->builder.graph().name);
-    return kBuilderMethods[index].call(*s, args);
+    const BuilderMethod& method = kBuilderMethods[index];
+    try {
+      return method.call(*s, args);
+    } catch (const WrongKind& w) {
+      const std::string text =
+          fmt::format("GraphBuilder.{}({}): argument {} cannot be {}", method.name,
+                      method.parameters, w.argument + 1, nb::repr(args[w.argument]).c_str());
+      throw nb::type_error(text.c_str());
+    }
   });
 }
 

@@ -181,3 +181,11 @@ def test_drawings():
     assert sorted(kinds) == ["block", "input", "output"]
     lowered = xml.etree.ElementTree.fromstring(h.lower()._repr_svg_())
     assert [g.get("class") for g in lowered.iter("{http://www.w3.org/2000/svg}g")].count("group") == 1
+
+
+def test_arguments_of_the_wrong_kind_are_named():
+    g = rlx.GraphBuilder("g")
+    x = g.input("x", (2, 3))
+    for axis in ("a", 1.5, 2**70):
+        with pytest.raises(TypeError, match=r"GraphBuilder.softmax\(.*axis.*\): argument 2 cannot be "):
+            g.softmax(x, axis)

@@ -152,6 +152,13 @@ TEST(Schedules, SayHowRegionsAreCut) {
   ASSERT_NE(two_steps.combine, nullptr);
   EXPECT_EQ(two_steps.combine->blocks, 40);
   EXPECT_EQ(kernel_of(columns, {.many_rows = 3001}).combine, nullptr);
+  // Fusion asks the target of a compilation.
+  const auto plan = [&](const CompileOptions& o) {
+    return Session("cpu").compile(columns, o).info().plan;
+  };
+  EXPECT_EQ(plan({}).find("combine"), std::string::npos);
+  EXPECT_NE(plan({.schedule = RegionSchedule{.many_rows = 3000}}).find("combine"),
+            std::string::npos);
 }
 
 TEST(Schedules, BoundWhatFuses) {
