@@ -151,7 +151,7 @@ class ProgramExecutable final : public Executable {
            const RunOptions& options) override {
     prepare();
     options_ = &options;
-    cancellation_.begin(options.cancel);
+    watch(options.cancel);
     if (!arena_) {
       arena_ = backend().allocate(program().arena_bytes);
       stream_->prepare(program());
@@ -270,7 +270,7 @@ class ProgramExecutable final : public Executable {
   MemoryBlock join(size_t k) {
     static const RunOptions plain;
     options_ = &plain;
-    cancellation_.begin(nullptr);
+    watch(nullptr);
     if (!faults_) make_faults();
     Frame& f = *joined_frames_[k];
     std::vector<const std::byte*> parts;
@@ -348,6 +348,12 @@ class ProgramExecutable final : public Executable {
       }
       for (int32_t s = chain.begin; s < chain.end; ++s) after_step(f, static_cast<size_t>(s));
     }
+  }
+
+  // Work of runs that nobody waited for may look at the request, which is none then, and stays.
+  void watch(const std::atomic<bool>* request) {
+    if (request) wait();
+    if (!pending_) cancellation_.begin(request);
   }
 
   void check_cancelled() {
