@@ -246,6 +246,7 @@ class ProgramExecutable final : public Executable {
 
   // Forgets what was made of the parameter.
   void forget_prepared(size_t param) {
+    stream_->wait();  // runs that were not waited for read it
     auto is_made_of = [&](int32_t buffer) {
       const Buffer& b = program().buffers[static_cast<size_t>(buffer)];
       const auto k = static_cast<size_t>(b.index);

@@ -244,6 +244,21 @@ TEST_F(Hidden, RunsInARow) {
   EXPECT_TRUE(f.param("w").same_bits(ramp({3, 2}, 51)));  // reading waits
 }
 
+// What was packed of a weight stays until the runs that read it are over.
+TEST_F(Hidden, AParameterIsSetBehindARun) {
+  Builder b("product");
+  b.output(op::matmul(b, b.input("x", {f32, {64, 64}}), b.param("w", {f32, {64, 64}})));
+  CompiledGraph f = Session("hidden").compile(b.graph());
+  f.set_param("w", ramp({64, 64}));
+  f.set_input("x", ramp({64, 64}));
+  f.run();
+  const Tensor want = f.output_tensor(0);
+  f.run({.wait = false});
+  f.set_param("w", ramp({64, 64}, 1));
+  f.wait();
+  EXPECT_TRUE(f.output_tensor(0).same_bits(want));
+}
+
 TEST_F(Hidden, OneProgramAfterAnother) {
   Builder b("twice");
   const Value x = b.input("x", {f32, {2, 2}});
