@@ -241,5 +241,54 @@ TEST(VerifyLir, LoweringRefusesWhatItMade) {
   }
 }
 
+// Kernels that ask for memory while they run.
+class HungryKernel final : public StepKernel {
+ public:
+  std::string name() const override { return "hungry"; }
+  int64_t workspace_bytes() const override { return 1000; }
+};
+
+class HungryTarget final : public Target {
+ public:
+  std::string_view name() const override { return "hungry"; }
+  Decision accepts(const Node&, const Graph&) const override { return Decision::yes(); }
+  Decision takes_view(const Node&, const Graph&, size_t, const View&) const override {
+    return Decision::yes();
+  }
+  std::shared_ptr<const StepKernel> make(const Node&, const Graph&, std::span<const View>,
+                                         std::span<const View>) override {
+    return std::make_shared<HungryKernel>();
+  }
+  std::shared_ptr<const StepKernel> make_copy(const View&, const View&) override {
+    return std::make_shared<HungryKernel>();
+  }
+  void finish() override {}
+};
+
+TEST(VerifyLir, WorkspacesArePlanned) {
+  Builder b("chain");
+  Value x = b.input("x", {DType::F32, {12}});
+  for (int i = 0; i < 3; ++i) x = op::tanh(b, x);
+  b.output(x);
+  HungryTarget target;
+  const Program p = lower(b.finish(), target);
+  ASSERT_EQ(p.steps.size(), 3u);
+  for (size_t s = 0; s < p.steps.size(); ++s) {
+    ASSERT_GE(p.steps[s].workspace, 0);
+    const Buffer& work = p.buffers[static_cast<size_t>(p.steps[s].workspace)];
+    EXPECT_EQ(work.place, Place::arena);
+    EXPECT_EQ(work.bytes, 1000);
+    EXPECT_EQ(work.first, static_cast<int32_t>(s));
+    EXPECT_EQ(work.last, static_cast<int32_t>(s));
+    for (size_t i = 0; i < operand_count(p.steps[s]); ++i) {
+      const Buffer& other = p.buffers[static_cast<size_t>(operand_of(p.steps[s], i).buffer)];
+      if (other.place != Place::arena) continue;
+      EXPECT_TRUE(other.offset + other.bytes <= work.offset ||
+                  work.offset + work.bytes <= other.offset);
+    }
+  }
+  EXPECT_LT(p.arena_bytes, 3 * 1000);  // one after the other
+}
+
 }  // namespace
 }  // namespace rlx::testing
