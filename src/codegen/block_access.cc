@@ -101,7 +101,7 @@ std::optional<BlockAccess::Range> BlockAccess::atom_bounds(int32_t atom) const {
   if (in.op == Op::CheckIndex) return below(value(in.extent.total));
   if (in.op == Op::Loop) {
     const int64_t total = value(in.extent.total);
-    return below(in.extent.tile ? std::min(in.extent.tile, total) : total);
+    return below(in.extent.is_tile() ? std::min(value(in.extent.tile), total) : total);
   }
   if (auto it = quotients_.find(atom); it != quotients_.end()) {
     const auto x = bounds(it->second.of);
@@ -161,11 +161,11 @@ void BlockAccess::join_tiles(Linear& x, Range& rest) const {
   std::vector<std::pair<int32_t, int64_t>> tiles;
   for (const auto& [atom, coefficient] : x.terms) {
     const Instr& in = k_.body[static_cast<size_t>(atom)];
-    if (in.op == Op::Loop && in.extent.tile) tiles.push_back({atom, coefficient});
+    if (in.op == Op::Loop && in.extent.is_tile()) tiles.push_back({atom, coefficient});
   }
   for (const auto& [atom, coefficient] : tiles) {
     const Extent& e = k_.body[static_cast<size_t>(atom)].extent;
-    const Linear index{{{e.outer.id, e.tile}, {atom, 1}}, 0};
+    const Linear index{{{e.outer.id, value(e.tile)}, {atom, 1}}, 0};
     if (factor_of(index, x) != coefficient) continue;
     add(x, index, -coefficient);
     rest.add({0, std::max<int64_t>(value(e.total), 1) - 1}, coefficient);

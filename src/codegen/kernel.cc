@@ -98,7 +98,7 @@ void each_number(const Kernel& kernel, F&& visit) {
     add(i.op), add(i.dtype), add(i.memory), add(i.kind), add(i.combine), add(i.bits), add(i.free);
     for (Value v : i.args) add(v.id);
     add(i.buffer.id);
-    add_size(i.extent.total), add(i.extent.tile), add(i.extent.outer.id);
+    add_size(i.extent.total), add_size(i.extent.tile), add(i.extent.outer.id);
     add(i.address.size());
     for (const Term& t : i.address) add_size(t.stride), add(t.index.id);
   }
@@ -194,7 +194,7 @@ class Hoister {
   }
 
   static bool surely_runs(const Instr& loop) {
-    if (loop.kind == LoopKind::Block || loop.extent.tile > 0) return true;
+    if (loop.kind == LoopKind::Block || loop.extent.is_tile()) return true;
     return loop.extent.total.is_constant() && loop.extent.total.scale > 0;
   }
 

@@ -92,13 +92,14 @@ struct Buffer {
 // tile).
 struct Extent {
   Size total;
-  int64_t tile = 0;  // 0: not a tile
+  Size tile;  // 0: not a tile
   Value outer;
 
   Extent() = default;
   Extent(Size n) : total(n) {}
   Extent(int64_t n) : total(n) {}
-  static Extent tail(Size total, int64_t tile, Value outer) {
+  bool is_tile() const { return !tile.is(0); }
+  static Extent tail(Size total, Size tile, Value outer) {
     Extent e(total);
     e.tile = tile;
     e.outer = outer;

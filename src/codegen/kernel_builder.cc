@@ -27,6 +27,10 @@ Buffer KernelBuilder::scratch(DType dtype, int64_t length) {
   return Buffer{static_cast<int32_t>(kernel_.buffers.size()) - 1};
 }
 
+void KernelBuilder::resize_scratch(Buffer scratch, int64_t length) {
+  kernel_.buffers[static_cast<size_t>(scratch.id)].length = length;
+}
+
 Value KernelBuilder::push(Instr instr) {
   kernel_.body.push_back(std::move(instr));
   return Value{static_cast<int32_t>(kernel_.body.size()) - 1};

@@ -48,6 +48,7 @@ class KernelBuilder {
   Buffer inout(DType dtype) { return parameter(dtype, Access::ReadWrite); }
   Buffer parameter(DType dtype, Access access);
   Buffer scratch(DType dtype, int64_t length);
+  void resize_scratch(Buffer scratch, int64_t length);
   void make_readable(Buffer output);  // from write-only to read-write
   Size size() { return Size::arg(kernel_.sizes++); }
 

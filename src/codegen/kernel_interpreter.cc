@@ -240,8 +240,8 @@ class Interpreter {
   int64_t index(Value v) const { return unpack<int64_t>(values_[v.id]); }
 
   int64_t extent(const Extent& e) const {
-    int64_t n = size(e.total);
-    return e.tile == 0 ? n : std::min(e.tile, n - e.tile * index(e.outer));
+    const int64_t n = size(e.total), tile = size(e.tile);
+    return e.is_tile() ? std::min(tile, n - tile * index(e.outer)) : n;
   }
 
   int64_t offset(const Instr& in) const {

@@ -20,8 +20,9 @@ std::string text(Size s) {
 }
 
 std::string text(const Extent& e) {
-  if (e.tile == 0) return text(e.total);
-  return fmt::format("min({}, {} - {}*{})", e.tile, text(e.total), e.tile, text(e.outer));
+  if (!e.is_tile()) return text(e.total);
+  return fmt::format("min({}, {} - {}*{})", text(e.tile), text(e.total), text(e.tile),
+                     text(e.outer));
 }
 
 std::string text(const Address& address) {

@@ -66,8 +66,9 @@ class Verifier {
   void extent(const Extent& e) {
     size(e.total);
     if (!e.total.is_constant()) require(e.total.scale >= 0, "a negative extent");
-    if (e.tile == 0) return;
-    require(e.tile > 0, "tile {}", e.tile);
+    if (!e.is_tile()) return;
+    size(e.tile);
+    require(e.tile.scale > 0, "tile {}", e.tile.scale);
     value(e.outer);
     require(k_[e.outer].op == Op::Loop, "the outer index of a tail must be a loop index");
   }
@@ -95,7 +96,7 @@ class Verifier {
   void begin(const Instr& in) {
     if (in.kind == LoopKind::Block) {
       require(loops_.empty(), "a block loop inside a loop");
-      require(in.extent.tile == 0, "a block loop cannot be a tile");
+      require(!in.extent.is_tile(), "a block loop cannot be a tile");
       ++blocks_;
     } else {
       require(!loops_.empty(), "a loop outside the block loop");

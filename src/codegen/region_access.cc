@@ -2,75 +2,88 @@
 
 namespace rlx::codegen {
 
-std::vector<LoopNest::Dim> LoopNest::merge(const Ints& domain, const std::vector<Ints>& strides,
-                                           const Ints& axes) {
-  std::vector<Dim> dims;
-  for (int64_t a : axes) {
-    const auto axis = static_cast<size_t>(a);
-    if (domain[axis] == 1) continue;
-    bool joins = !dims.empty();
-    for (const Ints& s : strides) joins = joins && s[dims.back().axis] == s[axis] * domain[axis];
-    if (joins)
-      dims.back() = {dims.back().size * domain[axis], axis, {}};
-    else
-      dims.push_back({domain[axis], axis, {}});
-  }
-  return dims;
+Size RegionBuilder::word(Amount value) {
+  words_.push_back(std::move(value));
+  return size();
 }
 
-LoopNest LoopNest::make(const Ints& domain, const std::vector<Ints>& strides, const Ints& axes) {
+Size RegionBuilder::size(const Amount& value) {
+  if (const auto n = value.constant()) return Size(*n);
+  for (size_t i = 0; i < words_.size(); ++i)
+    if (words_[i] == value) return Size::arg(static_cast<int32_t>(i));
+  return word(value);
+}
+
+std::vector<LoopNest::Loop> LoopNest::merge(const Shape& domain, const std::vector<Shape>& strides,
+                                            const Ints& axes) {
+  std::vector<Loop> loops;
+  for (int64_t a : axes) {
+    const auto axis = static_cast<size_t>(a);
+    if (domain[axis] == Dim(1)) continue;
+    bool joins = !loops.empty();
+    for (const Shape& s : strides)
+      joins = joins && s[loops.back().axis] == s[axis] * domain[axis];
+    if (joins)
+      loops.back() = {loops.back().size * domain[axis], axis, {}};
+    else
+      loops.push_back({domain[axis], axis, {}});
+  }
+  return loops;
+}
+
+LoopNest LoopNest::make(const Shape& domain, const std::vector<Shape>& strides, const Ints& axes) {
   LoopNest n;
   n.outer_ = merge(domain, strides, axes);
   if (!n.outer_.empty()) {
     n.inner_.push_back(n.outer_.back());
     n.outer_.pop_back();
   }
-  for (const Dim& d : n.inner_) n.inner_sizes_.push_back(d.size);
+  for (const Loop& d : n.inner_) n.inner_sizes_.push_back(d.size);
   return n;
 }
 
-LoopNest LoopNest::make(const Ints& domain, const std::vector<Ints>& strides, const Ints& outer,
+LoopNest LoopNest::make(const Shape& domain, const std::vector<Shape>& strides, const Ints& outer,
                         const Ints& inner) {
   LoopNest n;
   n.split_ = true;
   n.outer_ = merge(domain, strides, outer);
   n.inner_ = merge(domain, strides, inner);
-  for (const Dim& d : n.inner_) n.inner_sizes_.push_back(d.size);
+  for (const Loop& d : n.inner_) n.inner_sizes_.push_back(d.size);
   return n;
 }
 
-int64_t LoopNest::outer_size() const {
-  int64_t n = 1;
-  for (const Dim& d : outer_) n *= d.size;
+Dim LoopNest::size_of(std::span<const Loop> loops) {
+  Dim n(1);
+  for (const Loop& d : loops) n = n * d.size;
   return n;
 }
 
-int64_t LoopNest::inner_size() const {
-  int64_t n = 1;
-  for (const Dim& d : inner_) n *= d.size;
-  return n;
+Dim LoopNest::outer_size() const { return size_of(outer_); }
+Dim LoopNest::outer_size_but_last() const {
+  return outer_.empty() ? Dim(1) : size_of(std::span(outer_).first(outer_.size() - 1));
+}
+Dim LoopNest::inner_size() const { return size_of(inner_); }
+
+Dim LoopNest::last_size() const {
+  const std::vector<Loop>& loops = split_ ? outer_ : inner_;
+  return loops.empty() ? Dim(1) : loops.back().size;
 }
 
-int64_t LoopNest::last_size() const {
-  const std::vector<Dim>& dims = split_ ? outer_ : inner_;
-  return dims.empty() ? 1 : dims.back().size;
-}
-
-void LoopNest::bind_flat(KernelBuilder& b, std::span<Dim> dims, Value flat) {
-  if (dims.empty()) return;
-  if (dims.size() == 1) {
-    dims[0].index = {{1, flat}};
+void LoopNest::bind_flat(RegionBuilder& b, std::span<Loop> loops, Value flat) {
+  if (loops.empty()) return;
+  if (loops.size() == 1) {
+    loops[0].index = {{1, flat}};
     return;
   }
-  std::vector<Size> sizes;
-  for (const Dim& d : dims) sizes.push_back(Size(d.size));
+  std::vector<Size> sizes{Size(1)};  // the first does not matter
+  for (const Loop& d : loops.subspan(1)) sizes.push_back(b.size(d.size));
   const std::vector<Value> index = b.unflatten(flat, sizes);
-  for (size_t i = 0; i < dims.size(); ++i) dims[i].index = {{1, index[i]}};
+  for (size_t i = 0; i < loops.size(); ++i) loops[i].index = {{1, index[i]}};
 }
 
-void LoopNest::bind_outer(KernelBuilder& b, Value flat) { bind_flat(b, outer_, flat); }
+void LoopNest::bind_outer(RegionBuilder& b, Value flat) { bind_flat(b, outer_, flat); }
 
-void LoopNest::bind_outer_but_last(KernelBuilder& b, Value flat) {
+void LoopNest::bind_outer_but_last(RegionBuilder& b, Value flat) {
   if (!outer_.empty()) bind_flat(b, std::span(outer_).first(outer_.size() - 1), flat);
 }
 
@@ -90,41 +103,44 @@ void LoopNest::bind_inner(Value i) {
   if (!inner_.empty()) inner_[0].index = {{1, i}};
 }
 
-void LoopNest::bind_inner_flat(KernelBuilder& b, Value i) {
+void LoopNest::bind_inner_flat(RegionBuilder& b, Value i) {
   inner_flat_ = i;
   bind_flat(b, inner_, i);
 }
 
 void LoopNest::bind_inner_dim(size_t d, Value j) { inner_[d].index = {{1, j}}; }
 
-void LoopNest::bind_inner_tile(size_t d, Value tile, int64_t size, Value j) {
+void LoopNest::bind_inner_tile(size_t d, Value tile, const Amount& size, Value j) {
   inner_[d].index = {{size, tile}, {1, j}};
 }
 
 void LoopNest::leave_inner() {
-  for (Dim& d : inner_) d.index.clear();
+  for (Loop& d : inner_) d.index.clear();
 }
 
 template <class F>
-void LoopNest::each_term(const Ints& strides, F&& f) const {
-  for (const auto* dims : {&outer_, &inner_})
-    for (const Dim& d : *dims) {
-      if (strides[d.axis] == 0) continue;
+void LoopNest::each_term(const Shape& strides, F&& f) const {
+  for (const auto* loops : {&outer_, &inner_})
+    for (const Loop& d : *loops) {
+      if (strides[d.axis] == Dim(0)) continue;
       check(!d.index.empty(), "a region reads an element outside the loop over it");
-      for (const auto& [factor, value] : d.index) f(strides[d.axis] * factor, value);
+      for (const auto& [factor, value] : d.index) f(Amount(strides[d.axis]) * factor, value);
     }
 }
 
-Address LoopNest::address(const Ints& strides) const {
+Address LoopNest::address(RegionBuilder& b, const Shape& strides) const {
   Address a;
-  each_term(strides, [&](int64_t stride, Value v) { a.push_back({Size(stride), v}); });
+  each_term(strides, [&](const Amount& stride, Value v) { a.push_back({b.size(stride), v}); });
   return a;
 }
 
-Value LoopNest::linear(KernelBuilder& b, const Ints& strides) const {
+Value LoopNest::linear(RegionBuilder& b, const Shape& strides) const {
   Value sum;
-  each_term(strides, [&](int64_t stride, Value v) {
-    const Value term = stride == 1 ? v : b.mul(v, b.integer(DType::I64, stride));
+  each_term(strides, [&](const Amount& stride, Value v) {
+    const auto known = stride.constant();
+    const Value term =
+        known == 1 ? v
+                   : b.mul(v, known ? b.integer(DType::I64, *known) : b.size_value(b.size(stride)));
     sum = sum ? b.add(sum, term) : term;
   });
   return sum ? sum : b.integer(DType::I64, 0);

@@ -1,61 +1,81 @@
 // LoopNest: which loops a region's kernel has, and where its operands lie as seen from them.
 //
 // Neighbouring axes of the domain become one loop when every operand and result walks them as one
-// (its stride along the outer axis equals the stride along the inner axis times its size).
+// (its stride along the outer axis equals the stride along the inner axis times its size), whatever sizes symbols
+// stand for.
 #pragma once
 
+#include "rlx/codegen/amount.h"
 #include "rlx/codegen/kernel_builder.h"
-#include "rlx/lower/lir.h"
+#include "rlx/lower/layout.h"
 
 namespace rlx::codegen {
+
+// A kernel's builder, and the words that its steps are called with: what is not constant is an argument.
+class RegionBuilder : public KernelBuilder {
+ public:
+  using KernelBuilder::KernelBuilder;
+  using KernelBuilder::size;
+  // A word of its own.
+  Size word(Amount value);
+  // The number itself, or the word that holds it.
+  Size size(const Amount& value);
+  const std::vector<Amount>& words() const { return words_; }
+
+ private:
+  std::vector<Amount> words_;
+};
 
 class LoopNest {
  public:
   LoopNest() = default;
   // Elementwise: all axes in one list; the last merged loop is the inner one.
-  static LoopNest make(const Ints& domain, const std::vector<Ints>& strides, const Ints& axes);
+  static LoopNest make(const Shape& domain, const std::vector<Shape>& strides, const Ints& axes);
   // Two lists that are never merged with each other.
-  static LoopNest make(const Ints& domain, const std::vector<Ints>& strides, const Ints& outer,
+  static LoopNest make(const Shape& domain, const std::vector<Shape>& strides, const Ints& outer,
                        const Ints& inner);
 
   size_t rank() const { return outer_.size() + inner_.size(); }
-  int64_t outer_size() const;  // product of the outer loops
-  int64_t inner_size() const;  // product of the inner loops
-  const Ints& inner_sizes() const { return inner_sizes_; }
-  int64_t last_size() const;  // elementwise: the inner loop; else the last outer loop
+  size_t outer_rank() const { return outer_.size(); }
+  Dim outer_size() const;           // product of the outer loops
+  Dim outer_size_but_last() const;  // without the last of them
+  Dim inner_size() const;           // product of the inner loops
+  const Shape& inner_sizes() const { return inner_sizes_; }
+  Dim last_size() const;  // elementwise: the inner loop; else the last outer loop
 
   // Giving loops their index. A tile's index is tile * size + i.
-  void bind_outer(KernelBuilder& b, Value flat);
-  void bind_outer_but_last(KernelBuilder& b, Value flat);
+  void bind_outer(RegionBuilder& b, Value flat);
+  void bind_outer_but_last(RegionBuilder& b, Value flat);
   void bind_last(Value i);
   void bind_last_tile(Value tile, int64_t size, Value i);
   void bind_tile(Value tile, int64_t size, Value i);  // the inner loop
   void bind_inner(Value i);
-  void bind_inner_flat(KernelBuilder& b, Value i);
+  void bind_inner_flat(RegionBuilder& b, Value i);
   void bind_inner_dim(size_t d, Value j);
-  void bind_inner_tile(size_t d, Value tile, int64_t size, Value j);
+  void bind_inner_tile(size_t d, Value tile, const Amount& size, Value j);
   void leave_inner();
   Value inner() const { return inner_flat_; }
 
   // The address, or the number, sum of strides[axis] * index[axis] over the domain's axes.
-  Address address(const Ints& strides) const;
-  Value linear(KernelBuilder& b, const Ints& strides) const;
+  Address address(RegionBuilder& b, const Shape& strides) const;
+  Value linear(RegionBuilder& b, const Shape& strides) const;
 
  private:
-  struct Dim {
-    int64_t size = 1;
+  struct Loop {
+    Dim size{1};
     size_t axis = 0;  // innermost merged axis: its stride is the loop's
-    std::vector<std::pair<int64_t, Value>>
+    std::vector<std::pair<Amount, Value>>
         index;  // sum of factor * value; empty: not inside this loop
   };
-  static std::vector<Dim> merge(const Ints& domain, const std::vector<Ints>& strides,
-                                const Ints& axes);
-  static void bind_flat(KernelBuilder& b, std::span<Dim> dims, Value flat);
+  static std::vector<Loop> merge(const Shape& domain, const std::vector<Shape>& strides,
+                                 const Ints& axes);
+  static void bind_flat(RegionBuilder& b, std::span<Loop> loops, Value flat);
+  static Dim size_of(std::span<const Loop> loops);
   template <class F>
-  void each_term(const Ints& strides, F&& f) const;
+  void each_term(const Shape& strides, F&& f) const;
 
-  std::vector<Dim> outer_, inner_;
-  Ints inner_sizes_;
+  std::vector<Loop> outer_, inner_;
+  Shape inner_sizes_;
   Value inner_flat_;
   bool split_ = false;  // two lists
 };

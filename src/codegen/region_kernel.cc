@@ -33,26 +33,27 @@ Reduction reduction_of(const Node& n) {
 
 class Lowering {
  public:
-  Lowering(const Node& region, std::span<const View> in, std::span<const View> out,
-           const RegionSchedule& schedule)
+  Lowering(const Node& region, std::span<const Layout> in, std::span<const Layout> out,
+           const RegionSchedule& schedule, SizeQuestions& questions)
       : schedule_(schedule),
+        questions_(questions),
         attrs_(region.get<RegionAttrs>()),
         body_(*attrs_.body),
-        domain_(attrs_.domain.sizes()),
+        domain_(attrs_.domain),
         in_(in),
         out_(out),
         b_(kernel_name()),
         emitter_(b_) {}
 
-  RegionKernel run() {
-    for (const View& v : in_) buffers_.push_back(b_.input(v.dtype));
+  RegionCode run() {
+    for (const Layout& v : in_) result_.buffers.push_back(b_.input(v.dtype));
     for (size_t k = 0; k < out_.size(); ++k)
-      buffers_.push_back(b_.output(is_partial(k) ? value_dtype(out_[k].dtype) : out_[k].dtype));
+      result_.buffers.push_back(
+          b_.output(is_partial(k) ? value_dtype(out_[k].dtype) : out_[k].dtype));
     size_t next = 0;
     for (GraphValue v : body_.inputs()) input_index_[v.node] = next++;
-    result_.elements = product(domain_);
-    for (const Node& n : body_.nodes)
-      if (n.op->kind != Kind::leaf) result_.flops += static_cast<double>(result_.elements);
+    result_.elements = domain_.elements();
+    for (const Node& n : body_.nodes) result_.operations += n.op->kind != Kind::leaf;
     switch (attrs_.kind) {
       case RegionKind::elementwise:
         elementwise();
@@ -67,8 +68,13 @@ class Lowering {
         split();
         break;
     }
-    result_.kernel = b_.finish(&result_.sizes);
-    read_accesses();
+    finish(b_, result_);
+    for (size_t i = 0; i < in_.size(); ++i) {
+      result_.alike.emplace_back();
+      for (size_t k = 0; k < out_.size(); ++k)
+        result_.alike[i].push_back(in_[i].is_dense() && !is_partial(k) &&
+                                   in_[i].elements() == out_[k].elements());
+    }
     return std::move(result_);
   }
 
@@ -99,28 +105,28 @@ class Lowering {
 
   // Right-aligned to the domain; with `outer`, to the domain without the reduced axes (a value per
   // row without kept axes).
-  Ints domain_strides(const Ints& dims, const Ints& strides, bool outer) const {
-    Ints s(domain_.size(), 0);
+  Shape domain_strides(const Shape& dims, const Shape& strides, bool outer) const {
+    Shape s(domain_.size(), Dim(0));
     const size_t rank = outer ? domain_.size() - attrs_.axes.size() : domain_.size();
     for (size_t d = 0; d < dims.size(); ++d)
-      if (dims[d] != 1) s[rank - dims.size() + d] = strides[d];
+      if (!(dims[d] == Dim(1))) s[rank - dims.size() + d] = strides[d];
     return s;
   }
-  Ints view_strides(const View& v, bool outer) const {
+  Shape view_strides(const Layout& v, bool outer) const {
     return domain_strides(v.dims, v.strides, outer);
   }
-  Ints iota_strides(const Node& n, bool outer) const {
+  Shape iota_strides(const Node& n, bool outer) const {
     const auto& a = n.get<IotaAttrs>();
-    Ints strides(a.shape.size(), 0);
-    strides[static_cast<size_t>(a.axis)] = 1;
-    return domain_strides(a.shape.sizes(), strides, outer);
+    Shape strides(a.shape.size(), Dim(0));
+    strides[static_cast<size_t>(a.axis)] = Dim(1);
+    return domain_strides(a.shape, strides, outer);
   }
   // Results of a row region that are values per row, and of a column region, have the strides of
   // what is kept.
-  Ints result_strides(size_t k) const {
-    const View& v = out_[k];
+  Shape result_strides(size_t k) const {
+    const Layout& v = out_[k];
     if (attrs_.kind == RegionKind::column || is_partial(k)) {
-      Ints s(domain_.size(), 0);
+      Shape s(domain_.size(), Dim(0));
       const bool keepdims = v.dims.size() == domain_.size();
       size_t d = 0;
       for (size_t axis = 0; axis < domain_.size(); ++axis) {
@@ -138,8 +144,8 @@ class Lowering {
 
   // Every stride vector that loads and stores will use; loop dims may only be merged when all of
   // them allow it.
-  std::vector<Ints> all_strides() const {
-    std::vector<Ints> all;
+  std::vector<Shape> all_strides() const {
+    std::vector<Shape> all;
     for (size_t i = 0; i < body_.nodes.size(); ++i) {
       const Node& n = body_.nodes[i];
       const bool input = n.op == &op::input;
@@ -189,7 +195,7 @@ class Lowering {
     const Node& n = node(v);
     if (n.op == &op::input) {
       const size_t k = input_index_.at(v.node);
-      return b_.load(buffers_[k], loops_.address(view_strides(in_[k], outer)));
+      return b_.load(result_.buffers[k], loops_.address(b_, view_strides(in_[k], outer)));
     }
     if (n.op == &op::constant) return emitter_.constant_of(n.get<ConstantAttrs>().value);
     if (n.op == &op::iota) {
@@ -223,7 +229,7 @@ class Lowering {
   }
 
   void store(size_t k, Value v) {
-    b_.store(buffers_[in_.size() + k], loops_.address(result_strides(k)), v);
+    b_.store(result_.buffers[in_.size() + k], loops_.address(b_, result_strides(k)), v);
   }
 
   // ---- the kinds of regions
@@ -231,17 +237,14 @@ class Lowering {
 
   void elementwise() {
     loops_ = LoopNest::make(domain_, all_strides(), all_axes());
-    const int64_t inner = loops_.last_size();
+    const Dim inner = loops_.last_size();
     if (loops_.rank() == 0) {  // one element
-      result_.blocks = 1;
-      b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value) { store_all(); });
+      b_.loop(LoopKind::Block, blocks(1), [&](Value) { store_all(); });
       return;
     }
     if (loops_.rank() == 1) {
-      const Size n = b_.size();
-      result_.sizes.push_back(inner);
-      result_.blocks = ceil_div(inner, schedule_.tile);
-      b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
+      const Size n = b_.word(inner);
+      b_.loop(LoopKind::Block, blocks(parts_of(inner, schedule_.tile)), [&](Value block) {
         b_.loop(LoopKind::Vector, Extent::tail(n, schedule_.tile, block), [&](Value i) {
           loops_.bind_tile(block, schedule_.tile, i);
           store_all();
@@ -250,10 +253,9 @@ class Lowering {
       by_rows(domain_.back(), schedule_.tile);
       return;
     }
-    result_.blocks = loops_.outer_size();
-    b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
+    b_.loop(LoopKind::Block, blocks(loops_.outer_size()), [&](Value block) {
       loops_.bind_outer(b_, block);
-      b_.loop(LoopKind::Vector, Extent(inner), [&](Value i) {
+      b_.loop(LoopKind::Vector, Extent(b_.size(inner)), [&](Value i) {
         loops_.bind_inner(i);
         store_all();
       });
@@ -262,10 +264,9 @@ class Lowering {
   }
 
   // A row is `length` elements of the domain; a block is `block` elements.
-  void by_rows(int64_t length, int64_t block) {
-    if (length <= 0 || block % length) return;
-    result_.rows = result_.elements / length;
-    result_.rows_per_block = block / length;
+  void by_rows(const Dim& length, const Amount& block) {
+    result_.row = length;
+    result_.block = block;
   }
 
   Ints all_axes() const {
@@ -276,10 +277,9 @@ class Lowering {
 
   // The number of blocks is a size argument, so that kernels for other sizes of the outermost loop
   // are the same code.
-  int32_t block_argument() {
-    const Size n = b_.size();
-    result_.sizes.push_back(result_.blocks);
-    return n.argument;
+  Extent blocks(const Amount& n) {
+    result_.blocks = n;
+    return Extent(b_.word(n));
   }
 
   void store_all() {
@@ -320,15 +320,15 @@ class Lowering {
   bool stage(GraphValue v) {
     if (staged_.contains(v)) return true;
     const DType d = value_dtype(body_.type(v).dtype);
-    const int64_t bytes = inner_elements_ * size_of(d);
-    if (loops_.inner_sizes().empty() || inner_elements_ == 0) return false;
-    if (staged_bytes_ + bytes <= schedule_.stage_bytes) {
-      staged_bytes_ += bytes;
-      staged_[v] = {level(v), b_.scratch(d, inner_elements_)};
+    if (loops_.inner_sizes().empty() || inner_elements_ == Dim(0)) return false;
+    const int64_t row_bytes = staged_bytes_ + size_of(d);  // of an element of the row
+    if (questions_.at_most(Dim(row_bytes) * inner_elements_, schedule_.stage_bytes)) {
+      staged_bytes_ = row_bytes;
+      staged_[v] = {level(v), b_.scratch(d, inner_elements_.static_value().value_or(0))};
       return true;
     }
     for (size_t k = 0; k < out_.size(); ++k) {
-      const Buffer buffer = buffers_[in_.size() + k];
+      const Buffer buffer = result_.buffers[in_.size() + k];
       const bool last = !is_row_value(body_.outputs[k]) && level(body_.outputs[k]) == last_pass_;
       const bool taken = std::any_of(staged_.begin(), staged_.end(),
                                      [&](auto& s) { return s.second.buffer == buffer; });
@@ -339,9 +339,16 @@ class Lowering {
     }
     return false;
   }
-  Address staged_address(const Stage& s) const {
+  Address staged_address(const Stage& s) {
     if (s.result < 0) return {{1, loops_.inner()}};
-    return loops_.address(result_strides(static_cast<size_t>(s.result)));
+    return loops_.address(b_, result_strides(static_cast<size_t>(s.result)));
+  }
+  // Rows whose length is a symbol are as long as they can be where they are staged.
+  void size_stages() {
+    if (inner_elements_.is_static()) return;
+    for (const auto& [v, stage] : staged_)
+      if (stage.result < 0)
+        b_.resize_scratch(stage.buffer, schedule_.stage_bytes / staged_bytes_);
   }
 
   // Marks the values that pass p needs from earlier passes and that are worth keeping.
@@ -359,9 +366,9 @@ class Lowering {
       (i < outer_rank ? outer_axes : inner_axes).push_back(static_cast<int64_t>(i));
     loops_ = LoopNest::make(domain_, all_strides(), outer_axes, inner_axes);
     inner_elements_ = loops_.inner_size();
-    const int64_t rows = loops_.outer_size(), per_block = schedule_.rows_per_block;
-    result_.blocks = ceil_div(rows, per_block);
-    by_rows(inner_elements_, per_block * inner_elements_);
+    const Dim rows = loops_.outer_size();
+    const int64_t per_block = schedule_.rows_per_block;
+    by_rows(inner_elements_, Dim(per_block) * inner_elements_);
 
     int passes = 1;
     std::vector<std::vector<GraphValue>> reduces(1), outputs(1);  // by pass
@@ -383,17 +390,17 @@ class Lowering {
       for (GraphValue v : reduces[static_cast<size_t>(p)]) plan_staging(node(v).in[0], p);
       for (GraphValue v : outputs[static_cast<size_t>(p)]) plan_staging(v, p);
     }
+    size_stages();
     auto one_row = [&](Value row) {
       loops_.bind_outer(b_, row);
       for (pass_ = 0; pass_ < passes; ++pass_)
         row_pass(reduces[static_cast<size_t>(pass_)], outputs[static_cast<size_t>(pass_)]);
       store_row_values();
     };
-    const Extent blocks(Size::arg(block_argument()));
-    if (per_block == 1) return b_.loop(LoopKind::Block, blocks, one_row);
-    const Size count = b_.size();
-    result_.sizes.push_back(rows);
-    b_.loop(LoopKind::Block, blocks, [&](Value block) {
+    const Extent extent = blocks(parts_of(rows, per_block));
+    if (per_block == 1) return b_.loop(LoopKind::Block, extent, one_row);
+    const Size count = b_.word(rows);
+    b_.loop(LoopKind::Block, extent, [&](Value block) {
       b_.loop(LoopKind::Serial, Extent::tail(count, per_block, block), [&](Value r) {
         one_row(b_.add(b_.mul(block, b_.integer(DType::I64, per_block)), r));
       });
@@ -415,7 +422,7 @@ class Lowering {
 
     memo_.clear();
     if (loops_.inner_sizes().empty()) return row_of_one(reduces, outputs);
-    const Value i = b_.begin_loop(LoopKind::Vector, Extent(inner_elements_));
+    const Value i = b_.begin_loop(LoopKind::Vector, Extent(b_.size(inner_elements_)));
     std::vector<Value> carries, values;
     for (size_t k = 0; k < reduces.size(); ++k)
       carries.push_back(b_.carry(reduction_of(node(reduces[k])).combine, inits[k]));
@@ -486,23 +493,26 @@ class Lowering {
   void column() {
     loops_ = reduction_loops();
     reductions_ = body_.outputs;
-    const int64_t columns = loops_.last_size(), tiles = ceil_div(columns, schedule_.columns);
-    const int64_t rows = columns ? loops_.outer_size() / columns : 0;
+    const Dim columns = loops_.last_size();
+    const Amount tiles = parts_of(columns, schedule_.columns);
     // One run of columns: its tiles are the blocks. Several: each is a block.
-    result_.blocks = rows == 1 ? tiles : rows;
-    b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
-      if (rows == 1) {
-        column_tile(columns, block);
-      } else {
-        loops_.bind_outer_but_last(b_, block);
-        b_.loop(LoopKind::Serial, Extent(tiles), [&](Value tile) { column_tile(columns, tile); });
-      }
-    });
+    const bool one = loops_.outer_rank() <= 1;
+    b_.loop(LoopKind::Block, blocks(one ? tiles : Amount(loops_.outer_size_but_last())),
+            [&](Value block) {
+              if (one) {
+                column_tile(columns, block);
+              } else {
+                loops_.bind_outer_but_last(b_, block);
+                b_.loop(LoopKind::Serial, Extent(b_.size(tiles)),
+                        [&](Value tile) { column_tile(columns, tile); });
+              }
+            });
   }
 
-  void column_tile(int64_t columns, Value tile) {
-    if (loops_.outer_size() == 1) return column_totals();  // one result
-    b_.loop(LoopKind::Vector, Extent::tail(columns, schedule_.columns, tile), [&](Value i) {
+  void column_tile(const Dim& columns, Value tile) {
+    if (loops_.outer_rank() == 0) return column_totals();  // one result
+    const Extent extent = Extent::tail(b_.size(columns), schedule_.columns, tile);
+    b_.loop(LoopKind::Vector, extent, [&](Value i) {
       loops_.bind_last_tile(tile, schedule_.columns, i);
       column_totals();
     });
@@ -544,8 +554,9 @@ class Lowering {
   std::vector<Value> reduce_loop(LoopKind kind, size_t dim, const std::vector<Value>& inits,
                                  FunctionRef<std::vector<Value>()> body) {
     const bool cut = part_.block && part_.dim == dim;
-    const Value j = b_.begin_loop(kind, cut ? Extent::tail(part_.total, part_.size, part_.block)
-                                            : Extent(loops_.inner_sizes()[dim]));
+    const Value j =
+        b_.begin_loop(kind, cut ? Extent::tail(part_.total, b_.size(part_.size), part_.block)
+                                : Extent(b_.size(loops_.inner_sizes()[dim])));
     if (cut)
       loops_.bind_inner_tile(dim, part_.block, part_.size, j);
     else
@@ -569,28 +580,41 @@ class Lowering {
         result_.reductions.push_back(k);
       }
     loops_ = reduction_loops();
-    const Ints& dims = loops_.inner_sizes();
-    const int64_t kept = loops_.outer_size();
-    const bool columns = kept > 1 && attrs_.axes.back() + 1 < static_cast<int64_t>(domain_.size());
+    const Shape& dims = loops_.inner_sizes();
+    const Dim kept = loops_.outer_size();
+    const bool columns =
+        loops_.outer_rank() > 0 && attrs_.axes.back() + 1 < static_cast<int64_t>(domain_.size());
     // A block that stores values per element stores one run of them.
     if (reductions_.size() == out_.size())
-      part_.dim = static_cast<size_t>(std::max_element(dims.begin(), dims.end()) - dims.begin());
-    part_.size = std::max<int64_t>(1, schedule_.part / (result_.elements / dims[part_.dim]));
-    if (part_.size > schedule_.part_align) part_.size -= part_.size % schedule_.part_align;
-    part_.total = b_.size();
-    result_.sizes.push_back(dims[part_.dim]);
-    result_.blocks = ceil_div(dims[part_.dim], part_.size);
-    b_.loop(LoopKind::Block, Extent(Size::arg(block_argument())), [&](Value block) {
+      for (size_t d = 1; d < dims.size(); ++d)
+        if (questions_.less(dims[part_.dim], dims[d])) part_.dim = d;
+    const Dim length = dims[part_.dim];
+    Dim others = kept;  // elements of the domain for one of the cut dim
+    for (size_t d = 0; d < dims.size(); ++d)
+      if (d != part_.dim) others = others * dims[d];
+    part_.size = part_size(others);
+    part_.total = b_.word(length);
+    b_.loop(LoopKind::Block, blocks(parts_of(length, part_.size)), [&](Value block) {
       part_.block = block;
-      const int64_t rows = columns ? kept / loops_.last_size() : kept;
-      if (rows == 1) return columns ? split_columns({}) : split_row({});
-      b_.loop(LoopKind::Serial, Extent(rows),
+      const Dim rows = columns ? loops_.outer_size_but_last() : kept;
+      if (rows == Dim(1)) return columns ? split_columns({}) : split_row({});
+      b_.loop(LoopKind::Serial, Extent(b_.size(rows)),
               [&](Value row) { columns ? split_columns(row) : split_row(row); });
     });
     for (GraphValue v : reductions_)
-      result_.partials.push_back(
-          {value_dtype(node(v).type().dtype), Shape::of({result_.blocks, kept})});
-    result_.combine = std::make_shared<RegionKernel>(combine_parts(kept, result_.blocks));
+      result_.partials.push_back(value_dtype(node(v).type().dtype));
+    result_.results = kept;
+    result_.combine = std::make_shared<RegionCode>(combine_parts(kept, result_.blocks));
+  }
+
+  Amount part_size(const Dim& others) const {
+    const auto rule = [part = schedule_.part, align = schedule_.part_align](int64_t n) {
+      const int64_t size = std::max<int64_t>(1, part / n);
+      return size > align ? size - size % align : size;
+    };
+    if (const auto n = others.static_value()) return rule(*n);
+    return Amount::computed(
+        [others, rule](const DimBinding& sizes) { return rule(others.bind(sizes).value()); });
   }
 
   // One row: the last reduced dim is vectorised, the others are loops inside.
@@ -600,41 +624,40 @@ class Lowering {
     const std::vector<Value> inits = identities(),
                              totals = reduce_loop(LoopKind::Vector, last, inits,
                                                   [&] { return reduce_dims(0, last, inits); });
-    Address at{{loops_.outer_size(), part_.block}};
+    Address at{{b_.size(loops_.outer_size()), part_.block}};
     if (row) at.push_back({1, row});
     for (size_t k = 0; k < totals.size(); ++k) store_partial(k, at, totals[k]);
   }
 
   // A row of columns, which are vectorised.
   void split_columns(Value row) {
-    const int64_t columns = loops_.last_size();
+    const Size columns = b_.size(loops_.last_size());
     if (row) loops_.bind_outer_but_last(b_, row);
     b_.loop(LoopKind::Vector, Extent(columns), [&](Value i) {
       loops_.bind_last(i);
       const std::vector<Value> totals = reduce_dims(0, loops_.inner_sizes().size(), identities());
-      Address at{{loops_.outer_size(), part_.block}, {1, i}};
+      Address at{{b_.size(loops_.outer_size()), part_.block}, {1, i}};
       if (row) at.push_back({columns, row});
       for (size_t k = 0; k < totals.size(); ++k) store_partial(k, at, totals[k]);
     });
   }
 
   void store_partial(size_t k, const Address& at, Value v) {
-    b_.store(buffers_[in_.size() + result_.reductions[k]], at, v);
+    b_.store(result_.buffers[in_.size() + result_.reductions[k]], at, v);
   }
 
   // The second step of a split region: each result from its `parts` partial ones.
-  RegionKernel combine_parts(int64_t results, int64_t parts) const {
-    RegionKernel out;
-    KernelBuilder b("combine" + kernel_name().substr(kernel_name().find('_')));
+  RegionCode combine_parts(const Dim& results, const Amount& parts) const {
+    RegionCode out;
+    RegionBuilder b("combine" + kernel_name().substr(kernel_name().find('_')));
     NodeEmitter emitter(b);
     std::vector<Buffer> from, to;
     for (GraphValue v : reductions_) from.push_back(b.input(value_dtype(node(v).type().dtype)));
     for (GraphValue v : reductions_) to.push_back(b.output(node(v).type().dtype));
-    const Size rows = b.size(), length = b.size();
-    out.sizes = {results, parts};
+    const Size rows = b.word(results), length = b.word(parts);
     out.blocks = results;
-    out.elements = results * parts;
-    out.flops = static_cast<double>(out.elements);
+    out.operations = 1;
+    out.elements = results;
     b.loop(LoopKind::Block, Extent(rows), [&](Value r) {
       std::vector<Value> inits, carries;
       for (GraphValue v : reductions_) inits.push_back(identity(b, node(v)));
@@ -642,48 +665,44 @@ class Lowering {
       for (size_t k = 0; k < inits.size(); ++k)
         carries.push_back(b.carry(reduction_of(node(reductions_[k])).combine, inits[k]));
       for (size_t k = 0; k < inits.size(); ++k)
-        b.update(carries[k], b.load(from[k], {{1, r}, {results, i}}));
+        b.update(carries[k], b.load(from[k], {{1, r}, {b.size(results), i}}));
       b.end_loop();
       for (size_t k = 0; k < inits.size(); ++k)
         b.store(to[k], {{1, r}},
                 emitter.finish(b.result(carries[k]), node(reductions_[k]).type().dtype));
     });
-    out.kernel = b.finish();
-    const BlockAccess access(out.kernel, out.sizes, out.blocks);
     for (const auto& list : {from, to})
-      for (Buffer buffer : list) out.spans.push_back(access.span(buffer));
-    out.may_share.assign(from.size(), std::vector<bool>(to.size(), false));
+      out.buffers.insert(out.buffers.end(), list.begin(), list.end());
+    out.alike.assign(from.size(), std::vector<bool>(to.size(), false));
+    finish(b, out);
     return out;
   }
 
-  void read_accesses() {
-    const BlockAccess access(result_.kernel, result_.sizes, result_.blocks);
-    for (Buffer buffer : buffers_) result_.spans.push_back(access.span(buffer));
-    result_.may_share.assign(in_.size(), std::vector<bool>(out_.size(), false));
-    for (size_t i = 0; i < in_.size(); ++i)
-      for (size_t k = 0; k < out_.size(); ++k)
-        result_.may_share[i][k] = in_[i].is_dense() && !is_partial(k) &&
-                                  in_[i].elements() == out_[k].elements() &&
-                                  access.may_overwrite(buffers_[i], buffers_[in_.size() + k]);
+  static void finish(RegionBuilder& b, RegionCode& out) {
+    out.words = b.words();
+    Ints words(out.words.size());
+    const size_t sizes = words.size();
+    out.kernel = std::make_shared<const Kernel>(b.finish(&words));
+    for (size_t i = sizes; i < words.size(); ++i) out.words.emplace_back(words[i]);
   }
 
   struct Part {  // of one reduced dim, for each block
     size_t dim = 0;
-    int64_t size = 0;
+    Amount size;
     Size total;
     Value block;
   };
 
   const RegionSchedule& schedule_;
+  SizeQuestions& questions_;
   const RegionAttrs& attrs_;
   const Graph& body_;
-  Ints domain_;
-  std::span<const View> in_, out_;
-  KernelBuilder b_;
+  Shape domain_;
+  std::span<const Layout> in_, out_;
+  RegionBuilder b_;
   NodeEmitter emitter_;
   LoopNest loops_;
-  RegionKernel result_;
-  std::vector<Buffer> buffers_;
+  RegionCode result_;
   std::map<int32_t, size_t> input_index_;
   std::map<std::pair<GraphValue, bool>, Value> memo_, row_memo_;
   std::map<GraphValue, int> levels_, costs_;
@@ -691,16 +710,58 @@ class Lowering {
   Values reductions_;  // of a column or split region
   Part part_;
   int pass_ = 0, last_pass_ = 0;
-  int64_t inner_elements_ = 0, staged_bytes_ = 0;
+  Dim inner_elements_;
+  int64_t staged_bytes_ = 0;  // of an element of the row
   bool in_row_scope_ = false;
 };
 
 }  // namespace
 
+RegionKernel RegionCode::at(const DimBinding& sizes) const {
+  RegionKernel out;
+  out.kernel = kernel;
+  for (const Amount& word : words) out.sizes.push_back(word.at(sizes));
+  out.blocks = blocks.at(sizes);
+  out.elements = Amount(elements).at(sizes);
+  out.flops = static_cast<double>(out.elements) * static_cast<double>(operations);
+  const int64_t length = Amount(row).at(sizes), per_block = block.at(sizes);
+  if (length > 0 && per_block > 0 && per_block % length == 0) {
+    out.rows = out.elements / length;
+    out.rows_per_block = per_block / length;
+  }
+  const BlockAccess access(*kernel, out.sizes, out.blocks);
+  for (Buffer buffer : buffers) out.spans.push_back(access.span(buffer));
+  for (size_t i = 0; i < alike.size(); ++i) {
+    out.may_share.emplace_back();
+    for (size_t k = 0; k < alike[i].size(); ++k)
+      out.may_share[i].push_back(alike[i][k] &&
+                                 access.may_overwrite(buffers[i], buffers[alike.size() + k]));
+  }
+  out.reductions = reductions;
+  for (DType d : partials)
+    out.partials.push_back({d, Shape::of({out.blocks, Amount(results).at(sizes)})});
+  if (combine) {
+    auto second = std::make_shared<RegionKernel>(combine->at(sizes));
+    second->elements *= out.blocks;
+    second->flops = static_cast<double>(second->elements);
+    out.combine = std::move(second);
+  }
+  return out;
+}
+
+RegionCode lower_region(const Node& region, std::span<const Layout> in, std::span<const Layout> out,
+                        const RegionSchedule& schedule, SizeQuestions& questions) {
+  verify_region(region.get<RegionAttrs>());
+  return Lowering(region, in, out, schedule, questions).run();
+}
+
 RegionKernel lower_region(const Node& region, std::span<const View> in, std::span<const View> out,
                           const RegionSchedule& schedule) {
-  verify_region(region.get<RegionAttrs>());
-  return Lowering(region, in, out, schedule).run();
+  std::vector<Layout> from, to;
+  for (const View& v : in) from.push_back(Layout::of(v));
+  for (const View& v : out) to.push_back(Layout::of(v));
+  SizeQuestions none;
+  return lower_region(region, from, to, schedule, none).at({});
 }
 
 }  // namespace rlx::codegen

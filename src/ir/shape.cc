@@ -114,6 +114,14 @@ std::optional<Dim> Dim::divide(const Dim& other) const {
   return result;
 }
 
+std::optional<int64_t> Dim::least() const {
+  int64_t sum = constant();
+  if (terms())
+    for (const auto& [monomial, coefficient] : *terms())
+      if (coefficient < 0 || __builtin_add_overflow(sum, coefficient, &sum)) return std::nullopt;
+  return sum;
+}
+
 Dim Dim::bind(const DimBinding& binding) const {
   if (!terms()) return *this;
   Dim result(constant());

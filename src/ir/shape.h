@@ -49,6 +49,8 @@ class Dim {
 
   Dim bind(const DimBinding& binding) const;  // unknown symbols stay
   void collect_symbols(std::vector<std::string>& names) const;
+  // A bound from below where every symbol is at least 1; nullopt: none is known.
+  std::optional<int64_t> least() const;
   // this / other when the division is exact as polynomials (other may be any monomial or constant).
   std::optional<Dim> divide(const Dim& other) const;
 

@@ -208,7 +208,7 @@ int exponentials(const Graph& g) {
     std::vector<View> in, out;
     for (Value v : n.in) in.push_back(View::dense(0, p.graph.type(v)));
     for (const Type& t : n.out) out.push_back(View::dense(0, t));
-    for (const codegen::Instr& i : codegen::lower_region(n, in, out).kernel.body)
+    for (const codegen::Instr& i : codegen::lower_region(n, in, out).kernel->body)
       count += i.op == codegen::Op::Exp;
   }
   return count;

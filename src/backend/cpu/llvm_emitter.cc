@@ -166,10 +166,10 @@ class KernelEmitter {
 
   llvm::Value* extent(const Extent& e) {
     llvm::Value* n = size(e.total);
-    if (e.tile == 0) return n;
-    llvm::Value* done = b_.CreateMul(index_of(e.outer), b_.getInt64(e.tile));
-    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.getInt64(e.tile),
-                                    b_.CreateSub(n, done));
+    if (!e.is_tile()) return n;
+    llvm::Value* tile = size(e.tile);
+    llvm::Value* done = b_.CreateMul(index_of(e.outer), tile);
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, tile, b_.CreateSub(n, done));
   }
 
   llvm::Value* index_of(Value v) { return v.id == shape_.loop ? shape_.index : values_[v.id][0]; }
@@ -428,12 +428,13 @@ class KernelEmitter {
 
   // counted(), except that float sums are formed over runs of `run` steps, so that an element
   // passes through that many roundings and a few more, however long the loop is. `carries` says
-  // which carry each carried value belongs to.
-  Values counted_sums(int loop, const Range& r, int64_t run, bool many, const Values& init,
+  // which carry each carried value belongs to. `many`: whether there are many runs; nullptr: no.
+  Values counted_sums(int loop, const Range& r, int64_t run, llvm::Value* many, const Values& init,
                       llvm::ArrayRef<int> carries, LoopBody body) {
     const size_t count = init.size();
     Values sums = init;
-    // Where there are many runs, what adding one rounds away is added with the next.
+    // Where there are many runs, what adding one rounds away is added with the next. (Where there turn out to
+    // be few, nothing is: a sum of no more than a run is the plain one then, which begins with -0.)
     for (size_t v = 0; v < count; ++v)
       if (many && is_float_sum(carries[v]))
         sums.push_back(llvm::Constant::getNullValue(init[v]->getType()));
@@ -456,8 +457,12 @@ class KernelEmitter {
         llvm::Value* error = b_.CreateFAdd(b_.CreateFSub(sum, b_.CreateFSub(next[v], added)),
                                            b_.CreateFSub(x, added));
         llvm::Value* none = llvm::Constant::getNullValue(error->getType());
-        next[lost++] = b_.CreateSelect(b_.CreateFCmpORD(error, error), error,
-                                       none);  // an infinity loses NaN
+        llvm::Value* counts = b_.CreateFCmpORD(error, error);  // an infinity loses NaN
+        if (!llvm::isa<llvm::Constant>(many))
+          counts = b_.CreateAnd(counts, counts->getType()->isVectorTy()
+                                            ? b_.CreateVectorSplat(lanes_of(counts), many)
+                                            : many);
+        next[lost++] = b_.CreateSelect(counts, error, none);
       }
       return next;
     });
@@ -472,15 +477,23 @@ class KernelEmitter {
   Values accumulated(int loop, const Range& r, int64_t lanes, const Values& init,
                      llvm::ArrayRef<int> carries, LoopBody body) {
     const Extent& e = k_.body[loop].extent;
-    const int64_t most = e.tile                  ? e.tile
-                         : e.total.is_constant() ? e.total.scale
-                                                 : std::numeric_limits<int64_t>::max() / 2;
+    const Size most = e.is_tile() ? e.tile : e.total;
     const int64_t run = lanes >= kSumRun ? 2 * kSumRun : kSumRun;
-    const int64_t runs = ceil_div(most / r.step, run);
     bool sums = false;
     for (int c : carries) sums |= is_float_sum(c);
-    if (!sums || runs <= 1) return counted(loop, r, init, body);
-    return counted_sums(loop, r, run, runs > kFewRuns, init, carries, body);
+    if (!sums) return counted(loop, r, init, body);
+    if (!most.is_constant())  // the order is that of a loop whose length is known
+      return counted_sums(loop, r, run,
+                          b_.CreateICmpSGE(size(most), b_.getInt64((kFewRuns * run + 1) * r.step)),
+                          init, carries, body);
+    const int64_t runs = ceil_div(most.scale / r.step, run);
+    if (runs <= 1) return counted(loop, r, init, body);
+    return counted_sums(loop, r, run, runs > kFewRuns ? b_.getTrue() : nullptr, init, carries,
+                        body);
+  }
+
+  static unsigned lanes_of(llvm::Value* x) {
+    return llvm::cast<llvm::FixedVectorType>(x->getType())->getNumElements();
   }
 
   int first_after_carries(int loop) const {
@@ -544,16 +557,31 @@ class KernelEmitter {
     s.lanes = options_.vector_bits / bits;
     s.unroll = cost <= 12 ? 4 : cost <= 48 ? 2 : 1;
     const Extent& e = k_.body[at].extent;
-    if (e.tile || e.total.is_constant()) {
-      int64_t n = e.tile ? e.tile : e.total.scale;
-      if (e.tile && e.total.is_constant()) n = std::min(n, e.total.scale);
+    const Size most = e.is_tile() ? e.tile : e.total;
+    if (most.is_constant()) {
+      int64_t n = most.scale;
+      if (e.is_tile() && e.total.is_constant()) n = std::min(n, e.total.scale);
       n = std::max<int64_t>(n, 1);
       while (s.lanes > 1 && s.lanes / 2 >= n) s.lanes /= 2;
-      int64_t vectors = n / s.lanes;
-      while (s.unroll > 1 && (vectors < s.unroll || (vectors % s.unroll && vectors < 4 * s.unroll)))
+      const int64_t vectors = n / s.lanes;
+      // Float sums and products are formed in the order of a loop whose length is not known: fewer lanes than fit, or
+      // one vector at a time where there is no whole step, are that order.
+      if (vectors < s.unroll && is_ordered(at)) s.unroll = 1;
+      while (s.unroll > 1 && !is_ordered(at) &&
+             (vectors < s.unroll || (vectors % s.unroll && vectors < 4 * s.unroll)))
         s.unroll /= 2;
     }
     return s;
+  }
+
+  // Whether rounding makes the result depend on the order of a loop.
+  bool is_ordered(int loop) const {
+    for (int c = loop + 1; k_.body[c].op == Op::Carry; ++c) {
+      const Instr& carry = k_.body[c];
+      if (is_float(carry.dtype) && (carry.combine == Combine::Add || carry.combine == Combine::Mul))
+        return true;
+    }
+    return false;
   }
 
   llvm::Value* tail_mask(llvm::Value* left) {
@@ -608,18 +636,29 @@ class KernelEmitter {
     Values first;
     for (size_t c = 0; c < partial.size(); c += shape.unroll) first.push_back(partial[c]);
     shape_.unroll = 1;
-    first =
-        counted(at, {main_end, n, shape.lanes}, first, [&](llvm::Value* i, const Values& carried) {
-          if (shape_.lanes > 1) shape_.mask = tail_mask(b_.CreateSub(n, i));
-          for (int c = at + 1; c < body; ++c) state_[c] = {carried[c - at - 1]};
-          vector_body(at, i);
-          Values next;
-          for (int c = at + 1; c < body; ++c) {
-            llvm::Value *now = state_[c][0], *old = carried[c - at - 1];
-            next.push_back(shape_.mask ? b_.CreateSelect(shape_.mask, now, old) : now);
-          }
-          return next;
-        });
+    const auto one_vector = [&](llvm::Value* i, const Values& carried, bool whole) {
+      if (shape_.lanes > 1 && !whole) shape_.mask = tail_mask(b_.CreateSub(n, i));
+      for (int c = at + 1; c < body; ++c) state_[c] = {carried[c - at - 1]};
+      vector_body(at, i);
+      Values next;
+      for (int c = at + 1; c < body; ++c) {
+        llvm::Value *now = state_[c][0], *old = carried[c - at - 1];
+        next.push_back(shape_.mask ? b_.CreateSelect(shape_.mask, now, old) : now);
+      }
+      return next;
+    };
+    // Whole vectors first where the length is known; else all that is left is masked.
+    if (llvm::isa<llvm::Constant>(n)) {
+      llvm::Value* vectors_end = b_.CreateAnd(n, b_.getInt64(-int64_t{shape.lanes}));
+      first = counted(at, {main_end, vectors_end, shape.lanes}, first,
+                      [&](llvm::Value* i, const Values& carried) {
+                        return one_vector(i, carried, true);
+                      });
+      main_end = vectors_end;
+    }
+    first = counted(
+        at, {main_end, n, shape.lanes}, first,
+        [&](llvm::Value* i, const Values& carried) { return one_vector(i, carried, false); });
     shape_ = Shape{};
 
     for (int c = at + 1; c < body; ++c) {

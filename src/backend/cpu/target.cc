@@ -12,9 +12,10 @@ class GeneratedKernel final : public BlockKernel {
  public:
   GeneratedKernel(codegen::RegionKernel region, size_t code)
       : region_(std::move(region)), code_(code) {
-    region_.kernel.body.clear();  // the code lives in the JIT; the form is no longer needed
+    name_ = region_.kernel->name;
+    region_.kernel = nullptr;  // the code lives in the JIT; the form is no longer needed
   }
-  std::string name() const override { return region_.kernel.name; }
+  std::string name() const override { return name_; }
   int64_t blocks() const override { return region_.blocks; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
     fn_(m.operands, region_.sizes.data(), begin, end);
@@ -41,6 +42,7 @@ class GeneratedKernel final : public BlockKernel {
 
  private:
   codegen::RegionKernel region_;
+  std::string name_;
   size_t code_;
   Rest rest_;
   KernelFn fn_ = nullptr;
@@ -125,17 +127,17 @@ bool CpuTarget::has_kernel(const OpDef& op) const {
 
 std::shared_ptr<const StepKernel> CpuTarget::generated(codegen::RegionKernel region) {
   const auto combine = std::move(region.combine);
-  const uint64_t hash = codegen::structural_hash(region.kernel);
+  const uint64_t hash = codegen::structural_hash(*region.kernel);
   size_t code = code_.size();
   for (auto [it, end] = by_hash_.equal_range(hash); it != end; ++it)
-    if (codegen::same_structure(*code_[it->second], region.kernel)) code = it->second;
+    if (codegen::same_structure(*code_[it->second], *region.kernel)) code = it->second;
   if (code == code_.size()) {
-    code_.push_back(std::make_shared<codegen::Kernel>(region.kernel));
+    code_.push_back(std::make_shared<codegen::Kernel>(*region.kernel));
     by_hash_.emplace(hash, code);
   }
   const auto kernel = std::make_shared<GeneratedKernel>(std::move(region), code);
   pending_.push_back(kernel);
-  if (combine) kernel->set_rest(generated(std::move(*combine)));
+  if (combine) kernel->set_rest(generated(*combine));
   return kernel;
 }
 

@@ -1,0 +1,81 @@
+// SizeQuestions: decisions that depend on sizes, taken before the sizes are known.
+//
+// Whoever cuts a program into kernels asks "is this size at most that one?". Where the polynomials tell, they answer.
+// Where they do not, both ways are gone: what asks is run once for every sequence of answers, and when the sizes are
+// known the one whose answers are right is taken.
+//
+//   auto ways = all_answers([&](SizeQuestions& q) { return cut(region, q); });   // at least one
+//   const Cut& cut = at(ways, sizes);
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "rlx/base/error.h"
+#include "rlx/ir/shape.h"
+
+namespace rlx {
+
+class SizeQuestions {
+ public:
+  struct Asked {
+    Dim a, b;
+    bool answer = false;  // a <= b
+    bool holds(const DimBinding& sizes) const { return is_at_most(a, b, sizes) == answer; }
+  };
+
+  SizeQuestions() = default;
+  // Gives these answers first, then yes.
+  explicit SizeQuestions(std::vector<Asked> script) : asked_(std::move(script)) {}
+
+  // Whether a <= b. Symbols stand for sizes of at least 1: nothing is computed for others.
+  bool at_most(const Dim& a, const Dim& b);
+  bool less(const Dim& a, const Dim& b) { return at_most(a + Dim(1), b); }
+
+  const std::vector<Asked>& asked() const { return asked_; }
+  // What is certain; nullopt: it depends on the sizes.
+  static std::optional<bool> known(const Dim& a, const Dim& b);
+  static bool is_at_most(const Dim& a, const Dim& b, const DimBinding& sizes) {
+    return a.bind(sizes).value() <= b.bind(sizes).value();
+  }
+
+ private:
+  std::vector<Asked> asked_;
+  size_t next_ = 0;
+};
+
+template <class T>
+struct SizeWay {
+  std::vector<SizeQuestions::Asked> asked;
+  T made;
+};
+
+// One per sequence of answers. More than kMaxWays raise Error(internal): whoever asks must not ask for each size.
+inline constexpr size_t kMaxWays = 64;
+template <class Make>
+auto all_answers(Make&& make) {
+  std::vector<SizeWay<decltype(make(std::declval<SizeQuestions&>()))>> ways;
+  std::vector<SizeQuestions::Asked> script;
+  for (;;) {
+    SizeQuestions q(script);
+    auto made = make(q);
+    script = q.asked();
+    ways.push_back({script, std::move(made)});
+    check(ways.size() <= kMaxWays, "sizes decide about more than {} ways", kMaxWays);
+    while (!script.empty() && !script.back().answer) script.pop_back();  // both were given
+    if (script.empty()) return ways;
+    script.back().answer = false;
+  }
+}
+
+template <class T>
+const T& at(const std::vector<SizeWay<T>>& ways, const DimBinding& sizes) {
+  for (const SizeWay<T>& way : ways) {
+    bool right = true;
+    for (const auto& asked : way.asked) right = right && asked.holds(sizes);
+    if (right) return way.made;
+  }
+  fail(ErrorKind::internal, "check", "no way for these sizes");
+}
+
+}  // namespace rlx
