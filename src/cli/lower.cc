@@ -42,7 +42,7 @@ void lower_file(const LowerArguments& a, int threads) {
   options.dump_dir = a.dump_dir;
   const CompileStage to = stage_named(a.to);
   GraphModule program = read_module(a.file);
-  if (const Graph* g = program.as_graph(); g && to > CompileStage::mir)
+  if (const Graph* g = program.as_graph(); g && to == CompileStage::lir)
     require_dims(*g, options.dims);
   CompileReport report;
   const GraphModule m = lower_to(to, std::move(program), *backend_for(device_of(a.backend)),

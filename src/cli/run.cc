@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "rlx/runtime/sizes.h"
 #include "rlx/base/printable.h"
 #include "rlx/base/suggest.h"
 #include "rlx/cli/cli.h"
@@ -47,18 +48,14 @@ void check_given(const Graph& g, const Values& leaves, const NamedTensors& given
   }
 }
 
-// Symbols that stand alone in the declared shape of a given tensor take its size.
-void infer_dims(const Graph& g, const NamedTensors& given, DimBinding& dims) {
-  for (const auto& [name, tensor] : given) {
-    const Value leaf = g.find_leaf(name);
-    const Shape& shape = g.type(leaf).shape;
-    for (size_t d = 0; d < std::min(shape.size(), tensor.sizes().size()); ++d) {
-      std::vector<std::string> symbols;
-      shape[d].collect_symbols(symbols);
-      if (symbols.size() == 1 && shape[d] == Dim::symbol(symbols[0]))
-        dims.emplace(symbols[0], tensor.sizes()[d]);
-    }
-  }
+// Sizes that follow from no tensor must be said.
+void check_sizes(const Graph& g, const NamedTensors& inputs, const NamedTensors& params,
+                 const DimBinding& dims) {
+  std::vector<SizedLeaf> leaves;
+  for (const auto* given : {&inputs, &params})
+    for (const auto& [name, tensor] : *given)
+      leaves.push_back({name, &g.type(g.find_leaf(name)).shape, &tensor.sizes()});
+  require_dims(g, infer_sizes(leaves, dims));
 }
 
 // Names of parameters come from the file: only harmless characters reach the file system.
@@ -90,12 +87,17 @@ std::string summary(const Tensor& t) {
 
 void explain(const CompiledGraph& f) {
   const CompileInfo& i = f.info();
+  std::string sizes;
+  for (const auto& [name, size] : f.sizes()) sizes += fmt::format(" {}={}", name, size);
+  if (!sizes.empty())
+    say("sizes:{}; {}\n", sizes,
+        i.per_size.empty() ? "one compilation for all" : "compiled for these alone: " + i.per_size);
   say("compiled {} nodes in {:.3f} s: {} kernels ({} before fusion), {} generated, {} of them "
       "earlier\n",
       i.nodes, i.seconds, i.kernels, i.kernels_before_fusion, i.generated, i.cached);
   say("memory: {} bytes planned ({} without reuse), {} of parameters\n\n", i.planned_bytes,
       i.unshared_bytes, i.param_bytes);
-  say("{}\n{}\n", i.fusion_report, i.plan);
+  say("{}\n{}\n", i.fusion_report, i.plan());
   for (const StepTime& t : f.times())
     say("{:10.1f} us {:8.1f} GF/s  {:<28} {}\n", t.seconds * 1e6,
         t.seconds > 0 ? t.flops / t.seconds * 1e-9 : 0, t.kernel, t.label);
@@ -130,9 +132,7 @@ void run_file(const RunArguments& o, const Globals& globals) {
                          .dump_dir = o.dump_dir};
   check_given(g, g.inputs(), inputs, "input");
   check_given(g, g.params(), params, "param");
-  infer_dims(g, inputs, options.dims);
-  infer_dims(g, params, options.dims);
-  require_dims(g, options.dims);
+  check_sizes(g, inputs, params, options.dims);
   CompiledGraph f = Session(device_of(o.backend)).compile(g, options);
   f.set_params(params);
   const std::vector<Tensor> outputs =

@@ -95,7 +95,7 @@ class Lowering {
   bool is_row_value(GraphValue v) const {
     if (attrs_.kind != RegionKind::row) return false;
     const Node& n = node(v);
-    if (n.op->kind == Kind::leaf || n.op == &op::iota) return false;
+    if (n.op->kind == Kind::leaf || is_generated_leaf(n)) return false;
     if (is_reduce(n)) return true;
     return !(body_.type(v).shape == attrs_.domain);
   }
@@ -198,6 +198,10 @@ class Lowering {
       return b_.load(result_.buffers[k], loops_.address(b_, view_strides(in_[k], outer)));
     }
     if (n.op == &op::constant) return emitter_.constant_of(n.get<ConstantAttrs>().value);
+    if (n.op == &op::dim_size) {
+      const auto& a = n.get<DimSizeAttrs>();
+      return b_.cast(b_.size_value(b_.size(a.size)), a.dtype);
+    }
     if (n.op == &op::iota) {
       const Value index = loops_.linear(b_, iota_strides(n, outer));
       return b_.cast(index, n.type().dtype);

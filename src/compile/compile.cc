@@ -7,10 +7,11 @@
 #include "rlx/base/clock.h"
 #include "rlx/base/file.h"
 #include "rlx/base/parallel.h"
+#include "rlx/compile/bindings.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ir/text.h"
 #include "rlx/ir/verify.h"
-#include "rlx/lower/lower.h"
+#include "rlx/lower/outline.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/region.h"
 #include "rlx/ops/table.h"
@@ -44,7 +45,10 @@ void check_options(const Graph& g, const CompileOptions& options) {
                symbols.empty() ? "none" : fmt::format("?{}", fmt::join(symbols, ", ?")));
     user_check(size >= 0, "negative-dim", "dim ?{} cannot have the size {}", name, size);
   }
-  for (const std::string& s : symbols)
+}
+
+void require_sizes(const Graph& g, const CompileOptions& options) {
+  for (const std::string& s : g.symbols())
     user_check(
         options.dims.contains(s), "unbound-dim",
         "compile of \"{}\": the size of dim ?{} is not known; bind it in the compile options",
@@ -97,6 +101,17 @@ class Driver {
     return std::make_shared<const Program>(make_program(fused, target(), &report_.codegen_seconds));
   }
 
+  // Code for all sizes; programs are made with the target from then on.
+  std::shared_ptr<const Outline> outline(const Graph& fused) {
+    verify(fused, "fuse_regions");
+    auto out = std::make_shared<const Outline>(fused, target());
+    const auto start = Clock::now();
+    target().finish();
+    report_.codegen_seconds = seconds_since(start);
+    return out;
+  }
+  std::shared_ptr<Target> take_target() { return std::move(target_); }
+
  private:
   Target& target() {
     user_check(has_target(), "stage",
@@ -111,40 +126,58 @@ class Driver {
   std::unique_ptr<Target> target_;
 };
 
-void map_params(Compiled& c) {
-  const auto params = c.signature.params();
-  c.param_updated.assign(params.size(), false);
+// Where the parameters of a graph stand among those of its signature, by name.
+std::unordered_map<std::string_view, size_t> param_positions(const Graph& signature) {
   std::unordered_map<std::string_view, size_t> position;
-  for (size_t k = 0; k < params.size(); ++k)
-    position.emplace(c.signature.node(params[k]).get<LeafAttrs>().name, k);
-  for (Value v : c.program->graph.params()) {
-    const auto found = position.find(c.program->graph.node(v).get<LeafAttrs>().name);
-    check(found != position.end(), "a pass invented a parameter");
-    c.param_of.push_back(found->second);
-  }
-  check(c.param_of.size() == c.program->param_buffers.size(), "a pass lost a parameter");
-  for (size_t k = 0; k < c.param_of.size(); ++k)
-    c.param_updated[c.param_of[k]] = c.program->param_updated[k];
+  for (Value v : signature.params())
+    position.emplace(signature.node(v).get<LeafAttrs>().name, position.size());
+  return position;
 }
 
-void describe(Compiled& c, const CompileReport& report, const CompileOptions& options) {
-  CompileInfo& info = c.info;
-  const Program& p = *c.program;
+std::vector<size_t> param_order(const Graph& signature, const Program& program) {
+  const auto position = param_positions(signature);
+  std::vector<size_t> out;
+  for (Value v : program.graph.params()) {
+    const auto found = position.find(program.graph.node(v).get<LeafAttrs>().name);
+    check(found != position.end(), "a pass invented a parameter");
+    out.push_back(found->second);
+  }
+  check(out.size() == program.param_buffers.size(), "a pass lost a parameter");
+  return out;
+}
+
+void describe(const CompileReport& report, CompileInfo& info) {
   info.codegen_seconds = report.codegen_seconds;
-  count_work(p, info);
-  info.generated = p.generated;
-  info.cached = p.cached;
-  info.kernels_before_fusion = info.kernels - report.fusion.regions + report.fusion.nodes_before;
-  int64_t beside = p.scratch_bytes * c.threads;  // the arena
-  for (const View& v : p.outputs) beside += v.type().bytes();
-  info.planned_bytes = p.arena_bytes + beside;
-  info.unshared_bytes = p.unshared_bytes + beside;
-  for (Value v : c.signature.params()) info.param_bytes += c.signature.type(v).bytes();
   info.fusion_report = report.fusion.to_string();
-  info.plan = to_string(p);
-  if (options.dump_dir.empty()) return;
-  write_file(options.dump_dir + "/fusion.txt", info.fusion_report);
-  write_file(options.dump_dir + "/plan.txt", info.plan);
+}
+
+// What is known of a program at certain sizes. `info`: of the compilation.
+std::shared_ptr<const Bound> make_bound(DimBinding sizes, std::shared_ptr<const Graph> signature,
+                                        std::shared_ptr<const Program> program, CompileInfo info,
+                                        int threads) {
+  auto bound = std::make_shared<Bound>();
+  bound->sizes = std::move(sizes);
+  for (Value v : signature->inputs()) bound->inputs.push_back(signature->type(v));
+  for (Value v : signature->params()) bound->params.push_back(signature->type(v));
+  bound->outputs = signature->output_types();
+  for (const Type& t : bound->params) info.param_bytes += t.bytes();
+  if (program) {
+    const Program& p = *program;
+    count_work(p, info);
+    info.generated = p.generated;
+    info.cached = p.cached;
+    info.kernels_before_fusion += info.kernels;
+    int64_t beside = p.scratch_bytes * threads;  // the arena
+    for (const View& v : p.outputs) beside += v.type().bytes();
+    info.planned_bytes = p.arena_bytes + beside;
+    info.unshared_bytes = p.unshared_bytes + beside;
+    info.program = program;
+    bound->param_of = param_order(*signature, p);
+  }
+  bound->program = std::move(program);
+  if (!bound->program) bound->graph = std::move(signature);
+  bound->info = std::move(info);
+  return bound;
 }
 
 // How far a module has come.
@@ -177,6 +210,47 @@ bool has_plan_for(const GraphModule& m, const Backend& backend) {
   return lir && lir->has_plan() && lir->plan().target == backend.device().kind;
 }
 
+// One compilation for all sizes; where that cannot be, one for each.
+void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
+                      const CompileOptions& options) {
+  // What makes programs: the code for all sizes and the target that knows it; none where the backend has no target.
+  std::shared_ptr<const Outline> outline;
+  std::shared_ptr<Target> target;
+  CompileReport report;
+  Driver driver(backend, options, report);
+  if (driver.has_target()) {
+    try {
+      outline = driver.outline(driver.pass(c.signature, from, CompileStage::fused));
+      describe(report, c.info);
+      c.info.kernels_before_fusion = report.fusion.nodes_before - report.fusion.regions;
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::user && e.kind() != ErrorKind::unsupported) throw;
+      c.info.per_size = e.message();
+    }
+    target = driver.take_target();
+  }
+  const auto make = [outline, target, from, &backend, options, signature = c.signature,
+                     info = c.info, threads = c.threads](const DimBinding& sizes) {
+    auto bound = std::make_shared<const Graph>(bind_checked(signature, sizes));
+    CompileInfo own = info;
+    std::shared_ptr<const Program> program;
+    if (outline) {
+      Program p = outline->at(sizes, *target);
+      describe_target(p, *target);
+      program = std::make_shared<const Program>(std::move(p));
+    } else if (target) {
+      CompileReport per_size;
+      Driver again(backend, options, per_size);
+      program = again.plan(again.pass(*bound, from, CompileStage::fused));
+      describe(per_size, own);
+      own.kernels_before_fusion = per_size.fusion.nodes_before - per_size.fusion.regions;
+    }
+    return make_bound(sizes, std::move(bound), std::move(program), std::move(own), threads);
+  };
+  c.bind = [bindings = std::make_shared<Bindings>(make), keep = c.backend](
+               const DimBinding& sizes) { return bindings->at(sizes); };
+}
+
 std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
                                          std::shared_ptr<const Program> plan,
                                          std::shared_ptr<const Backend> backend,
@@ -191,16 +265,30 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   c.threads = options.threads > 0 ? options.threads : hardware_threads();
   c.poison = options.poison;
   c.signature = options.dims.empty() ? std::move(g) : rlx::bind(g, options.dims);
+  c.param_updated.assign(c.signature.params().size(), false);
+  const auto position = param_positions(c.signature);
+  for (const Update& u : c.signature.updates) c.param_updated[position.at(u.param)] = true;
+  if (!c.signature.symbols().empty()) {
+    compile_symbolic(c, from, *backend, options);
+    c.info.seconds = seconds_since(start);
+    return backend->load(std::move(compiled));
+  }
   CompileReport report;
   if (!plan)
     if (Driver driver(*backend, options, report); driver.has_target())
       plan = driver.plan(driver.pass(c.signature, from, CompileStage::fused));
   if (plan) {
-    c.program = std::move(plan);
-    map_params(c);
-    describe(c, report, options);
+    describe(report, c.info);
+    c.info.kernels_before_fusion = report.fusion.nodes_before - report.fusion.regions;
+    if (!options.dump_dir.empty()) {
+      write_file(options.dump_dir + "/fusion.txt", c.info.fusion_report);
+      write_file(options.dump_dir + "/plan.txt", to_string(*plan));
+    }
   }
   c.info.seconds = seconds_since(start);
+  c.bound = make_bound({}, std::make_shared<const Graph>(c.signature), std::move(plan), c.info,
+                       c.threads);
+  c.info = c.bound->info;
   return backend->load(std::move(compiled));
 }
 
@@ -219,6 +307,7 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
     verify(g);
     if (to == CompileStage::mir) return g;
     check_options(g, options);
+    if (to == CompileStage::lir) require_sizes(g, options);
     if (!options.dims.empty()) g = rlx::bind(g, options.dims);
     CompileReport own;
     Driver driver(backend, options, report ? *report : own);

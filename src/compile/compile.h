@@ -12,7 +12,11 @@
 //   m = lower_to(CompileStage::lir, std::move(m), *backend, {}, CompileStage::fused);
 //   auto g = compile(m, backend);                                                // the rest
 //
-// Raises Error(user): "unbound-dim" (a size is not known, and options.dims does not say it), "dim-unknown", "negative-dim",
+// Sizes that are symbols stay symbols on the whole way: a program is passed, fused and compiled once, and its executable
+// is told what they stand for (Executable::bind). Where an op must know a size before that, there is one compilation
+// for each size, and CompileInfo::per_size says why. LIR has numbers: options.dims must say them.
+//
+// Raises Error(user): "unbound-dim" (LIR of a program whose sizes are not known), "dim-unknown", "negative-dim",
 // "threads", "stage" (that way leads back, or the backend has no kernels and stops at MIR); and what verifying a
 // program and the passes raise.
 #pragma once

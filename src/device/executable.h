@@ -4,9 +4,13 @@
 //
 // Inputs and outputs are memory of the device in the dtypes and order of the graph's signature; sizes and names are
 // checked above (runtime/runtime.h).
+//
+// Where the signature has symbols, bind() says what they stand for before a run, and may say it again: a program for other
+// sizes over the same parameters, stream and memory.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,7 +37,20 @@ struct CompileInfo {
   double seconds = 0, codegen_seconds = 0;
   double flops = 0;           // of one run
   std::string fusion_report;  // what fused and what did not, and why
-  std::string plan;           // the steps and where their buffers lie
+  std::string per_size;       // why there is a compilation for each size; empty: there is not
+  std::shared_ptr<const Program> program;
+  std::string plan() const;  // the steps and where their buffers lie
+};
+
+// A program at certain sizes; immutable.
+struct Bound {
+  DimBinding sizes;  // of the symbols
+  Types inputs, params, outputs;
+  std::shared_ptr<const Program> program;  // none where the backend has no target: it walks
+  std::shared_ptr<const Graph> graph;      // this one
+  // Of the program's parameters, which lack those that nobody reads: where they stand in the signature.
+  std::vector<size_t> param_of;
+  CompileInfo info;
 };
 
 struct RunOptions {
@@ -51,12 +68,17 @@ struct RunOptions {
 class Executable {
  public:
   virtual ~Executable() = default;
-  virtual const Graph& signature() const = 0;  // static; inputs, params and outputs in order
-  virtual const CompileInfo& info() const = 0;
+  virtual const Graph& signature() const = 0;  // inputs, params and outputs in order
+  virtual const CompileInfo& info() const = 0;  // at the sizes of bound(), if there are some
+  // The program that run() runs. nullptr: the signature has symbols, and none was bound yet.
+  virtual const Bound* bound() const = 0;
+  // Raises Error(user, "dim-guard") where the program has no meaning at these sizes, and stays as it is.
+  virtual void bind(const DimBinding& sizes) = 0;
   // Parameters. upload_param copies from the host; share_param takes memory of the device, whose bytes nobody
-  // changes from then on (where the program updates it, it takes a copy). param: its current value.
-  virtual void upload_param(size_t index, const void* data) = 0;
-  virtual void share_param(size_t index, MemoryBlock value) = 0;
+  // changes from then on (where the program updates it, it takes a copy). param: its current value, nullptr where its size
+  // is not known yet.
+  virtual void upload_param(size_t index, const void* data, int64_t bytes) = 0;
+  virtual void share_param(size_t index, MemoryBlock value, int64_t bytes) = 0;
   virtual MemoryBlock param(size_t index) const = 0;
   virtual bool is_updated(size_t param) const = 0;
   // Writes every byte of the outputs, unless it raises.
@@ -78,17 +100,17 @@ class Executable {
   virtual std::vector<StepTime> times() const { return {}; }
 };
 
-// What the executables of a program share; immutable.
+// What the executables of a program share.
 struct Compiled {
   std::shared_ptr<const Backend> backend;
-  Graph signature;                         // as given, all sizes known
-  std::shared_ptr<const Program> program;  // none where the backend has no target
-  // Of the program's parameters, which lack those that nobody reads: where they stand in the signature.
-  std::vector<size_t> param_of;
+  Graph signature;                  // as given
   std::vector<bool> param_updated;  // by signature
   CompileInfo info;
   int threads = 1;
   bool poison = false;
+  std::shared_ptr<const Bound> bound;  // where all sizes are known
+  // Else: the program for these sizes. May be called by several threads at once; keeps what it made, within limits.
+  std::function<std::shared_ptr<const Bound>(const DimBinding& sizes)> bind;
 };
 
 // The executable of all devices with kernels.

@@ -1,6 +1,8 @@
 // Runs LIR on any device: {launch, copy, fill, read} of a stream are all it knows of one.
 #include <cmath>
 #include <cstring>
+#include <list>
+#include <map>
 
 #include "rlx/base/clock.h"
 #include "rlx/device/executable.h"
@@ -38,10 +40,13 @@ bool has_nan(const View& v, const std::byte* data) {
   return found;
 }
 
+// What tensors of the host have become in memory of the device: programs of other sizes have the same constants.
+using Uploads = std::map<const std::byte*, MemoryBlock>;
+
 // Constants in memory of the device; all clones read the same.
 struct Constants {
   Constants() = default;
-  Constants(const Program& p, const Backend& backend, Stream& stream) {
+  Constants(const Program& p, const Backend& backend, Stream& stream, Uploads& uploads) {
     for (const Tensor& t : p.constants) {
       const auto bytes = static_cast<int64_t>(t.bytes());
       total += bytes;
@@ -49,12 +54,16 @@ struct Constants {
         blocks.push_back(t.storage());
         continue;
       }
-      blocks.push_back(backend.allocate(bytes));
-      stream.upload(blocks.back().get(), t.raw(), bytes);
+      MemoryBlock& there = uploads[t.storage().get()];
+      if (!there) {
+        there = backend.allocate(bytes);
+        stream.upload(there.get(), t.raw(), bytes);
+      }
+      blocks.push_back(there);
     }
     for (const Step& s : p.steps)
       for (const auto& body : s.bodies) {
-        bodies.push_back(std::make_unique<Constants>(*body, backend, stream));
+        bodies.push_back(std::make_unique<Constants>(*body, backend, stream, uploads));
         total += bodies.back()->total;
       }
   }
@@ -96,21 +105,53 @@ struct Frame {
   size_t first_step;  // where its steps stand among those of all frames
 };
 
+// What an executable has for a program at certain sizes.
+struct Binding {
+  Binding(std::shared_ptr<const Bound> b, std::shared_ptr<const Constants> c)
+      : bound(std::move(b)),
+        constants(std::move(c)),
+        frame(*bound->program, *constants, steps),
+        joined(bound->program->joined.size()),
+        packed(bound->program->packed.size()),
+        times(bound->program->steps.size(), 0) {
+    static const Constants none;
+    for (const JoinedWeight& w : bound->program->joined)
+      joined_frames.push_back(std::make_unique<Frame>(*w.program, none, steps));
+  }
+  const Program& program() const { return *bound->program; }
+
+  std::shared_ptr<const Bound> bound;
+  std::shared_ptr<const Constants> constants;
+  size_t steps = 0;  // of all frames
+  Frame frame;
+  std::vector<std::unique_ptr<Frame>> joined_frames;
+  std::vector<MemoryBlock> joined, packed;  // nullptr: not made since a weight was set
+  std::vector<double> times;
+  bool ready = false;  // the stream has what its launches need
+};
+
+// An executable keeps so many; making one that was dropped is a fraction of binding.
+constexpr size_t kMaxBindings = 32;
+
 class ProgramExecutable final : public Executable {
  public:
   explicit ProgramExecutable(std::shared_ptr<const Compiled> c)
       : ProgramExecutable(std::move(c), nullptr) {
     for (Value v : c_->signature.params()) {
-      params_.push_back(backend().allocate(c_->signature.type(v).bytes()));
-      stream_->fill(params_.back().get(), 0, c_->signature.type(v).bytes());
+      const Type& t = c_->signature.type(v);
+      const int64_t bytes = t.shape.is_static() ? t.bytes() : -1;
+      param_bytes_.push_back(bytes);
+      params_.push_back(bytes < 0 ? nullptr : backend().allocate(bytes));
+      if (params_.back()) stream_->fill(params_.back().get(), 0, bytes);
     }
     stream_->wait();
   }
   // A clone. Shared memory is never written: whoever changes its value takes memory of its own.
   ProgramExecutable(const ProgramExecutable& o) : ProgramExecutable(o.c_, &o) {
+    param_bytes_ = o.param_bytes_;
     for (size_t i = 0; i < o.params_.size(); ++i) {
       params_.push_back(o.params_[i]);
-      if (c_->param_updated[i]) own_copy(i);
+      if (c_->param_updated[i] && params_[i]) own_copy(i);
     }
     stream_->wait();
   }
@@ -118,7 +159,18 @@ class ProgramExecutable final : public Executable {
   ~ProgramExecutable() override { abandon(); }
 
   const Graph& signature() const override { return c_->signature; }
-  const CompileInfo& info() const override { return c_->info; }
+  const CompileInfo& info() const override { return now_ ? now_->bound->info : c_->info; }
+  const Bound* bound() const override { return now_ ? now_->bound.get() : nullptr; }
+  void bind(const DimBinding& sizes) override {
+    if (now_ && now_->bound->sizes == sizes) return;
+    for (auto it = bindings_.begin(); it != bindings_.end(); ++it)
+      if ((*it)->bound->sizes == sizes) {
+        bindings_.splice(bindings_.begin(), bindings_, it);
+        return choose(*bindings_.front());
+      }
+    check(static_cast<bool>(c_->bind), "sizes for a program without symbols");
+    enter(c_->bind(sizes));
+  }
   Stream& stream() const override { return *stream_; }
   const std::shared_ptr<const Backend>& shared_backend() const override { return c_->backend; }
   std::unique_ptr<Executable> clone() const override {
@@ -126,14 +178,19 @@ class ProgramExecutable final : public Executable {
     return std::make_unique<ProgramExecutable>(*this);
   }
 
-  void upload_param(size_t i, const void* data) override {
-    if (!is_mine(params_[i])) params_[i] = backend().allocate(param_bytes(i));
-    stream_->upload(params_[i].get(), data, param_bytes(i));
+  void upload_param(size_t i, const void* data, int64_t bytes) override {
+    if (!params_[i] || !is_mine(params_[i]) || param_bytes_[i] != bytes) {
+      if (params_[i]) stream_->wait();  // nobody reads the old one any more
+      params_[i] = backend().allocate(bytes);
+      param_bytes_[i] = bytes;
+    }
+    stream_->upload(params_[i].get(), data, bytes);
     forget_prepared(i);
   }
-  void share_param(size_t i, MemoryBlock value) override {
+  void share_param(size_t i, MemoryBlock value, int64_t bytes) override {
     stream_->wait();  // nobody reads the old one any more
     params_[i] = std::move(value);
+    param_bytes_[i] = bytes;
     if (c_->param_updated[i]) own_copy(i);
     forget_prepared(i);
   }
@@ -141,22 +198,26 @@ class ProgramExecutable final : public Executable {
   bool is_updated(size_t i) const override { return c_->param_updated[i]; }
 
   void prepare() override {
-    for (size_t k = 0; k < joined_.size(); ++k)
-      if (!joined_[k]) joined_[k] = join(k);
-    for (size_t k = 0; k < packed_.size(); ++k)
-      if (!packed_[k]) packed_[k] = pack(program().packed[k]);
+    if (!now_) return;  // what to make depends on sizes
+    Binding& b = *now_;
+    for (size_t k = 0; k < b.joined.size(); ++k)
+      if (!b.joined[k])
+        b.joined[k] = prepared("joined " + program().joined[k].label, [&] { return join(k); });
+    for (size_t k = 0; k < b.packed.size(); ++k)
+      if (!b.packed[k])
+        b.packed[k] = prepared(program().packed[k].form, [&] { return pack(program().packed[k]); });
   }
 
   void run(const std::byte* const* inputs, std::byte* const* outputs,
            const RunOptions& options) override {
+    check(now_, "a run before sizes are bound");
     prepare();
     options_ = &options;
     watch(options.cancel);
-    if (!arena_) {
-      arena_ = backend().allocate(program().arena_bytes);
-      stream_->prepare(program());
-    }
-    if (!faults_) make_faults();
+    make_arena();
+    if (!now_->ready) stream_->prepare(program());
+    now_->ready = true;
+    make_faults();
     if (!pending_) stream_->fill(faults_.get(), 0, fault_bytes());
     pending_ = true;
     try {
@@ -165,7 +226,7 @@ class ProgramExecutable final : public Executable {
         for (size_t k = 0; k < program().outputs.size(); ++k)
           stream_->fill(outputs[k], 0xff, program().outputs[k].type().bytes());
       }
-      run_program(frame_, inputs, outputs, arena_.get());
+      run_program(now_->frame, inputs, outputs, arena_.get());
       if (options.wait || !stream_->is_late() || is_watched()) wait();
     } catch (...) {
       abandon();
@@ -182,23 +243,22 @@ class ProgramExecutable final : public Executable {
   }
 
   int64_t resident_bytes() const override {
-    int64_t bytes = program().code_bytes + constants_->total + stream_->resident_bytes();
-    if (arena_) bytes += std::max<int64_t>(program().arena_bytes, 1);
+    int64_t bytes = stream_->resident_bytes();
+    if (now_) bytes += program().code_bytes + now_->constants->total;
+    if (arena_) bytes += std::max<int64_t>(arena_bytes_, 1);
     if (faults_) bytes += fault_bytes();
-    for (size_t k = 0; k < joined_.size(); ++k)
-      if (joined_[k]) bytes += joined_frames_[k]->p.buffers[0].bytes;
-    for (size_t i = 0; i < params_.size(); ++i) bytes += std::max<int64_t>(param_bytes(i), 1);
-    for (size_t k = 0; k < packed_.size(); ++k)
-      if (packed_[k]) bytes += packed_kernel(program().packed[k]).packed_bytes();
+    for (size_t i = 0; i < params_.size(); ++i)
+      if (params_[i]) bytes += std::max<int64_t>(param_bytes_[i], 1);
+    for (const auto& [form, p] : prepared_) bytes += p.bytes;
     return bytes;
   }
 
   std::vector<StepTime> times() const override {
     std::vector<StepTime> out;
-    for (size_t s = 0; s < times_.size(); ++s) {
+    for (size_t s = 0; now_ && s < now_->times.size(); ++s) {
       const Step& step = program().steps[s];
       // A chain is timed as a whole, under the name of its first step.
-      out.push_back({step.label, step.kernel ? step.kernel->name() : "control flow", times_[s],
+      out.push_back({step.label, step.kernel ? step.kernel->name() : "control flow", now_->times[s],
                      step.kernel ? step.kernel->flops() : 0});
     }
     return out;
@@ -206,23 +266,38 @@ class ProgramExecutable final : public Executable {
 
  private:
   ProgramExecutable(std::shared_ptr<const Compiled> c, const ProgramExecutable* source)
-      : c_(std::move(c)),
-        stream_(c_->backend->make_stream(c_->threads)),
-        constants_(source
-                       ? source->constants_
-                       : std::make_shared<const Constants>(*c_->program, *c_->backend, *stream_)),
-        frame_(*c_->program, *constants_, steps_),
-        times_(c_->program->steps.size(), 0) {
-    static const Constants none;
-    for (const JoinedWeight& w : program().joined)
-      joined_frames_.push_back(std::make_unique<Frame>(*w.program, none, steps_));
-    if (source) packed_ = source->packed_, joined_ = source->joined_;
-    packed_.resize(program().packed.size());
-    joined_.resize(program().joined.size());
+      : c_(std::move(c)), stream_(c_->backend->make_stream(c_->threads)) {
+    if (source) prepared_ = source->prepared_, uploads_ = source->uploads_;
+    if (source && source->now_)
+      enter(source->now_->bound);
+    else if (c_->bound)
+      enter(c_->bound);
   }
 
-  const Program& program() const { return *c_->program; }
-  int64_t fault_bytes() const { return static_cast<int64_t>(steps_ * sizeof(uint32_t)); }
+  // Makes the tables of a program, which is run from now on.
+  void enter(std::shared_ptr<const Bound> bound) {
+    auto constants =
+        std::make_shared<const Constants>(*bound->program, *c_->backend, *stream_, uploads_);
+    auto binding = std::make_unique<Binding>(std::move(bound), std::move(constants));
+    bindings_.push_front(std::move(binding));
+    choose(*bindings_.front());
+    if (bindings_.size() > kMaxBindings) bindings_.pop_back();
+  }
+  // Runs that were not waited for read the tables of their program, and the memory that programs share.
+  void choose(Binding& b) {
+    if (pending_) wait();
+    now_ = &b;
+  }
+  void make_arena() {
+    if (arena_ && arena_bytes_ >= program().arena_bytes) return;
+    if (pending_) wait();
+    arena_ = nullptr;
+    arena_ = backend().allocate(program().arena_bytes);
+    arena_bytes_ = program().arena_bytes;
+  }
+
+  const Program& program() const { return now_->program(); }
+  int64_t fault_bytes() const { return static_cast<int64_t>(faults_of_steps_ * sizeof(uint32_t)); }
   bool is_watched() const { return options_->cancel || options_->check_nan || options_->profile; }
 
   // Whether no clone has it any more. If so, all that they did with it has happened before: the release
@@ -235,54 +310,82 @@ class ProgramExecutable final : public Executable {
 
   void own_copy(size_t i) {
     const MemoryBlock shared = std::move(params_[i]);
-    params_[i] = backend().allocate(param_bytes(i));
-    stream_->copy(params_[i].get(), shared.get(), param_bytes(i));
+    params_[i] = backend().allocate(param_bytes_[i]);
+    stream_->copy(params_[i].get(), shared.get(), param_bytes_[i]);
     stream_->wait();  // `shared` may go
   }
 
-  int64_t param_bytes(size_t i) const {
-    return c_->signature.type(c_->signature.params()[i]).bytes();
-  }
+  // What was made of weights in a form that kernels of any size read.
+  struct Prepared {
+    MemoryBlock block;
+    int64_t bytes = 0;
+    std::vector<size_t> params;  // of which it was made
+  };
 
   // Forgets what was made of the parameter.
   void forget_prepared(size_t param) {
     stream_->wait();  // runs that were not waited for read it
-    auto is_made_of = [&](int32_t buffer) {
-      const Buffer& b = program().buffers[static_cast<size_t>(buffer)];
-      const auto k = static_cast<size_t>(b.index);
-      return (b.place == Place::param && c_->param_of[k] == param) ||
-             (b.place == Place::joined && !joined_[k]);
-    };
-    for (size_t k = 0; k < joined_.size(); ++k)
-      for (int32_t source : program().joined[k].sources)
-        if (is_made_of(source)) joined_[k] = nullptr;
-    for (size_t k = 0; k < packed_.size(); ++k)
-      if (is_made_of(program().packed[k].source.buffer)) packed_[k] = nullptr;
+    std::erase_if(prepared_, [&](const auto& p) {
+      const std::vector<size_t>& params = p.second.params;
+      return std::find(params.begin(), params.end(), param) != params.end();
+    });
+    for (const auto& b : bindings_) {
+      auto forget = [&](MemoryBlock& block, const std::string& form) {
+        if (!prepared_.contains(form)) block = nullptr;
+      };
+      for (size_t k = 0; k < b->joined.size(); ++k)
+        forget(b->joined[k], "joined " + b->program().joined[k].label);
+      for (size_t k = 0; k < b->packed.size(); ++k)
+        forget(b->packed[k], b->program().packed[k].form);
+    }
+  }
+
+  MemoryBlock prepared(const std::string& form, FunctionRef<Prepared()> make) {
+    if (const auto it = prepared_.find(form); it != prepared_.end()) return it->second.block;
+    return prepared_.emplace(form, make()).first->second.block;
+  }
+
+  // The parameters behind a buffer that no run changes.
+  void add_params(int32_t buffer, std::vector<size_t>& params) const {
+    const Buffer& b = program().buffers[static_cast<size_t>(buffer)];
+    const auto k = static_cast<size_t>(b.index);
+    if (b.place == Place::param) params.push_back(now_->bound->param_of[k]);
+    if (b.place == Place::joined)
+      for (int32_t source : program().joined[k].sources) add_params(source, params);
   }
 
   // What lies in a buffer from run to run.
   const std::byte* fixed(int32_t buffer) const {
     const Buffer& b = program().buffers[static_cast<size_t>(buffer)];
     const auto k = static_cast<size_t>(b.index);
-    if (b.place == Place::param) return params_[c_->param_of[k]].get();
-    return b.place == Place::joined ? joined_[k].get() : constants_->blocks[k].get();
+    if (b.place == Place::param) return params_[now_->bound->param_of[k]].get();
+    return b.place == Place::joined ? now_->joined[k].get() : now_->constants->blocks[k].get();
   }
 
-  MemoryBlock join(size_t k) {
+  Prepared join(size_t k) {
     static const RunOptions plain;
     options_ = &plain;
     watch(nullptr);
-    if (!faults_) make_faults();
-    Frame& f = *joined_frames_[k];
+    make_faults();
+    Frame& f = *now_->joined_frames[k];
     std::vector<const std::byte*> parts;
-    for (int32_t source : program().joined[k].sources) parts.push_back(fixed(source));
-    MemoryBlock whole = backend().allocate(f.p.buffers[0].bytes);
-    std::byte* const out = whole.get();
-    run_program(f, parts.data(), &out, nullptr);
-    return whole;
+    Prepared out;
+    for (int32_t source : program().joined[k].sources) {
+      parts.push_back(fixed(source));
+      add_params(source, out.params);
+    }
+    out.bytes = f.p.buffers[0].bytes;
+    out.block = backend().allocate(out.bytes);
+    std::byte* const whole = out.block.get();
+    run_program(f, parts.data(), &whole, nullptr);
+    return out;
   }
 
+  // A word for each step of the program that has the most.
   void make_faults() {
+    if (faults_ && faults_of_steps_ >= now_->steps) return;
+    if (pending_) wait();
+    faults_of_steps_ = now_->steps;
     faults_ = backend().allocate(fault_bytes());
     stream_->fill(faults_.get(), 0, fault_bytes());
   }
@@ -292,12 +395,13 @@ class ProgramExecutable final : public Executable {
   }
 
   // A weight in its kernel's form.
-  MemoryBlock pack(const PackedWeight& w) {
+  Prepared pack(const PackedWeight& w) {
     const StepKernel& kernel = packed_kernel(w);
     const std::byte* base = fixed(w.source.buffer);
-    MemoryBlock memory = backend().allocate(kernel.packed_bytes());
-    stream_->pack(kernel, base + w.source.offset * size_of(w.source.dtype), memory.get());
-    return memory;
+    Prepared out{backend().allocate(kernel.packed_bytes()), kernel.packed_bytes(), {}};
+    add_params(w.source.buffer, out.params);
+    stream_->pack(kernel, base + w.source.offset * size_of(w.source.dtype), out.block.get());
+    return out;
   }
 
   void resolve(Frame& f, const std::byte* const* inputs, std::byte* const* outputs,
@@ -316,13 +420,13 @@ class ProgramExecutable final : public Executable {
           f.base[b] = outputs[k];
           break;
         case Place::param:
-          f.base[b] = params_[c_->param_of[k]].get();
+          f.base[b] = params_[now_->bound->param_of[k]].get();
           break;
         case Place::joined:
-          f.base[b] = joined_[k].get();
+          f.base[b] = now_->joined[k].get();
           break;
         case Place::packed:
-          f.base[b] = packed_[k].get();
+          f.base[b] = now_->packed[k].get();
           break;
         case Place::constant:
           f.base[b] = f.constants.blocks[k].get();
@@ -343,9 +447,9 @@ class ProgramExecutable final : public Executable {
       const auto start = options_->profile ? Clock::now() : Clock::time_point();
       if (c_->poison) poison_fresh(f, chain);
       run_chain(f, chain);
-      if (options_->profile && &f == &frame_) {
+      if (options_->profile && &f == &now_->frame) {
         stream_->wait();
-        times_[static_cast<size_t>(chain.begin)] = seconds_since(start);
+        now_->times[static_cast<size_t>(chain.begin)] = seconds_since(start);
       }
       for (int32_t s = chain.begin; s < chain.end; ++s) after_step(f, static_cast<size_t>(s));
     }
@@ -416,9 +520,9 @@ class ProgramExecutable final : public Executable {
   // What kernels have reported so far, on streams that are late. Steps inside of others come behind those: the error
   // is told at the innermost one.
   void raise_fault() {
-    std::vector<uint32_t> faults(steps_);
+    std::vector<uint32_t> faults(faults_of_steps_);
     stream_->download(faults.data(), faults_.get(), fault_bytes());
-    raise_fault(frame_, faults);
+    raise_fault(now_->frame, faults);
   }
   void raise_fault(const Frame& f, std::span<const uint32_t> faults) const {
     for (size_t s = 0; s < f.p.steps.size(); ++s) {
@@ -534,20 +638,23 @@ class ProgramExecutable final : public Executable {
 
   std::shared_ptr<const Compiled> c_;
   std::unique_ptr<Stream> stream_;
-  std::shared_ptr<const Constants> constants_;
-  size_t steps_ = 0;  // of all frames
-  Frame frame_;
-  std::vector<std::unique_ptr<Frame>> joined_frames_;
-  MemoryBlock arena_, faults_;  // made by the first run
+  Uploads uploads_;
+  std::list<std::unique_ptr<Binding>> bindings_;  // last used first
+  Binding* now_ = nullptr;                        // the one that is run
+  MemoryBlock arena_, faults_;                    // made by the first run, for the largest program
+  int64_t arena_bytes_ = 0;
+  size_t faults_of_steps_ = 0;
   std::vector<MemoryBlock> params_;
-  std::vector<MemoryBlock> joined_, packed_;  // nullptr: not made since a weight was set
-  std::vector<double> times_;
+  std::vector<int64_t> param_bytes_;          // -1: not known yet
+  std::map<std::string, Prepared> prepared_;  // by form
   const RunOptions* options_ = nullptr;
   bool pending_ = false;  // a run that was not waited for
   Cancellation cancellation_;
 };
 
 }  // namespace
+
+std::string CompileInfo::plan() const { return program ? to_string(*program) : std::string(); }
 
 std::unique_ptr<Executable> load_program(std::shared_ptr<const Compiled> compiled) {
   return std::make_unique<ProgramExecutable>(std::move(compiled));

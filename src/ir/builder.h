@@ -102,6 +102,12 @@ Types infer_types(const OpDef& op, const Attrs& attrs, std::span<const Type> in)
 // Substitutes sizes for symbols in all types and attributes, bodies included, and infers everything
 // anew. Raises Error(user) "dim-unknown" for a symbol that the graph does not have, "bind-size".
 Graph bind(const Graph& g, const DimBinding& binding);
+// The same for a program that was made for all sizes and must hold for these: every node's results, inferred anew,
+// must be what was inferred for symbols. Where they are not (?n against ?m gave ?n, and ?n is 1 and ?m is 5), and where
+// the op refuses the sizes, raises Error(user) "dim-guard" with the op's message, the symbols and their values: "add:
+// ?n = 5 and ?m = 7 must be equal". All symbols must be bound ("unbound-dim"); a name that the graph does not have is
+// ignored, since passes remove nodes. Nodes without symbols are copied as they are.
+Graph bind_checked(const Graph& g, const DimBinding& binding);
 // Removes what no output or update needs; `input` leaves stay in the signature, and `param` leaves
 // too when asked.
 Graph drop_dead(Graph g, bool keep_params = false);

@@ -1,6 +1,7 @@
 #include "rlx/ir/shape.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "rlx/base/printable.h"
 #include "rlx/base/suggest.h"
@@ -18,11 +19,42 @@ void check_degree(size_t symbols) {
   user_check(symbols <= Dim::kMaxDegree, "dim-terms",
              "a symbolic dim has a product of more than {} symbols", Dim::kMaxDegree);
 }
+void check_symbols(size_t symbols) {
+  user_check(symbols <= Dim::kMaxTerms * Dim::kMaxDegree, "dim-terms",
+             "a symbolic dim has more than {} symbols", Dim::kMaxTerms * Dim::kMaxDegree);
+}
+// n / d rounded down, d > 0.
+int64_t floor_of(int64_t n, int64_t d) { return n / d - (n % d < 0); }
 }  // namespace
+
+struct Dim::Quotient {
+  Dim numerator;
+  int64_t divisor;
+  size_t symbols, depth;  // in all; how many quotients stand in each other
+};
+
+std::strong_ordering Dim::Atom::operator<=>(const Atom& other) const {
+  if (!quotient || !other.quotient)
+    return quotient ? std::strong_ordering::greater
+                    : (other.quotient ? std::strong_ordering::less : symbol <=> other.symbol);
+  if (quotient == other.quotient) return std::strong_ordering::equal;
+  const Dim &a = quotient->numerator, &b = other.quotient->numerator;
+  if (const auto c = *a.terms() <=> *b.terms(); c != 0) return c;
+  if (const auto c = a.constant() <=> b.constant(); c != 0) return c;
+  return quotient->divisor <=> other.quotient->divisor;
+}
+
+bool Dim::Atom::operator==(const Atom& other) const {
+  return symbol == other.symbol && (quotient == other.quotient || (*this <=> other) == 0);
+}
 
 Dim Dim::make(int64_t constant, Terms terms) {
   std::erase_if(terms, [](const auto& term) { return term.second == 0; });
   check_terms(terms.size());
+  size_t symbols = 0;
+  for (const auto& [monomial, c] : terms)
+    for (const Atom& a : monomial) symbols += a.quotient ? a.quotient->symbols : 1;
+  check_symbols(symbols);
   if (terms.empty()) return Dim(constant);
   Dim d;
   d.bits_ = share(constant, std::move(terms));
@@ -35,7 +67,7 @@ uintptr_t Dim::share(int64_t constant, Terms terms) {
 
 Dim Dim::symbol(std::string name) {
   user_check(!name.empty(), "symbol-name", "a symbolic dim needs a name");
-  return make(0, {{{std::move(name)}, 1}});
+  return make(0, {{{Atom{std::move(name), nullptr}}, 1}});
 }
 
 int64_t Dim::value() const {
@@ -114,11 +146,84 @@ std::optional<Dim> Dim::divide(const Dim& other) const {
   return result;
 }
 
+Dim Dim::quotient(Dim numerator, int64_t divisor) {
+  size_t symbols = 1, depth = 1;
+  for (const auto& [monomial, c] : *numerator.terms())
+    for (const Atom& a : monomial) {
+      symbols += a.quotient ? a.quotient->symbols : 1;
+      if (a.quotient) depth = std::max(depth, a.quotient->depth + 1);
+    }
+  check_symbols(symbols);
+  user_check(depth <= kMaxNesting, "dim-terms",
+             "a symbolic dim has more than {} quotients in each other", kMaxNesting);
+  auto q =
+      std::make_shared<const Quotient>(Quotient{std::move(numerator), divisor, symbols, depth});
+  return make(0, {{{Atom{"", std::move(q)}}, 1}});
+}
+
+int64_t Dim::common_factor(int64_t n) const {
+  for (const auto& [monomial, c] : *terms()) n = std::gcd(n, c);
+  return n;
+}
+
+const Dim::Quotient* Dim::lone_quotient() const {
+  const Quotient* found = nullptr;
+  for (const auto& [monomial, c] : *terms()) {
+    const auto is_quotient = [](const Atom& a) { return a.quotient != nullptr; };
+    if (std::none_of(monomial.begin(), monomial.end(), is_quotient)) continue;
+    if (found || c != 1 || monomial.size() != 1) return nullptr;
+    found = monomial[0].quotient.get();
+  }
+  return found;
+}
+
+Dim floor_div(const Dim& n, int64_t d) {
+  user_check(d > 0, "dim-division", "a dim cannot be divided by {}: only by positive numbers", d);
+  if (d == 1) return n;
+  if (!n.terms()) return Dim(floor_of(n.constant(), d));
+  // n = d * whole + rest, all coefficients of rest in [0, d).
+  Dim::Terms multiples, remainders;
+  for (const auto& [monomial, c] : *n.terms()) {
+    multiples[monomial] = floor_of(c, d);
+    remainders[monomial] = c - floor_of(c, d) * d;
+  }
+  const int64_t multiple = floor_of(n.constant(), d);
+  const Dim whole = Dim::make(multiple, std::move(multiples));
+  Dim rest = Dim::make(n.constant() - multiple * d, std::move(remainders));
+  if (!rest.terms()) return whole;
+  if (const int64_t factor = rest.common_factor(d); factor > 1) {
+    // floor((f * x + c) / (f * e)) = floor((x + floor(c / f)) / e)
+    const int64_t constant = rest.constant();
+    rest = *(rest - constant).divide(factor) + constant / factor;
+    return whole + floor_div(rest, d / factor);
+  }
+  if (const Dim::Quotient* q = rest.lone_quotient())
+    // floor((floor(x / e) + y) / d) = floor((x + e * y) / (d * e))
+    if (const auto both = checked_mul(d, q->divisor)) {
+      const Dim numerator = q->numerator, inner = Dim::quotient(numerator, q->divisor);
+      return whole + floor_div(numerator + (rest - inner) * q->divisor, *both);
+    }
+  return whole + Dim::quotient(std::move(rest), d);
+}
+
+Dim ceil_div(const Dim& n, int64_t d) { return floor_div(n + (d - 1), d); }
+
+Dim floor_mod(const Dim& n, int64_t d) { return n - floor_div(n, d) * d; }
+
+// A quotient is at least that of the least numerator.
 std::optional<int64_t> Dim::least() const {
   int64_t sum = constant();
-  if (terms())
-    for (const auto& [monomial, coefficient] : *terms())
-      if (coefficient < 0 || __builtin_add_overflow(sum, coefficient, &sum)) return std::nullopt;
+  if (!terms()) return sum;
+  for (const auto& [monomial, coefficient] : *terms()) {
+    int64_t term = coefficient;
+    for (const Atom& atom : monomial) {
+      if (!atom.quotient) continue;
+      const auto low = atom.quotient->numerator.least();
+      if (!low || *low < 0 || __builtin_mul_overflow(term, *low / atom.quotient->divisor, &term))
+        return std::nullopt;
+    }
+    if (coefficient < 0 || __builtin_add_overflow(sum, term, &sum)) return std::nullopt;
+  }
   return sum;
 }
 
@@ -127,20 +232,56 @@ Dim Dim::bind(const DimBinding& binding) const {
   Dim result(constant());
   for (const auto& [monomial, coefficient] : *terms()) {
     Dim term(coefficient);
-    for (const std::string& s : monomial) {
-      auto it = binding.find(s);
-      term = term * (it == binding.end() ? symbol(s) : Dim(it->second));
+    for (const Atom& a : monomial) {
+      if (a.quotient) {
+        term = term * floor_div(a.quotient->numerator.bind(binding), a.quotient->divisor);
+        continue;
+      }
+      auto it = binding.find(a.symbol);
+      term = term * (it == binding.end() ? symbol(a.symbol) : Dim(it->second));
     }
     result = result + term;
   }
   return result;
 }
 
+int64_t DimValues::operator()(const Dim& d) {
+  if (!d.terms()) return d.constant();
+  const auto known = known_.find(d.bits_);
+  if (known != known_.end()) return known->second;
+  return known_[d.bits_] = evaluate(d);
+}
+
+int64_t DimValues::evaluate(const Dim& d) {
+  int64_t sum = d.constant();
+  for (const auto& [monomial, coefficient] : *d.terms()) {
+    int64_t term = coefficient;
+    for (const Dim::Atom& a : monomial) {
+      int64_t factor = 0;
+      if (a.quotient) {
+        factor = floor_of((*this)(a.quotient->numerator), a.quotient->divisor);
+      } else {
+        const auto it = binding_.find(a.symbol);
+        user_check(it != binding_.end(), "unbound-dim",
+                   "dim {} is symbolic: the size of ?{} is not given", d, a.symbol);
+        factor = it->second;
+      }
+      term = mul_or_fail(term, factor, "dim");
+    }
+    sum = add_or_fail(sum, term, "dim");
+  }
+  return sum;
+}
+
 void Dim::collect_symbols(std::vector<std::string>& names) const {
   if (!terms()) return;
   for (const auto& [monomial, c] : *terms())
-    for (const std::string& s : monomial)
-      if (std::find(names.begin(), names.end(), s) == names.end()) names.push_back(s);
+    for (const Atom& a : monomial) {
+      if (a.quotient)
+        a.quotient->numerator.collect_symbols(names);
+      else if (std::find(names.begin(), names.end(), a.symbol) == names.end())
+        names.push_back(a.symbol);
+    }
 }
 
 std::string Dim::to_string() const {
@@ -152,36 +293,81 @@ std::string Dim::to_string() const {
       out += '-';
     else if (coefficient != 1)
       out += std::to_string(coefficient) + "*";
-    for (size_t i = 0; i < monomial.size(); ++i) out += (i ? "*?" : "?") + monomial[i];
+    for (size_t i = 0; i < monomial.size(); ++i) {
+      if (i) out += '*';
+      const Quotient* q = monomial[i].quotient.get();
+      if (!q) {
+        out += '?' + monomial[i].symbol;
+        continue;
+      }
+      const bool sum = q->numerator.constant() != 0 || q->numerator.terms()->size() > 1;
+      out +=
+          fmt::format("floor({}{}{}/{})", sum ? "(" : "", q->numerator, sum ? ")" : "", q->divisor);
+    }
   }
   if (constant() > 0) out += '+';
   if (constant() != 0) out += std::to_string(constant());
   return out;
 }
 
-Dim Dim::read(Lexer& lex) {
+// A product, or a sum in brackets: floor(?n+1/2) would not say what is divided.
+Dim Dim::read_quotient(Lexer& lex, size_t depth) {
+  if (depth == kMaxNesting) lex.error("quotients are nested too deeply");
+  lex.expect("(");
+  const bool sum = lex.accept("(");
+  const Dim numerator = read_sum(lex, depth + 1, !sum);
+  if (sum)
+    lex.expect(")");
+  else if (lex.peek("+") || lex.peek("-"))
+    lex.error("a sum that is divided stands in brackets: floor((?n+1)/2)");
+  lex.expect("/");
+  const Lexer at = lex;
+  const int64_t divisor = lex.integer();
+  if (divisor < 1) error_at(at, fmt::format("a dim cannot be divided by {}", divisor));
+  lex.expect(")");
+  return floor_div(numerator, divisor);
+}
+
+Dim Dim::read(Lexer& lex) { return read_sum(lex, 0, false); }
+
+Dim Dim::read_sum(Lexer& lex, size_t depth, bool one_product) {
   const Lexer place = lex;
   int64_t constant = 0;
   Terms terms;
+  auto add = [](int64_t& sum, int64_t c) { sum = add_or_fail(sum, c, "dim"); };
   bool first = true;
   try {
     for (;; first = false) {
       int64_t coefficient = 1;
+      if (!first && one_product) return make(constant, std::move(terms));
       if (lex.accept("-"))
         coefficient = -1;
       else if (!first && !lex.accept("+"))
         return make(constant, std::move(terms));
       Monomial symbols;
+      std::optional<Dim> quotients;
       do {
-        if (lex.accept("?"))
-          symbols.emplace_back(lex.word());
-        else
+        if (lex.accept("?")) {
+          symbols.push_back({std::string(lex.word()), nullptr});
+        } else if (lex.accept("floor")) {
+          const Dim q = read_quotient(lex, depth);
+          quotients = quotients ? *quotients * q : q;
+        } else {
           coefficient = mul_or_fail(coefficient, lex.integer(), "dim");
+        }
         check_degree(symbols.size());
       } while (lex.accept("*"));
       std::sort(symbols.begin(), symbols.end());
-      int64_t& sum = symbols.empty() ? constant : terms[std::move(symbols)];
-      sum = add_or_fail(sum, coefficient, "dim");
+      if (quotients) {
+        const Dim others =
+            symbols.empty() ? Dim(coefficient) : make(0, {{std::move(symbols), coefficient}});
+        const Dim product = others * *quotients;
+        add(constant, product.constant());
+        if (product.terms())
+          for (const auto& [m, c] : *product.terms()) add(terms[m], c);
+      } else {
+        add(symbols.empty() ? constant : terms[std::move(symbols)], coefficient);
+      }
       check_terms(terms.size());
     }
   } catch (const Error& e) {

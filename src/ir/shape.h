@@ -4,14 +4,17 @@
 //   Type t{DType::F32, {b, 2 * b + 1, 384}};      // prints [?b, 2*?b+1, 384] f32
 //
 // A Dim is a normalised polynomial over symbols with integer coefficients; equal polynomials are
-// equal dims.
+// equal dims. Where a size is divided and rounded down, the quotient stands in the polynomial like a
+// symbol: floor_div(h + 1, 2) prints floor((?h+1)/2).
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "rlx/base/checked.h"
@@ -38,8 +41,9 @@ class Dim {
   }
   ~Dim() { drop(); }
   static Dim symbol(std::string name);
-  // Larger polynomials raise "dim-terms".
-  static constexpr size_t kMaxTerms = 256, kMaxDegree = 64;
+  // Larger polynomials raise "dim-terms". Quotients stand in quotients at most kMaxNesting deep, and a dim has at
+  // most kMaxTerms * kMaxDegree symbols, those in quotients counted.
+  static constexpr size_t kMaxTerms = 256, kMaxDegree = 64, kMaxNesting = 16;
 
   bool is_static() const { return !terms(); }
   int64_t value() const;  // raises "unbound-dim" when symbolic
@@ -53,6 +57,9 @@ class Dim {
   std::optional<int64_t> least() const;
   // this / other when the division is exact as polynomials (other may be any monomial or constant).
   std::optional<Dim> divide(const Dim& other) const;
+  // n / d rounded down, d > 0 ("dim-division"). What d divides leaves the quotient, common factors go, and the
+  // quotient of a quotient is one: floor_div(4 * n + m, 2) is 2*?n+floor(?m/2).
+  friend Dim floor_div(const Dim& n, int64_t d);
 
   friend Dim operator+(const Dim& a, const Dim& b);
   friend Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
@@ -66,7 +73,16 @@ class Dim {
   uint64_t hash() const;
 
  private:
-  using Monomial = std::vector<std::string>;  // sorted, with repeats; never empty
+  friend class DimValues;
+  struct Quotient;
+  // A factor of a term: a symbol, or a quotient rounded down.
+  struct Atom {
+    std::string symbol;
+    std::shared_ptr<const Quotient> quotient;
+    std::strong_ordering operator<=>(const Atom& other) const;
+    bool operator==(const Atom& other) const;
+  };
+  using Monomial = std::vector<Atom>;         // sorted, with repeats; never empty
   using Terms = std::map<Monomial, int64_t>;  // no zero coefficients
   // What does not fit into a word; copies share it.
   struct Polynomial {
@@ -76,6 +92,13 @@ class Dim {
   };
 
   static Dim make(int64_t constant, Terms terms);
+  static Dim quotient(Dim numerator, int64_t divisor);  // as it stands
+  static Dim read_sum(Lexer& lex, size_t depth, bool one_product);
+  static Dim read_quotient(Lexer& lex, size_t depth);  // behind `floor`
+  // Of the coefficients of all symbols and of n.
+  int64_t common_factor(int64_t n) const;
+  // The one term that is a quotient by itself, where no other term has one.
+  const Quotient* lone_quotient() const;
   static bool same_polynomial(const Dim& a, const Dim& b);
   static constexpr uintptr_t packed(int64_t n) { return static_cast<uintptr_t>(n) << 1 | 1; }
   static constexpr int64_t unpacked(uintptr_t bits) { return static_cast<int64_t>(bits) >> 1; }
@@ -100,6 +123,24 @@ class Dim {
 };
 template <>
 inline constexpr bool kMovesAsBytes<Dim> = true;
+
+Dim floor_div(const Dim& n, int64_t d);
+Dim ceil_div(const Dim& n, int64_t d);   // rounded up
+Dim floor_mod(const Dim& n, int64_t d);  // n - d * floor_div(n, d), in [0, d)
+
+// The sizes of dims whose symbols are all bound. Remembers each polynomial it met by its address, so the dims must
+// outlive it.
+class DimValues {
+ public:
+  explicit DimValues(const DimBinding& binding) : binding_(binding) {}
+  int64_t operator()(const Dim& d);  // raises "unbound-dim" naming the symbol
+  const DimBinding& binding() const { return binding_; }
+
+ private:
+  int64_t evaluate(const Dim& d);
+  const DimBinding& binding_;
+  std::unordered_map<uintptr_t, int64_t> known_;
+};
 
 // Tensors of a higher rank are refused where a node is made ("rank").
 inline constexpr int64_t kMaxRank = 64;

@@ -82,6 +82,9 @@ class StepKernel {
     return nullptr;
   }
   virtual int64_t packed_bytes() const { return 0; }
+  // Names that form: kernels that name the same one, also those of other sizes, read what one of them has packed of the
+  // same source.
+  virtual std::string packed_form() const { return {}; }
   // What a block touches of an operand (inputs, then results), as narrowly as the kernel knows;
   // nullopt: any element of the view.
   virtual std::optional<BlockSpan> span(size_t operand) const {
@@ -138,12 +141,14 @@ struct Chain {
 struct PackedWeight {
   int32_t step = 0;  // whose kernel reads it
   View source;       // in a parameter, a constant or a joined weight
+  std::string form;  // what it is packed from and how
 };
 
 struct Program;
 // Parameters, and constants with them, that no run changes and that a program reads joined: put together once, and again when a
 // part is set, by a program of copies whose inputs are the buffers of the parts.
 struct JoinedWeight {
+  std::string label;  // of the node; the same for all sizes
   std::vector<int32_t> sources;
   std::shared_ptr<const Program> program;
 };

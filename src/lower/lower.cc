@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "rlx/base/clock.h"
+#include "rlx/lower/outline.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/loops.h"
 
@@ -13,17 +14,21 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(const Graph& g, Target& target, bool is_body)
-      : g_(g), target_(target), is_body_(is_body), views_(g.nodes.size()) {
-    p_.graph = g;
-    for (Value v : g.params())
-      param_index_.emplace(g.node(v).get<LeafAttrs>().name, param_index_.size());
+  // With an outline: `g` is its graph at these sizes.
+  Lowering(Graph g, Target& target, bool is_body, const Outline* outline = nullptr,
+           const DimBinding& sizes = {})
+      : target_(target), is_body_(is_body), sizes_(sizes), outline_(outline) {
+    p_.graph = std::move(g);
+    graph_ = &p_.graph;
+    views_.resize(graph().nodes.size());
+    for (Value v : graph().params())
+      param_index_.emplace(graph().node(v).get<LeafAttrs>().name, param_index_.size());
     written_.assign(param_index_.size(), false);
-    for (const Update& u : g.updates) written_[param_index(u.param)] = true;
+    for (const Update& u : graph().updates) written_[param_index(u.param)] = true;
   }
 
   Program run() {
-    for (int32_t i = 0; i < g_.size(); ++i) node(i);
+    for (int32_t i = 0; i < graph().size(); ++i) node(i);
     place_outputs();
     place_updates();
     check_outputs();
@@ -44,6 +49,11 @@ class Lowering {
     View (Lowering::*rule)(const Node& n, const std::string& label);
   };
   static const Move kMoves[7];
+
+  const Graph& graph() const { return *graph_; }
+  const Outline::Entry* entry(int32_t i) const {
+    return outline_ ? &outline_->entry(static_cast<size_t>(i)) : nullptr;
+  }
 
   View view(Value v) const {
     return views_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
@@ -71,9 +81,11 @@ class Lowering {
   }
 
   void node(int32_t i) {
-    const Node& n = g_.nodes[static_cast<size_t>(i)];
+    const Node& n = graph().nodes[static_cast<size_t>(i)];
     auto& out = views_[static_cast<size_t>(i)];
-    if (n.op->kind == Kind::leaf)
+    if (given_ && n.op == &op::input)
+      out = {(*given_)[next_given_++]};
+    else if (n.op->kind == Kind::leaf)
       out = {leaf(n)};
     else if (n.op->kind == Kind::movement && move(n, i))
       return;
@@ -112,6 +124,7 @@ class Lowering {
   bool move(const Node& n, int32_t i) {
     for (const auto& [op, rule] : kMoves)
       if (op == n.op) {
+        node_ = i;
         views_[static_cast<size_t>(i)] = {(this->*rule)(n, fmt::format("%{} {}", i, n.op->name))};
         return true;
       }
@@ -120,7 +133,10 @@ class Lowering {
 
   View reshape(const Node& n, const std::string& label) {
     const View from = view(n.in[0]);
-    if (auto v = view_reshape(from, n.type().shape.sizes())) return *v;
+    const Outline::Entry* e = entry(node_);
+    if (!e || !e->copies)
+      if (auto v = view_reshape(from, n.type().shape.sizes())) return *v;
+    check(!e || e->copies, "a reshape that is a view for all sizes is none for these");
     return *view_reshape(make_dense(from, label), n.type().shape.sizes());
   }
   View transpose(const Node& n, const std::string&) {
@@ -169,6 +185,7 @@ class Lowering {
   View join(const Node& n, const std::string& label) {
     auto copies = std::make_shared<Program>();
     JoinedWeight weight;
+    weight.label = label;
     copies->buffers.push_back({Place::output, 0, n.type().bytes(), 0, -1, -1, -1});
     copies->outputs.push_back(View::dense(0, n.type()));
     const size_t first = p_.steps.size();
@@ -217,17 +234,20 @@ class Lowering {
   View operand(const Node& n, size_t k, const std::string& label) {
     View v = view(n.in[k]);
     if (v.is_dense()) return v;
-    if (target_.takes_view(n, g_, k, v)) return v;
+    if (target_.takes_view(n, graph(), k, v)) return v;
     return make_dense(v, label);
   }
 
   void compute(const Node& n, int32_t i) {
+    const Outline::Entry* e = entry(i);
+    const Outline::RegionWay* way = e && !e->ways.empty() ? &at(e->ways, sizes_) : nullptr;
+    if (way && way->instead) return replace(n, i, *way->instead);
     Step s;
     s.label = fmt::format("%{} {}", i, n.op->name);
     if (!n.origin.label.empty()) s.label += " @ " + n.origin.label.str();
     for (size_t k = 0; k < n.in.size(); ++k) s.in.push_back(operand(n, k, s.label));
     for (const Type& t : n.out) s.out.push_back(new_view(t));
-    s.kernel = target_.make(n, g_, s.in, s.out);
+    s.kernel = way ? way->form->at(sizes_) : target_.make(n, graph(), s.in, s.out);
     views_[static_cast<size_t>(i)] = s.out;
     pack_weights(s);
     const auto kernel = s.kernel;
@@ -248,6 +268,29 @@ class Lowering {
     if (second.kernel) p_.steps.push_back(std::move(second));
   }
 
+  // Lowers another graph in the place of node i.
+  void replace(const Node& n, int32_t i, const Outline& by) {
+    const Graph other = by.bound(sizes_);
+    std::vector<View> given, results;
+    for (Value v : n.in) given.push_back(view(v));
+    std::vector<std::vector<View>> views(other.nodes.size());
+    const auto swap = [&](const Graph*& g, const Outline*& outline) {
+      std::swap(graph_, g);
+      std::swap(outline_, outline);
+      views_.swap(views);
+    };
+    const Graph* inner = &other;
+    const Outline* outline = &by;
+    swap(inner, outline);
+    const auto outer = std::pair(given_, next_given_);
+    given_ = &given, next_given_ = 0;
+    for (int32_t k = 0; k < other.size(); ++k) node(k);
+    for (Value v : other.outputs) results.push_back(view(v));
+    std::tie(given_, next_given_) = outer;
+    swap(inner, outline);
+    views_[static_cast<size_t>(i)] = std::move(results);
+  }
+
   // Operands that no run changes go into the form their kernel likes best, once.
   void pack_weights(Step& s) {
     if (is_body_) return;  // bodies run many times per run, but own no memory that outlives one
@@ -257,12 +300,28 @@ class Lowering {
       if (!packed) continue;
       const int32_t buffer =
           new_buffer(Place::packed, static_cast<int32_t>(p_.packed.size()), packed->packed_bytes());
-      p_.packed.push_back({static_cast<int32_t>(p_.steps.size()), s.in[k]});
+      p_.packed.push_back(
+          {static_cast<int32_t>(p_.steps.size()), s.in[k],
+           packed_form(s.in[k], packed->packed_form())});
       s.in[k].buffer = buffer;
       s.in[k].offset = 0;
       s.kernel = std::move(packed);
       return;  // one per kernel
     }
+  }
+
+  // What it is packed from, by a name that is the same for all sizes, and how.
+  std::string packed_form(const View& v, const std::string& how) const {
+    const Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
+    const std::string source =
+        b.place == Place::joined
+            ? "joined " + p_.joined[static_cast<size_t>(b.index)].label
+        : b.place == Place::param
+            ? fmt::format("param {}", b.index)
+            : fmt::format(
+                  "constant {}",
+                  fmt::ptr(p_.constants[static_cast<size_t>(b.index)].storage().get()));
+    return fmt::format("{} from {}: {}", source, v.offset, how);
   }
 
   // Whether no run changes it.
@@ -286,8 +345,14 @@ class Lowering {
       s.in.push_back(v.is_dense() ? v : make_dense(v, s.label));
     }
     for (const Type& t : n.out) s.out.push_back(new_view(t));
+    const Outline::Entry* e = entry(i);
     auto body = [&](const Body& b) {
-      s.bodies.push_back(std::make_shared<const Program>(Lowering(*b, target_, true).run()));
+      const size_t k = s.bodies.size();
+      if (e && e->programs[k])
+        s.bodies.push_back(e->programs[k]);
+      else
+        s.bodies.push_back(std::make_shared<const Program>(
+            e ? e->bodies[k]->at(sizes_, target_) : Lowering(*b, target_, true).run()));
     };
     if (n.op == &op::scan) {
       const auto& a = n.get<ScanAttrs>();
@@ -342,9 +407,10 @@ class Lowering {
   // copied at the end.
   void place_outputs() {
     std::vector<bool> updating(p_.buffers.size(), false);  // what updates write
-    for (const Update& u : g_.updates) updating[static_cast<size_t>(view(u.value).buffer)] = true;
-    for (size_t k = 0; k < g_.outputs.size(); ++k) {
-      const View v = view(g_.outputs[k]);
+    for (const Update& u : graph().updates)
+      updating[static_cast<size_t>(view(u.value).buffer)] = true;
+    for (size_t k = 0; k < graph().outputs.size(); ++k) {
+      const View v = view(graph().outputs[k]);
       Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
       if (b.place == Place::arena && is_whole(v) && !updating[static_cast<size_t>(v.buffer)]) {
         b.place = Place::output;
@@ -416,25 +482,25 @@ class Lowering {
     std::vector<Pending> pending;
     std::vector<int32_t> target;  // per update
     std::vector<bool> is_target(p_.buffers.size(), false);
-    for (const Update& u : g_.updates) {
+    for (const Update& u : graph().updates) {
       target.push_back(p_.param_buffers[param_index(u.param)]);
       is_target[static_cast<size_t>(target.back())] = true;
     }
     std::vector<View> values;
-    for (size_t k = 0; k < g_.updates.size();
+    for (size_t k = 0; k < graph().updates.size();
          ++k) {  // old values of written parameters move out of the way first
-      View v = view(g_.updates[k].value);
+      View v = view(graph().updates[k].value);
       const bool moves = v.buffer != target[k] || !is_whole(v);
       if (moves && is_target[static_cast<size_t>(v.buffer)])
-        v = make_dense(v, "update of " + g_.updates[k].param);
+        v = make_dense(v, "update of " + graph().updates[k].param);
       values.push_back(v);
     }
     // A buffer that becomes a parameter's new value belongs to that one from then on, and each
     // parameter is written by one update, so no decision changes what a later one reads here.
     const std::vector<Access> access = accesses();
-    for (size_t k = 0; k < g_.updates.size(); ++k) {
+    for (size_t k = 0; k < graph().updates.size(); ++k) {
       const View& v = values[k];
-      const size_t param = param_index(g_.updates[k].param);
+      const size_t param = param_index(graph().updates[k].param);
       p_.param_updated[param] = true;
       if (v.buffer == target[k] && is_whole(v)) continue;  // p <- p
       if (in_place(v, target[k], access)) {
@@ -447,9 +513,14 @@ class Lowering {
     for (const Pending& c : pending) copy(c.from, c.to, "copy: update");
   }
 
-  const Graph& g_;
   Target& target_;
   bool is_body_;
+  DimBinding sizes_;
+  const Graph* graph_ = nullptr;            // p_.graph, or what stands in the place of one of its nodes
+  const Outline* outline_;                  // of that; nullptr: all sizes are numbers
+  const std::vector<View>* given_ = nullptr;  // its inputs
+  size_t next_given_ = 0;
+  int32_t node_ = 0;  // that is being lowered
   std::vector<std::vector<View>> views_;
   std::unordered_map<std::string_view, size_t> param_index_;
   std::vector<bool> written_;  // per parameter: an update writes it
@@ -471,17 +542,25 @@ void Target::arrange(Program& p) const {
 }
 
 Program lower(const Graph& g, Target& target) { return Lowering(g, target, false).run(); }
+Program lower_body(const Graph& g, Target& target) { return Lowering(g, target, true).run(); }
+Program lower(const Outline& outline, const DimBinding& sizes, Target& target, bool is_body) {
+  return Lowering(outline.bound(sizes), target, is_body, &outline, sizes).run();
+}
 
 Program make_program(const Graph& g, Target& target, double* seconds) {
   Program p = lower(g, target);
   const auto start = Clock::now();
   target.finish();
   if (seconds) *seconds = seconds_since(start);
+  describe_target(p, target);
+  return p;
+}
+
+void describe_target(Program& p, const Target& target) {
   p.target = target.name();
   p.generated = target.generated();
   p.cached = target.cached();
   p.code_bytes = target.code_bytes();
-  return p;
 }
 
 bool is_lowered(const OpDef& op) {

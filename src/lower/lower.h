@@ -8,9 +8,17 @@ namespace rlx {
 
 // The graph must be static (symbols bound), legal for the target and fused.
 Program lower(const Graph& g, Target& target);
+// A body of control flow: it owns no memory that outlives a run.
+Program lower_body(const Graph& g, Target& target);
+// The same at these sizes (outline.h).
+class Outline;
+Program lower(const Outline& outline, const DimBinding& sizes, Target& target, bool is_body);
 
 // The same with its code made: what can be run. `seconds`: what making the code took.
 Program make_program(const Graph& g, Target& target, double* seconds = nullptr);
+
+// Notes whose kernels they are and what its code comes to.
+void describe_target(Program& p, const Target& target);
 
 // Whether lowering sees to this op itself, so that no target needs a kernel for it: leaves, control flow, views and
 // copies.

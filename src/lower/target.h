@@ -2,10 +2,18 @@
 #pragma once
 
 #include "rlx/base/decision.h"
-#include "rlx/lower/lir.h"
+#include "rlx/lower/layout.h"
 #include "rlx/ops/region_schedule.h"
 
 namespace rlx {
+
+// A kernel whose sizes are not known yet: its code, made with that of all others by Target::finish().
+class KernelForm {
+ public:
+  virtual ~KernelForm() = default;
+  // The kernel for these sizes. Makes no code; may be called by several threads at once.
+  virtual std::shared_ptr<const StepKernel> at(const DimBinding& sizes) const = 0;
+};
 
 class Target {
  public:
@@ -23,6 +31,9 @@ class Target {
                                                  std::span<const View> in,
                                                  std::span<const View> out) = 0;
   virtual std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) = 0;
+  // Of a region, for all sizes.
+  virtual std::shared_ptr<const KernelForm> form(const Node& region, std::span<const Layout> in,
+                                                 std::span<const Layout> out) = 0;
   virtual void finish() = 0;
   // How it wants regions to be grown and cut.
   virtual RegionSchedule schedule() const { return {}; }

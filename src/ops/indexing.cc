@@ -1,4 +1,4 @@
-// Data movement by index: gather, its transpose scatter_add, and iota.
+// Data movement by index: gather, its transpose scatter_add, and iota; dim_size, a size as a value.
 #include <algorithm>
 #include <cmath>
 
@@ -276,6 +276,31 @@ constinit const Op<IotaAttrs> iota = OpDef{
     .infer = infer_iota,
     .normalise = normalise_iota,
     .eval = evaluate_iota,
+    .vmap =
+        [](Builder& b, const VmapArgs& a) {
+          return single(batch_operand(b, b.clone(a.node, {})[0], a.size));
+        },
+    .not_differentiable = "it has no operands",
+};
+
+constinit const Op<DimSizeAttrs> dim_size = OpDef{
+    .name = "dim_size",
+    .doc = "The number that a size stands for, as a value: known where the size is, and at the latest when the program "
+           "is run.",
+    .kind = Kind::movement,
+    .arity = 0,
+    .operands = "",
+    .infer = [](const InferArgs& a) -> Types {
+      const DType dtype = a.get<DimSizeAttrs>().dtype;
+      user_check(kReals.has(dtype), "dtype", "dim_size: does not make {}; allowed are {}", dtype,
+                 kReals.to_string());
+      return {{dtype, {}}};
+    },
+    .eval = [](const EvalArgs& e) -> Tensors {
+      Tensor out = e.make();
+      out.set_int(0, e.get<DimSizeAttrs>().size.value());
+      return {out};
+    },
     .vmap =
         [](Builder& b, const VmapArgs& a) {
           return single(batch_operand(b, b.clone(a.node, {})[0], a.size));

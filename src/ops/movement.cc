@@ -1,5 +1,5 @@
 // Data movement by position: reshape, broadcast, transpose, slice, concat, pad, reverse. What goes
-// by index (gather, scatter_add, iota) is in indexing.cc.
+// by index (gather, scatter_add, iota) and dim_size are in indexing.cc.
 #include "rlx/ops/movement.h"
 
 #include <algorithm>
@@ -169,14 +169,6 @@ void normalise_slice(void* attrs, std::string_view, std::span<const Type> in) {
   if (s.stride.empty()) s.stride.assign(rank, 1);
 }
 
-// ceil(length / stride), when that is a dim: length = stride * q + r for a constant r.
-std::optional<Dim> strided_size(const Dim& length, int64_t stride) {
-  if (length.is_static()) return Dim(ceil_div(length.value(), stride));
-  for (int64_t r = 0; r < stride; ++r)
-    if (auto q = (length - Dim(r)).divide(stride)) return *q + Dim(r > 0);
-  return std::nullopt;
-}
-
 Types infer_slice(const InferArgs& a) {
   const auto& [start, limit, stride] = a.get<SliceAttrs>();
   const Shape& x = a.in[0].shape;
@@ -193,12 +185,7 @@ Types infer_slice(const InferArgs& a) {
       bad_operands(a, "slice-range",
                    fmt::format("axis {} needs 0 <= start <= limit <= {}, got {} and {}", i, x[i],
                                start[i], limit[i]));
-    const auto size = strided_size(limit[i] - start[i], stride[i]);
-    if (!size)
-      bad_operands(a, "slice-symbolic",
-                   fmt::format("axis {}: {} elements in strides of {} have no symbolic size", i,
-                               limit[i] - start[i], stride[i]));
-    shape.push_back(*size);
+    shape.push_back(ceil_div(limit[i] - start[i], stride[i]));
   }
   return {{a.in[0].dtype, shape}};
 }
@@ -473,7 +460,7 @@ constinit const Op<ReverseAttrs> reverse = [] {
 namespace {
 constexpr const OpDef* kMovementOps[] = {
     &op::broadcast, &op::reshape, &op::transpose,   &op::slice,   &op::concat,
-    &op::pad,       &op::gather,  &op::scatter_add, &op::reverse, &op::iota};
+    &op::pad,       &op::gather,  &op::scatter_add, &op::reverse, &op::iota, &op::dim_size};
 }  // namespace
 constinit const Family kMovement{"movement", kMovementOps};
 

@@ -46,6 +46,11 @@ struct ReverseAttrs {
   Ints axes;
   static constexpr auto fields() { return Fields<&ReverseAttrs::axes>(); }
 };
+struct DimSizeAttrs {
+  Dim size;
+  DType dtype = DType::I64;
+  static constexpr auto fields() { return Fields<&DimSizeAttrs::size, &DimSizeAttrs::dtype>(); }
+};
 struct IotaAttrs {
   DType dtype = DType::I64;
   Shape shape;
@@ -67,6 +72,7 @@ extern const Op<ScatterAttrs>
     scatter_add;  // updates, indices: the transpose of gather; duplicates accumulate
 extern const Op<ReverseAttrs> reverse;
 extern const Op<IotaAttrs> iota;
+extern const Op<DimSizeAttrs> dim_size;
 }  // namespace op
 
 extern const Family kMovement;

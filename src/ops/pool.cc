@@ -311,7 +311,9 @@ Value spread(Builder& b, const PoolAttrs& p, Value y, const Shape& x) {
   const Shape size = last(x, w.axes()), count = last(b.shape(y), w.axes());
   ConvAttrs c{p.stride, p.dilation, p.low, p.high};
   for (size_t i = 0; i < w.axes(); ++i)
-    c.high[i] = (window_reach(w, i, count[i]) - size[i] - w.low[i]).value();
+    c.high[i] = (window_reach(w, i, count[i]) - size[i] - w.low[i])
+                    .static_value()
+                    .value_or(reached_padding(w, i, p.ceil_mode));
   Shape images{Planes(x, w.axes()).planes, 1}, kernel{1, 1};
   images.insert(images.end(), count.begin(), count.end());
   kernel.insert(kernel.end(), p.kernel.begin(), p.kernel.end());

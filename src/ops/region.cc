@@ -21,6 +21,10 @@ bool is_region_reduction(const OpDef& op) {
   return op.kind == Kind::reduction && op.attr_type == &kAttrType<ReduceAttrs>;
 }
 
+bool is_generated_leaf(const Node& n) {
+  return n.op == &op::dim_size || (n.op == &op::iota && !is_complex(n.type().dtype));
+}
+
 Decision may_read(const RegionForm& form, const Node& reader, const Node& read) {
   const Shape &s = read.type().shape, &result = reader.type().shape;
   if (form.in_parts && is_region_reduction(read))
@@ -51,7 +55,7 @@ void verify_region(const RegionAttrs& region) {
   const bool rows = region.kind == RegionKind::row;
   const RegionForm form{region.domain, rows ? region.axes.size() : 0, !rows};
   const auto is_member = [](const Node& n) {
-    return n.op->kind != Kind::leaf && n.op != &op::iota;
+    return n.op->kind != Kind::leaf && !is_generated_leaf(n);
   };
   for (const Node& n : body.nodes) {
     if (!is_member(n)) continue;

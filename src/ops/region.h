@@ -42,6 +42,8 @@ struct RegionForm {
   bool is_row_value(const Shape& shape) const;
 };
 bool is_region_reduction(const OpDef& op);
+// Values that a kernel makes of nothing where it needs them: counting along an axis, and sizes.
+bool is_generated_leaf(const Node& n);
 inline bool is_region_reduction(const Node& n) { return is_region_reduction(*n.op); }
 // Whether a member may read the value of another one. Elementwise operands align at the right, so a value per
 // row must keep the reduced axes where a value per element reads it: [R] against [R, R] means a value per column.

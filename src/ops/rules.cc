@@ -94,7 +94,7 @@ Value swap_blocks(Builder& b, Value x, int64_t at, int64_t first, int64_t second
 
 Value dim_value(Builder& b, const Dim& size, DType dtype) {
   if (size.is_static()) return b.constant(dtype, static_cast<double>(size.value()));
-  return cast_to(b, sum_axes(b, full(b, {DType::I64, {size}}, 1), {0}), dtype);
+  return op::dim_size(b, {}, {size, dtype});
 }
 
 Dim count_of(const Shape& shape, const Ints& axes) {

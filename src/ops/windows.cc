@@ -1,5 +1,7 @@
 #include "rlx/ops/windows.h"
 
+#include <algorithm>
+
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/movement.h"
 
@@ -30,34 +32,19 @@ void require_window(std::string_view op, const Window& w) {
                  "{}: padding must be from -{} to {}, not {}", op, kMaxWindow, kMaxWindow, v);
 }
 
-namespace {
-
-// floor(n / d), when n is known modulo d.
-std::optional<Dim> floor_divide(const Dim& n, int64_t d) {
-  if (const auto v = n.static_value()) return Dim(*v >= 0 ? *v / d : -ceil_div(-*v, d));
-  std::vector<std::string> symbols;
-  n.collect_symbols(symbols);
-  DimBinding zeros;
-  for (const std::string& s : symbols) zeros[s] = 0;
-  const int64_t constant = n.bind(zeros).value();
-  return (n - (constant % d + d) % d).divide(Dim(d));
+int64_t reached_padding(const Window& w, size_t i, bool ceil_mode) {
+  if (!ceil_mode) return w.high[i];
+  // A window that would begin in the high padding is left out.
+  if (w.high[i] >= w.extent(i)) return w.high[i] - 1;
+  return std::min(w.high[i] + w.stride[i] - 1, w.extent(i) - 1);
 }
 
-}  // namespace
-
 Dim count_windows(std::string_view op, const Dim& size, const Window& w, size_t i, bool ceil_mode) {
-  const int64_t stride = w.stride[i];
-  const Dim room = size + w.low[i] + w.high[i] - w.extent(i);
-  user_check(!is_negative(room), "window",
+  user_check(!is_negative(size + w.low[i] + w.high[i] - w.extent(i)), "window",
              "{}: a window over {} positions does not fit into {} with padding {} and {}", op,
              w.extent(i), size, w.low[i], w.high[i]);
-  const auto steps = floor_divide(ceil_mode ? room + (stride - 1) : room, stride);
-  user_check(steps.has_value(), "window", "{}: the size {} must be known modulo the stride {}", op,
-             size, stride);
-  // A window that would begin in the high padding is left out.
-  const auto beyond = (*steps * stride - size - w.low[i]).static_value();
-  if (ceil_mode && beyond && *beyond >= 0) return *steps;
-  return *steps + 1;
+  const Dim room = size + w.low[i] + reached_padding(w, i, ceil_mode) - w.extent(i);
+  return floor_div(room, w.stride[i]) + 1;
 }
 
 namespace {

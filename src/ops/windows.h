@@ -29,10 +29,11 @@ inline constexpr int64_t kMaxWindow = (int64_t{1} << 31) - 1;
 void require_window(std::string_view op, const Window& w);
 
 // How many windows fit along axis i of this size; with `ceil_mode` also one that runs over the end,
-// if it begins before it. Raises "window" when not even one fits, and when the size is symbolic and
-// not known modulo the stride.
+// if it begins before it. Raises "window" when not even one fits.
 Dim count_windows(std::string_view op, const Dim& size, const Window& w, size_t i,
                   bool ceil_mode = false);
+// The padding behind axis i with which as many windows fit without `ceil_mode`.
+int64_t reached_padding(const Window& w, size_t i, bool ceil_mode);
 
 // x [lead.., s..] -> [lead.., count.., kernel..]: all windows along the last axes, with `fill` (rank
 // 0) in the place of padding.

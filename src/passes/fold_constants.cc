@@ -11,6 +11,7 @@ namespace {
 constexpr size_t kFoldBytes = 64 * 1024;
 // Broadcasts are views: a stored copy would only be larger. How long bodies run is not known.
 bool foldable(const Node& n) {
+  if (n.op == &op::dim_size) return n.get<DimSizeAttrs>().size.is_static();
   if (n.in.empty() || n.op == &op::broadcast || n.op->kind == Kind::control) return false;
   for (const Type& t : n.out)
     if (!t.shape.is_static()) return false;

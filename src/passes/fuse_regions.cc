@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <set>
 
 #include "rlx/ops/core.h"
@@ -25,14 +26,28 @@ bool is_suffix(const Ints& axes, int64_t rank) {
   return !axes.empty();
 }
 
+bool at_most(const Dim& a, const Dim& b, const FusionOptions& options) {
+  if (options.questions) return options.questions->at_most(a, b);
+  return SizeQuestions::known(a, b).value_or(false);
+}
+
 // Whether a reduction has too few results to be shared out by them: it runs in parts.
-bool runs_in_parts(const Node& n, const Graph& g, const RegionSchedule& s) {
+bool runs_in_parts(const Node& n, const Graph& g, const FusionOptions& options) {
+  const RegionSchedule& s = options.schedule;
   const Type& t = g.type(n.in[0]);
-  const auto elements = t.shape.elements().static_value(),
-             results = n.type().shape.elements().static_value();
-  if (!elements || !results || *elements < s.split_elements || *elements == *results) return false;
-  if (is_suffix(n.get<ReduceAttrs>().axes, t.rank())) return *results < s.few_rows;
-  return *results <= s.few_columns || *elements / *results >= s.many_rows;
+  const Dim elements = t.shape.elements(), results = n.type().shape.elements();
+  if (elements == results) return false;
+  const bool suffix = is_suffix(n.get<ReduceAttrs>().axes, t.rank());
+  const int64_t few = suffix ? s.few_rows - 1 : s.few_columns;
+  const bool many = !suffix && s.many_rows < std::numeric_limits<int64_t>::max();
+  // Where each result has so many elements, few of them are never enough.
+  if (const auto each = elements.divide(results); each && !many)
+    if (const auto n_each = each->static_value();
+        n_each && *n_each > 0 && ceil_div(s.split_elements, *n_each) > few)
+      return false;
+  if (!at_most(s.split_elements, elements, options)) return false;
+  return at_most(results, few, options) ||
+         (many && at_most(Dim(s.many_rows) * results, elements, options));
 }
 
 struct Group {
@@ -90,6 +105,7 @@ class Grower {
         report_(report),
         grow_(options.grow),
         alone_(options.alone),
+        options_(options),
         schedule_(options.schedule),
         group_(g.nodes.size(), -1) {}
 
@@ -126,7 +142,7 @@ class Grower {
     if (is_suffix(axes, operand.rank())) return;
     const int id = new_group(operand.shape, i);
     groups_[static_cast<size_t>(id)].column = true;
-    groups_[static_cast<size_t>(id)].split = runs_in_parts(n, g_, schedule_);
+    groups_[static_cast<size_t>(id)].split = runs_in_parts(n, g_, options_);
     groups_[static_cast<size_t>(id)].axes = axes;
     if (!grow_) return;
     std::vector<int32_t> work{n.in[0].node};
@@ -199,7 +215,7 @@ class Grower {
     if (is_reduce(n)) {
       Group& group = groups_[static_cast<size_t>(home)];
       group.inner = n.get<ReduceAttrs>().axes.size();
-      group.split = runs_in_parts(n, g_, schedule_);
+      group.split = runs_in_parts(n, g_, options_);
       group.axes = n.get<ReduceAttrs>().axes;
     }
   }
@@ -267,7 +283,7 @@ class Grower {
         return Decision::no("it reduces another shape than the region's domain");
       const size_t inner = n.get<ReduceAttrs>().axes.size();
       if (group.inner && group.inner != inner) return Decision::no("the region reduces other axes");
-      if (runs_in_parts(n, g_, schedule_) && elements_are_read(group, i) &&
+      if (runs_in_parts(n, g_, options_) && elements_are_read(group, i) &&
           !(n.type().shape.elements() == Dim(1)))
         return Decision::no("the region's values are read elsewhere, too");
     }
@@ -406,12 +422,9 @@ class Grower {
   // ---- building the fused graph
   // ------------------------------------------------------------------------------------
 
-  // Scalar constants and iota cost nothing: each region that reads one has its own.
+  // Scalar constants, iota and sizes cost nothing: each region that reads one has its own.
   static bool travels(const Node& n) {
-    return is_generated_iota(n) || (n.op == &op::constant && n.type().shape.empty());
-  }
-  static bool is_generated_iota(const Node& n) {
-    return n.op == &op::iota && !is_complex(n.type().dtype);
+    return is_generated_leaf(n) || (n.op == &op::constant && n.type().shape.empty());
   }
 
   struct Unit {  // a group or a single node
@@ -477,7 +490,7 @@ class Grower {
     };
     if (unit.group < 0) {
       const Node& n = at(unit.nodes[0]);
-      if (is_generated_iota(n)) {  // dead unless somebody outside regions reads it
+      if (is_generated_leaf(n)) {  // dead unless somebody outside regions reads it
         Builder body("region");
         body.output(body.clone(n, {})[0]);
         map[static_cast<size_t>(unit.nodes[0])] = b.emit(
@@ -549,6 +562,7 @@ class Grower {
   FusionReport* report_;
   bool grow_;
   NodeFilter alone_;
+  const FusionOptions& options_;
   const RegionSchedule& schedule_;
   std::vector<int> group_;
   std::vector<bool> fusible_;
@@ -561,18 +575,18 @@ class Grower {
 // together, then over the rest. (f16 and bf16 stay whole: they round once.)
 //
 // How many of the axes, all of them last ones, go first; 0: the reduction stays whole.
-size_t axes_to_split(const Node& n, const Graph& g, const RegionSchedule& s) {
+size_t axes_to_split(const Node& n, const Graph& g, const FusionOptions& options) {
   if (!is_reduce(n) || !fusible(n, g)) return 0;
   const DType d = n.type().dtype;
   const Type& t = g.type(n.in[0]);
-  const auto elements = t.shape.elements().static_value();
-  if (d == DType::F16 || d == DType::BF16 || !elements || *elements < s.split_elements) return 0;
+  if (d == DType::F16 || d == DType::BF16) return 0;
   const Ints& axes = n.get<ReduceAttrs>().axes;
   size_t last = 0;
   while (last < axes.size() &&
          axes[axes.size() - 1 - last] == t.rank() - 1 - static_cast<int64_t>(last))
     ++last;
-  return last < axes.size() ? last : 0;
+  const bool whole = last == axes.size() || last == 0;
+  return !whole && at_most(options.schedule.split_elements, t.shape.elements(), options) ? last : 0;
 }
 
 Graph split_reductions(const Graph& g, const FusionOptions& options) {
@@ -586,7 +600,7 @@ Graph split_reductions(const Graph& g, const FusionOptions& options) {
     Values in;
     for (Value v : n.in) in.push_back(mapped(v));
     b.set_origin({});
-    const size_t last = options.alone(n) ? 0 : axes_to_split(n, g, options.schedule);
+    const size_t last = options.alone(n) ? 0 : axes_to_split(n, g, options);
     if (!last) {
       map[i] = b.clone(n, in);
       continue;
@@ -614,12 +628,20 @@ Decision fusible(const Node& n, const Graph& g) {
     return Decision::no("complex values are not generated");
   if (n.op->kind == Kind::elementwise && !n.op->scalar)
     return Decision::no("{} has no scalar form", n.op->name);
-  if (joins_only(n) || (makes_regions(*n.op) && n.op != &op::iota)) return Decision::yes();
+  if (joins_only(n) || (makes_regions(*n.op) && !is_generated_leaf(n) && n.op != &op::iota)) return Decision::yes();
   return Decision::no("{} has a kernel of its own", n.op->name);
 }
 
 bool makes_regions(const OpDef& op) {
-  return op.scalar || &op == &op::iota || (is_region_reduction(op) && &op != &op::reduce_mean);
+  return op.scalar || &op == &op::iota || &op == &op::dim_size || (is_region_reduction(op) && &op != &op::reduce_mean);
+}
+
+bool cuts_reductions(const Graph& g, const FusionOptions& options) {
+  bool cuts = false;
+  for (const Node& n : g.nodes)
+    if (is_reduce(n) && fusible(n, g))
+      cuts = cuts || axes_to_split(n, g, options) > 0 || runs_in_parts(n, g, options);
+  return cuts;
 }
 
 Graph fuse_regions(const Graph& g, FusionReport* report, const FusionOptions& options) {

@@ -14,6 +14,7 @@
 #include "rlx/base/decision.h"
 #include "rlx/base/function_ref.h"
 #include "rlx/ir/graph.h"
+#include "rlx/ir/size_questions.h"
 #include "rlx/ops/region_schedule.h"
 
 namespace rlx {
@@ -43,10 +44,15 @@ struct FusionOptions {
   bool grow = true;  // else each node is a region of its own: the unfused program
   NodeFilter alone = no_node;
   RegionSchedule schedule;
+  // Who answers whether a reduction runs in parts where its sizes are symbols; nobody: it does not.
+  SizeQuestions* questions = nullptr;
 };
 
 Graph fuse_regions(const Graph& g, FusionReport* report = nullptr,
                    const FusionOptions& options = {});
+// Whether sizes cut one of the graph's reductions in parts or in two, by the answers of options.questions: a region's
+// body of which this is so is fused anew with them.
+bool cuts_reductions(const Graph& g, const FusionOptions& options);
 // The same for a whole program: first the bodies of its control flow, innermost first.
 Graph fuse_program(const Graph& g, FusionReport* report = nullptr,
                    const FusionOptions& options = {});

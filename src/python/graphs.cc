@@ -106,7 +106,7 @@ nb::dict info_of(const CompileInfo& i) {
   out["codegen_seconds"] = i.codegen_seconds;
   out["flops"] = i.flops;
   out["fusion_report"] = i.fusion_report;
-  out["plan"] = i.plan;
+  out["plan"] = i.plan();
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "rlx/runtime/runtime.h"
+#include "rlx/runtime/sizes.h"
 
 namespace rlx {
 
@@ -18,8 +19,8 @@ size_t index_of(const Leaves& leaves, const Index& index, const std::string& nam
 
 void check_type(std::string_view what, const std::string& name, const Type& wanted,
                 const Type& got) {
-  user_check(wanted == got, fmt::format("{}-type", what), "{} \"{}\" is {}, given is {}", what,
-             name, wanted, got);
+  user_check(wanted.dtype == got.dtype && may_be(wanted.shape, got.shape.sizes()),
+             fmt::format("{}-type", what), "{} \"{}\" is {}, given is {}", what, name, wanted, got);
 }
 
 }  // namespace
@@ -47,20 +48,82 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable)
     : executable_(std::move(executable)) {
   const Graph& g = signature();
   auto add = [&](std::vector<Leaf>& leaves, Index& index, Value v) {
-    leaves.push_back({g.node(v).get<LeafAttrs>().name, g.type(v)});
+    const Type& t = g.type(v);
+    leaves.push_back({g.node(v).get<LeafAttrs>().name, t, {}, false, !t.shape.is_static()});
     index.emplace(leaves.back().name, index.size());
   };
   for (Value v : g.inputs()) add(input_leaves_, input_index_, v);
   for (Value v : g.params()) add(param_leaves_, param_index_, v);
   inputs_.resize(input_leaves_.size());
   input_pointers_.resize(input_leaves_.size(), nullptr);
-  for (const Type& t : g.output_types()) {
-    output_types_.emplace_back(t.dtype, t.shape.sizes());
-    output_bytes_.push_back(t.bytes());
-  }
-  outputs_.resize(output_types_.size());
-  output_pointers_.resize(output_types_.size(), nullptr);
+  outputs_.resize(g.outputs.size());
+  output_pointers_.resize(g.outputs.size(), nullptr);
+  output_types_.resize(g.outputs.size());
+  output_bytes_.resize(g.outputs.size());
   unset_ = input_leaves_.size() + param_leaves_.size();
+  is_symbolic_ = resized_ = !g.symbols().empty();
+  if (executable_->bound()) learn_outputs();
+}
+
+int64_t CompiledGraph::Leaf::bytes() const { return value_type().bytes(); }
+
+void CompiledGraph::resize(Leaf& leaf, const Ints& sizes) {
+  if (!leaf.is_symbolic || (leaf.set && leaf.sizes == sizes)) return;
+  leaf.sizes = sizes;
+  resized_ = true;
+}
+
+void CompiledGraph::learn_outputs() {
+  const Types& types = executable_->bound()->outputs;
+  for (size_t k = 0; k < types.size(); ++k) {
+    output_types_[k] = {types[k].dtype, types[k].shape.sizes()};
+    const int64_t bytes = types[k].bytes();
+    // Memory of our own goes when its size does; a pointer of the caller's is the caller's to change.
+    if (outputs_[k] && bytes != output_bytes_[k]) {
+      executable_->wait();
+      outputs_[k] = nullptr, output_pointers_[k] = nullptr, outputs_made_ = false;
+    }
+    output_bytes_[k] = bytes;
+  }
+}
+
+// Sizes follow from what was set; the program for them is chosen before a run, never in it.
+void CompiledGraph::bind_sizes() {
+  std::vector<SizedLeaf> leaves;
+  for (const auto& [list, what] : {std::pair(&input_leaves_, "input"), {&param_leaves_, "param"}})
+    for (const Leaf& leaf : *list)
+      if (leaf.is_symbolic && leaf.set)
+        leaves.push_back({fmt::format("{} \"{}\"", what, leaf.name), &leaf.type.shape, &leaf.sizes});
+  const DimBinding sizes = infer_sizes(leaves, known_);
+  for (const std::string& symbol : signature().symbols())
+    user_check(sizes.contains(symbol), "unbound-dim",
+               "graph \"{}\": the size of dim ?{} follows from no input; say it with set_sizes()",
+               signature().name, symbol);
+  executable_->bind(sizes);
+  has_run_ = false;
+  learn_outputs();
+  resized_ = false;
+}
+
+void CompiledGraph::set_sizes(const DimBinding& sizes) {
+  const Use use(*this);
+  within_memory([&] {
+    const auto symbols = signature().symbols();
+    for (const auto& [name, size] : sizes) {
+      user_check(std::find(symbols.begin(), symbols.end(), name) != symbols.end(), "dim-unknown",
+                 "graph \"{}\" has no dim ?{}; it has {}", signature().name, name,
+                 symbols.empty() ? "none" : fmt::format("?{}", fmt::join(symbols, ", ?")));
+      user_check(size >= 0, "negative-dim", "dim ?{} cannot have the size {}", name, size);
+    }
+    known_ = sizes;
+    resized_ = is_symbolic_;
+  });
+}
+
+DimBinding CompiledGraph::sizes() const {
+  const Use use(*this);
+  const Bound* bound = executable_->bound();
+  return bound ? bound->sizes : DimBinding{};
 }
 
 CompiledGraph CompiledGraph::clone() const {
@@ -68,19 +131,21 @@ CompiledGraph CompiledGraph::clone() const {
   return within_memory([&] {
     CompiledGraph copy(executable_->clone());
     for (size_t i = 0; i < param_leaves_.size(); ++i)
-      if (param_leaves_[i].set) copy.param_leaves_[i].set = true, --copy.unset_;
+      if (param_leaves_[i].set) copy.param_leaves_[i] = param_leaves_[i], --copy.unset_;
+    copy.known_ = known_;
     for (size_t i = 0; i < input_leaves_.size(); ++i) {
       if (!input_leaves_[i].set) continue;
+      copy.input_leaves_[i].sizes = input_leaves_[i].sizes;
       const Held& held = inputs_[i];
       if (input_pointers_[i] != held.block.get()) {
         copy.point_input(i, input_pointers_[i]);  // bound
       } else if (held.shared) {
         copy.share_input(i, held.block);
       } else {
-        const int64_t bytes = input_leaves_[i].type.bytes();
+        const int64_t bytes = input_leaves_[i].bytes();
         MemoryBlock block = executable_->backend().allocate(bytes);
         copy.executable_->stream().copy(block.get(), held.block.get(), bytes);
-        copy.inputs_[i] = {std::move(block), false};
+        copy.inputs_[i] = {std::move(block), false, bytes};
         copy.point_input(i, copy.inputs_[i].block.get());
       }
     }
@@ -100,9 +165,10 @@ size_t CompiledGraph::param_index(const std::string& name) const {
   return index_of(param_leaves_, param_index_, name, "param", signature());
 }
 
-void CompiledGraph::store_param(size_t index, const void* data) {
-  executable_->upload_param(index, data);
+void CompiledGraph::store_param(size_t index, const Tensor& value) {
+  executable_->upload_param(index, value.raw(), static_cast<int64_t>(value.bytes()));
   Leaf& leaf = param_leaves_[index];
+  resize(leaf, value.sizes());
   if (!leaf.set) leaf.set = true, --unset_;
 }
 
@@ -111,7 +177,7 @@ void CompiledGraph::set_param(const std::string& name, const Tensor& value) {
   within_memory([&] {
     const size_t i = param_index(name);
     check_type("param", name, param_leaves_[i].type, value.type());
-    store_param(i, value.raw());
+    store_param(i, value);
   });
 }
 
@@ -120,14 +186,14 @@ void CompiledGraph::set_params(const NamedTensors& values) {
   within_memory([&] {
     for (const auto& [name, value] : values)
       check_type("param", name, param_leaves_[param_index(name)].type, value.type());
-    for (const auto& [name, value] : values) store_param(param_index(name), value.raw());
+    for (const auto& [name, value] : values) store_param(param_index(name), value);
   });
 }
 
 Tensor CompiledGraph::read_param(size_t i) const {
   const Leaf& leaf = param_leaves_[i];
   user_check(leaf.set, "param-missing", "param \"{}\" was never set", leaf.name);
-  return to_host(leaf.type, executable_->param(i).get());
+  return to_host(leaf.value_type(), executable_->param(i).get());
 }
 
 // A copy in memory of the host.
@@ -167,8 +233,9 @@ void CompiledGraph::set_params(const NamedDeviceTensors& values) {
 }
 
 void CompiledGraph::share_param(size_t index, const DeviceTensor& value) {
-  executable_->share_param(index, value.data());
+  executable_->share_param(index, value.data(), value.type().bytes());
   Leaf& leaf = param_leaves_[index];
+  resize(leaf, value.sizes());
   if (!leaf.set) leaf.set = true, --unset_;
 }
 
@@ -187,7 +254,7 @@ DeviceTensor CompiledGraph::device_param(const std::string& name) const {
     user_check(leaf.set, "param-missing", "param \"{}\" was never set", leaf.name);
     const Executable& e = *executable_;
     e.stream().wait();
-    const DeviceTensor value(e.shared_backend(), leaf.type.dtype, leaf.type.shape.sizes(),
+    const DeviceTensor value(e.shared_backend(), leaf.type.dtype, leaf.value_type().shape.sizes(),
                              e.param(i));
     return e.is_updated(i) ? value.copy() : value;
   });
@@ -215,11 +282,11 @@ size_t CompiledGraph::input_index(const std::string& name) const {
 }
 
 void CompiledGraph::store_input(size_t index, const void* host) {
-  const int64_t bytes = input_leaves_[index].type.bytes();
+  const int64_t bytes = input_leaves_[index].bytes();
   Held& held = inputs_[index];
-  if (!held.block || held.shared) {
+  if (!held.block || held.shared || held.bytes < bytes) {
     if (held.block) executable_->wait();
-    held = {executable_->backend().allocate(bytes), false};
+    held = {executable_->backend().allocate(bytes), false, bytes};
   }
   executable_->stream().upload(held.block.get(), host, bytes);
   point_input(index, held.block.get());
@@ -227,7 +294,7 @@ void CompiledGraph::store_input(size_t index, const void* host) {
 
 void CompiledGraph::share_input(size_t index, MemoryBlock block) {
   if (inputs_[index].block) executable_->wait();
-  inputs_[index] = {std::move(block), true};
+  inputs_[index] = {std::move(block), true, 0};
   point_input(index, inputs_[index].block.get());
 }
 
@@ -237,6 +304,7 @@ void CompiledGraph::set_input(const std::string& name, const DeviceTensor& value
     const size_t i = input_index(name);
     check_type("input", name, input_leaves_[i].type, value.type());
     check_device("input", name, value);
+    resize(input_leaves_[i], value.sizes());
     share_input(i, value.data());
   });
 }
@@ -246,6 +314,7 @@ void CompiledGraph::set_input(const std::string& name, const Tensor& value) {
   within_memory([&] {
     const size_t i = input_index(name);
     check_type("input", name, input_leaves_[i].type, value.type());
+    resize(input_leaves_[i], value.sizes());
     store_input(i, value.raw());
   });
 }
@@ -259,9 +328,26 @@ void CompiledGraph::point_input(size_t index, const std::byte* data) {
 
 void CompiledGraph::bind_input(size_t index, const void* data) {
   const Use use(*this);
+  const Leaf& leaf = input_leaf(index);
+  user_check(!leaf.is_symbolic || leaf.set || !data, "input-sizes",
+             "input \"{}\" is {}: a pointer to it needs sizes", leaf.name, leaf.type);
+  point_input(index, static_cast<const std::byte*>(data));
+}
+
+void CompiledGraph::bind_input(size_t index, const void* data, Ints sizes) {
+  const Use use(*this);
+  within_memory([&] {
+    Leaf& leaf = input_leaf(index);
+    check_type("input", leaf.name, leaf.type, {leaf.type.dtype, Shape::of(sizes)});
+    resize(leaf, sizes);
+    point_input(index, static_cast<const std::byte*>(data));
+  });
+}
+
+CompiledGraph::Leaf& CompiledGraph::input_leaf(size_t index) {
   user_check(index < input_leaves_.size(), "input-unknown", "there is no input {}; there are {}",
              index, input_leaves_.size());
-  point_input(index, static_cast<const std::byte*>(data));
+  return input_leaves_[index];
 }
 
 void CompiledGraph::check_output(size_t index) const {
@@ -317,15 +403,22 @@ void CompiledGraph::refuse_to_run(size_t outputs) const {
 }
 
 void CompiledGraph::execute(std::span<std::byte* const> outputs, const RunOptions& options) {
-  if (unset_ != 0 || outputs.size() != outputs_.size()) [[unlikely]]
-    refuse_to_run(outputs.size());
   executable_->run(input_pointers_.data(), outputs.data(), options);
+}
+
+// What comes before a run.
+void CompiledGraph::get_ready(size_t outputs) {
+  if (unset_ != 0 || outputs != outputs_.size()) [[unlikely]]
+    refuse_to_run(outputs);
+  if (resized_) [[unlikely]]
+    bind_sizes();
 }
 
 void CompiledGraph::run(const RunOptions& options) {
   const Use use(*this);
   has_run_ = false;
   within_memory([&] {
+    get_ready(outputs_.size());
     if (!outputs_made_) make_outputs();
     execute(output_pointers_, options);
   });
@@ -334,6 +427,7 @@ void CompiledGraph::run(const RunOptions& options) {
 
 void CompiledGraph::run_into(std::span<void* const> outputs, const RunOptions& options) {
   const Use use(*this);
+  within_memory([&] { get_ready(outputs.size()); });
   for (size_t i = 0; i < std::min(outputs.size(), output_types_.size()); ++i)
     user_check(outputs[i] || product(output_types_[i].second) == 0, "output-index",
                "run_into: the pointer for output {} is null", i);
@@ -365,6 +459,7 @@ std::vector<Tensor> CompiledGraph::run_to_tensors(const RunOptions& options) {
 }
 
 std::vector<DeviceTensor> CompiledGraph::run_to_device(const RunOptions& options) {
+  get_ready(outputs_.size());
   std::vector<DeviceTensor> out;
   std::vector<std::byte*> pointers;
   const auto backend = executable_->shared_backend();
@@ -385,7 +480,11 @@ std::vector<DeviceTensor> CompiledGraph::run_on_device(const NamedDeviceTensors&
       check_type("input", name, input_leaves_[input_index(name)].type, value.type());
       check_device("input", name, value);
     }
-    for (const auto& [name, value] : inputs) share_input(input_index(name), value.data());
+    for (const auto& [name, value] : inputs) {
+      const size_t i = input_index(name);
+      resize(input_leaves_[i], value.sizes());
+      share_input(i, value.data());
+    }
     return run_to_device(options);
   });
 }
@@ -395,7 +494,11 @@ std::vector<Tensor> CompiledGraph::run(const NamedTensors& inputs, const RunOpti
   return within_memory([&] {
     for (const auto& [name, value] : inputs)
       check_type("input", name, input_leaves_[input_index(name)].type, value.type());
-    for (const auto& [name, value] : inputs) store_input(input_index(name), value.raw());
+    for (const auto& [name, value] : inputs) {
+      const size_t i = input_index(name);
+      resize(input_leaves_[i], value.sizes());
+      store_input(i, value.raw());
+    }
     return run_to_tensors(options);
   });
 }
@@ -406,12 +509,20 @@ std::vector<Tensor> CompiledGraph::run_typed(std::span<const TypedInput> inputs,
   return within_memory([&] {
     for (const TypedInput& in : inputs) {
       const Leaf& leaf = input_leaves_[input_index(in.name)];
-      user_check(
-          leaf.type.dtype == in.dtype && static_cast<size_t>(leaf.type.bytes()) == in.bytes.size(),
-          "input-type", "input \"{}\" is {} ({} bytes), given are {} bytes of {}", in.name,
-          leaf.type, leaf.type.bytes(), in.bytes.size(), in.dtype);
+      user_check(!leaf.is_symbolic || in.sizes.size() == leaf.type.shape.size(), "input-sizes",
+                 "input \"{}\" is {}: its bytes need sizes", in.name, leaf.type);
+      Type type = leaf.type;
+      if (leaf.is_symbolic) type.shape = Shape::of(in.sizes);
+      check_type("input", in.name, leaf.type, type);
+      user_check(leaf.type.dtype == in.dtype && static_cast<size_t>(type.bytes()) == in.bytes.size(),
+                 "input-type", "input \"{}\" is {} ({} bytes), given are {} bytes of {}", in.name,
+                 type, type.bytes(), in.bytes.size(), in.dtype);
     }
-    for (const TypedInput& in : inputs) store_input(input_index(in.name), in.bytes.data());
+    for (const TypedInput& in : inputs) {
+      const size_t i = input_index(in.name);
+      resize(input_leaves_[i], in.sizes);
+      store_input(i, in.bytes.data());
+    }
     return run_to_tensors(options);
   });
 }
@@ -425,7 +536,8 @@ int64_t CompiledGraph::resident_bytes() const {
   const Use use(*this);
   int64_t bytes = executable_->resident_bytes();
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i].block) bytes += input_leaves_[i].type.bytes();
+    if (inputs_[i].block)
+      bytes += inputs_[i].shared ? input_leaves_[i].bytes() : inputs_[i].bytes;
   for (size_t i = 0; i < outputs_.size(); ++i)
     if (outputs_[i]) bytes += output_bytes_[i];
   return bytes;

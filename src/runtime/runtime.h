@@ -5,6 +5,13 @@
 //   f.set_param("w", w);                          // once; updates of the program write it in place
 //   std::vector<Tensor> y = f.run({{"x", x}});    // by name, new tensors out
 //
+// Sizes that are symbols arrive with the inputs and parameters: the program is compiled once and runs at any size. The first
+// run at a new size binds it (views, memory plan, library kernels; no code is made), runs at the sizes seen last find
+// what was bound. set_sizes() says those that no tensor has.
+//
+//   CompiledGraph f = session.compile(graph);     // x: [?n, 384]
+//   f.run({{"x", x_of_17_rows}}), f.run({{"x", x_of_400_rows}});
+//
 // The hot path: set or bind once; from the second run on run() allocates nothing, looks up no name
 // and takes no lock of ours (on the cpu device; the reference device evaluates tensors).
 //
@@ -25,7 +32,9 @@
 // names there are), "input-type", "param-type" (wrong dtype or sizes), "input-missing",
 // "param-missing" (run before it was ever set), "output-index", "output-missing" (read before
 // a run() that succeeds), "running" (another thread, or a kernel of the program, is inside a call of the same
-// object), "moved-from", "unbound-dim" (compile of a symbolic graph without sizes), "dim-unknown",
+// object), "moved-from", "dim-guard" (sizes at which the program has no meaning: two symbols that must be equal are not,
+// two inputs are at odds; the message has the symbols and their values), "unbound-dim" (run: a size that follows from no
+// input), "dim-unknown", "input-sizes" (a pointer without the sizes that its symbols need),
 // "threads", "input-device", "param-device" (a DeviceTensor of another device: move it with to()), "device-name";
 // Error(unsupported, "device"); Error(resource, "out-of-memory"). A run that fails
 // (cancelled, an index out of range, no memory) may have written some of the parameters' updates.
@@ -92,6 +101,7 @@ class CompiledGraph {
     std::string name;
     DType dtype;
     std::span<const std::byte> bytes;
+    Ints sizes = {};  // needed where the input's are symbols
   };
   std::vector<Tensor> run_typed(std::span<const TypedInput> inputs, const RunOptions& options = {});
   // By name, with inputs and results that stay on the device.
@@ -103,6 +113,11 @@ class CompiledGraph {
   void set_input(const std::string& name, const DeviceTensor& value);  // shares the memory
   size_t input_index(const std::string& name) const;
   void bind_input(size_t index, const void* data);  // must stay valid while running
+  void bind_input(size_t index, const void* data, Ints sizes);
+  // Sizes of symbols, besides those that follow from inputs and parameters.
+  void set_sizes(const DimBinding& sizes);
+  // What the symbols stood for in the last run; empty where there are none.
+  DimBinding sizes() const;
   // Outputs must not overlap inputs: the program may write one before it has read the other.
   void bind_output(size_t index, void* data);
   void run(const RunOptions& options = {});
@@ -114,7 +129,7 @@ class CompiledGraph {
   Tensor output_tensor(size_t index) const;  // a copy
 
   Device device() const { return executable().backend().device(); }
-  const Graph& signature() const { return executable().signature(); }  // static; leaves in order
+  const Graph& signature() const { return executable().signature(); }  // leaves in order
   const CompileInfo& info() const { return executable().info(); }
   std::vector<StepTime> times() const;
   // Memory that this object keeps between runs, with what it shares with clones.
@@ -124,7 +139,11 @@ class CompiledGraph {
   struct Leaf {
     std::string name;
     Type type;
+    Ints sizes;  // where symbols stand in the type: those of the value
     bool set = false;
+    bool is_symbolic = false;
+    int64_t bytes() const;
+    Type value_type() const { return {type.dtype, is_symbolic ? Shape::of(sizes) : type.shape}; }
   };
   using Index = std::unordered_map<std::string, size_t>;  // of leaves by name
   // Whether a call is inside. A moved object is a new one.
@@ -148,13 +167,17 @@ class CompiledGraph {
   struct Held {
     MemoryBlock block;
     bool shared = false;
+    int64_t bytes = 0;
   };
+  void resize(Leaf& leaf, const Ints& sizes);
+  void learn_outputs();
+  void bind_sizes();
   void store_input(size_t index, const void* host);
   void share_input(size_t index, MemoryBlock block);
   void point_input(size_t index, const std::byte* data);
   void check_device(std::string_view what, const std::string& name, const DeviceTensor& t) const;
   Tensor to_host(const Type& type, const std::byte* data) const;
-  void store_param(size_t index, const void* data);
+  void store_param(size_t index, const Tensor& value);
   void share_param(size_t index, const DeviceTensor& value);
   Tensor read_param(size_t index) const;
   void make_outputs();
@@ -162,6 +185,8 @@ class CompiledGraph {
   std::vector<DeviceTensor> run_to_device(const RunOptions& options);
   std::vector<Tensor> run_to_tensors(const RunOptions& options);
   void check_output(size_t index) const;
+  Leaf& input_leaf(size_t index);
+  void get_ready(size_t outputs);
   [[noreturn]] void refuse_to_run(size_t outputs) const;
 
   std::unique_ptr<Executable> executable_;
@@ -174,6 +199,9 @@ class CompiledGraph {
   std::vector<MemoryBlock> outputs_;         // likewise, from the first run() on
   std::vector<std::byte*> output_pointers_;  // nullptr: neither bound nor made
   size_t unset_ = 0;                         // leaves without a value
+  DimBinding known_;                         // sizes that were set
+  bool is_symbolic_ = false;                 // the signature has symbols
+  bool resized_ = false;                     // since they were bound
   bool outputs_made_ = false;                // every output has memory
   bool has_run_ = false;                     // that memory holds what the last run() gave
   mutable Busy busy_;

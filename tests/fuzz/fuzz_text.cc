@@ -41,9 +41,11 @@ bool is_number(const std::string& t) {
 
 const std::string& random_word(Random& r) {
   static const std::vector<std::string> words = [] {
-    std::vector<std::string> list = {"graph", "return", "update", "input", "constant", "param",
-                                     "true",  "false",  "none",   "?n",    "2*?n+1",   "[]",
-                                     "{",     "}",      "\"",     "%",     "@"};
+    std::vector<std::string> list = {
+        "graph",  "return", "update", "input",       "constant",
+        "param",  "true",   "false",  "none",        "?n",
+        "2*?n+1", "[]",     "floor",  "floor(?n/2)", "floor((?m+3*?n+1)/4)",
+        "{",      "}",      "\"",     "%",           "@"};
     for (const auto& e : op_table().entries()) {
       list.emplace_back(e.op->name);
       for (const FieldInfo& f : e.op->attr_type->fields) list.emplace_back(f.name);
@@ -159,6 +161,9 @@ std::vector<std::string> seeds() {
   const Dim n = Dim::symbol("n"), m = Dim::symbol("m");
   b.output(
       op::add(b, b.input("x", {DType::F32, {2 * n * m + 1, n}}), b.input("y", {DType::F32, {n}})));
+  const Dim half = floor_div(3 * n + m + 1, 2);
+  b.output(op::slice(b, b.input("z", {DType::F32, {floor_div(half * half + m, 5), half}}),
+                     {{}, {}, {3, 2}}));
   out.push_back(print(b.finish()));
   return out;
 }

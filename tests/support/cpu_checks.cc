@@ -32,7 +32,7 @@ Compiled run_together(const std::vector<CpuCase>& cases) {
   c.graph = b.finish();
   CompiledGraph f = Session("cpu").compile(c.graph, {.threads = 2, .poison = true});
   c.results = f.run(c.in);
-  c.plan = f.info().plan;
+  c.plan = f.info().plan();
   return c;
 }
 

@@ -71,7 +71,9 @@ std::unique_ptr<Executable> counting_program(Counter& c, int steps, bool withdra
     p.steps.push_back(std::move(step));
   }
   p.chains.push_back({0, steps, steps > 1 ? kBlocks : 0, steps > 1 ? 1 : 0});
-  compiled->program = std::move(program);
+  auto bound = std::make_shared<Bound>();
+  bound->program = std::move(program);
+  compiled->bound = std::move(bound);
   return load_program(std::move(compiled));
 }
 

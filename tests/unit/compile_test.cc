@@ -45,7 +45,7 @@ GraphModule reread(const GraphModule& m) {
   return module_from_json(lir_to_json(*m.as_lir()));
 }
 
-std::string plan_of(const Executable& e) { return e.info().plan; }
+std::string plan_of(const Executable& e) { return e.info().plan(); }
 
 TEST(Compile, EveryStageCanBeStartedFrom) {
   size_t programs = 0;
@@ -102,7 +102,7 @@ TEST(Compile, SessionsTakeModulesAtAnyStage) {
     EXPECT_TRUE(run(session.compile(m)).same_bits(want));
   // The reference walks the graph that is in it, regions and all.
   CompiledGraph reference = Session("reference").compile(lir);
-  EXPECT_EQ(reference.info().plan, "");
+  EXPECT_EQ(reference.info().plan(), "");
   const Tensor walked = run(std::move(reference));
   for (int64_t i = 0; i < walked.elements(); ++i)
     EXPECT_NEAR(walked.get_float(i), want.get_float(i), 1e-5);

@@ -33,7 +33,7 @@ void expect_equal(const Graph& g, CompileOptions options, const RunOptions& run 
   const auto got = f.run(inputs, run);
   for (size_t k = 0; k < want.size(); ++k)
     for (int64_t i = 0; i < want[k].elements(); ++i)
-      ASSERT_NEAR(got[k].get_float(i), want[k].get_float(i), 1e-4) << print(g) << f.info().plan;
+      ASSERT_NEAR(got[k].get_float(i), want[k].get_float(i), 1e-4) << print(g) << f.info().plan();
 }
 
 TEST(Lowering, AChainDoesNotReadOtherRowsOfAPartialView) {

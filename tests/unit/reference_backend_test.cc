@@ -34,7 +34,7 @@ TEST(ReferenceBackend, RunsAndUpdates) {
   double y[2];
   const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(x)};
   std::byte* outputs[] = {reinterpret_cast<std::byte*>(y)};
-  f->upload_param(0, w);
+  f->upload_param(0, w, sizeof w);
   f->run(inputs, outputs, {.profile = true});
   EXPECT_EQ(y[1], std::log(8.0));
   EXPECT_EQ(reinterpret_cast<const double*>(f->param(0).get())[1], 6);
@@ -53,7 +53,7 @@ TEST(ReferenceBackend, Refusals) {
   double y[1];
   const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(x)};
   std::byte* outputs[] = {reinterpret_cast<std::byte*>(y)};
-  f->upload_param(0, w);
+  f->upload_param(0, w, sizeof w);
   EXPECT_EQ(code_of([&] { f->run(inputs, outputs, {.check_nan = true}); }), "nan");
   const std::atomic<bool> stop = true;
   EXPECT_EQ(code_of([&] { f->run(inputs, outputs, {.cancel = &stop}); }), "cancelled");

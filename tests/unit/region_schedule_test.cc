@@ -154,7 +154,7 @@ TEST(Schedules, SayHowRegionsAreCut) {
   EXPECT_EQ(kernel_of(columns, {.many_rows = 3001}).combine, nullptr);
   // Fusion asks the target of a compilation.
   const auto plan = [&](const CompileOptions& o) {
-    return Session("cpu").compile(columns, o).info().plan;
+    return Session("cpu").compile(columns, o).info().plan();
   };
   EXPECT_EQ(plan({}).find("combine"), std::string::npos);
   EXPECT_NE(plan({.schedule = RegionSchedule{.many_rows = 3000}}).find("combine"),

@@ -130,7 +130,7 @@ void expect_near(const Tensor& got, const Tensor& want, const std::string& name,
     const double w = want.get_float(i);
     ASSERT_NEAR(got.get_float(i), w, 20 * epsilon * std::fabs(w) + 4 * epsilon * largest)
         << name << ", element " << i << "\n"
-        << f.info().plan;
+        << f.info().plan();
   }
 }
 
@@ -194,8 +194,8 @@ TEST(SplitReductions, BuildNoOperand) {
     Builder b("count");
     b.output(op::count_nonzero(b, b.input("x", {DType::U8, s}), {axes}));
     const CompiledGraph f = Session("cpu").compile(b.finish(), {.threads = 1});
-    EXPECT_LT(f.info().planned_bytes, 4 << 20) << f.info().plan;
-    EXPECT_LE(f.info().kernels, 4) << f.info().plan;
+    EXPECT_LT(f.info().planned_bytes, 4 << 20) << f.info().plan();
+    EXPECT_LE(f.info().kernels, 4) << f.info().plan();
   }
 }
 

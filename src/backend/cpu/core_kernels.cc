@@ -76,6 +76,7 @@ class MatmulKernel final : public BlockKernel {
   }
   int64_t packed_bytes() const override { return static_cast<int64_t>(plan_->packed_b_bytes()); }
   void pack(const void* source, void* target) const override { plan_->pack_b(source, target); }
+  std::string packed_form() const override { return plan_->packed_b_form(); }
   std::string name() const override {
     return fmt::format("matmul ({}{})", plan_->name(), packed_ ? ", packed weights" : "");
   }

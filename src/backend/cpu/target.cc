@@ -7,18 +7,21 @@
 
 namespace rlx::cpu {
 
-// A region's kernel; its code is set when the target finishes, and lives as long as it does.
+namespace {
+
+// A region's kernel; its code is there when the target has finished, and lives as long as it does.
 class GeneratedKernel final : public BlockKernel {
  public:
-  GeneratedKernel(codegen::RegionKernel region, size_t code)
-      : region_(std::move(region)), code_(code) {
+  GeneratedKernel(codegen::RegionKernel region, std::shared_ptr<const GeneratedCode> code,
+                  size_t number)
+      : region_(std::move(region)), code_(std::move(code)), number_(number) {
     name_ = region_.kernel->name;
     region_.kernel = nullptr;  // the code lives in the JIT; the form is no longer needed
   }
   std::string name() const override { return name_; }
   int64_t blocks() const override { return region_.blocks; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    fn_(m.operands, region_.sizes.data(), begin, end);
+    code_->functions[number_](m.operands, region_.sizes.data(), begin, end);
   }
   bool may_share(int in, int out) const override {
     return region_.may_share[static_cast<size_t>(in)][static_cast<size_t>(out)];
@@ -31,11 +34,6 @@ class GeneratedKernel final : public BlockKernel {
 
   const Rest* rest() const override { return rest_.kernel ? &rest_ : nullptr; }
 
-  size_t code() const { return code_; }
-  void set_function(KernelFn fn, std::shared_ptr<const CpuJit> code) {
-    fn_ = fn;
-    jit_ = std::move(code);
-  }
   void set_rest(std::shared_ptr<const StepKernel> kernel) {
     rest_ = {region_.reductions, region_.partials, std::move(kernel)};
   }
@@ -43,13 +41,35 @@ class GeneratedKernel final : public BlockKernel {
  private:
   codegen::RegionKernel region_;
   std::string name_;
-  size_t code_;
+  std::shared_ptr<const GeneratedCode> code_;
+  size_t number_;
   Rest rest_;
-  KernelFn fn_ = nullptr;
-  std::shared_ptr<const CpuJit> jit_;
 };
 
-namespace {
+// A region's kernels for all sizes: one for each way in which sizes answer what lowering asked.
+class GeneratedForm final : public KernelForm {
+ public:
+  struct Way {
+    codegen::RegionCode region;
+    size_t code = 0, combine = 0;
+  };
+  GeneratedForm(std::vector<SizeWay<Way>> ways, std::shared_ptr<const GeneratedCode> code)
+      : ways_(std::move(ways)), code_(std::move(code)) {}
+
+  std::shared_ptr<const StepKernel> at(const DimBinding& sizes) const override {
+    const Way& way = rlx::at(ways_, sizes);
+    codegen::RegionKernel region = way.region.at(sizes);
+    const auto combine = std::move(region.combine);
+    auto kernel = std::make_shared<GeneratedKernel>(std::move(region), code_, way.code);
+    if (combine)
+      kernel->set_rest(std::make_shared<GeneratedKernel>(*combine, code_, way.combine));
+    return kernel;
+  }
+
+ private:
+  std::vector<SizeWay<Way>> ways_;
+  std::shared_ptr<const GeneratedCode> code_;
+};
 
 class CopyKernel final : public BlockKernel {
  public:
@@ -73,6 +93,7 @@ class CopyKernel final : public BlockKernel {
 
 CpuTarget::CpuTarget(const CpuJitOptions& options, const RegionSchedule& schedule)
     : jit_(std::make_shared<CpuJit>(options)),
+      generated_(std::make_shared<GeneratedCode>()),
       isa_(jit_->vector_bits() == 256 && host_isa() == Isa::Avx512 ? Isa::Avx2 : host_isa()),
       schedule_(schedule),
       user_kernels_(user_kernels()) {}
@@ -110,7 +131,12 @@ Decision CpuTarget::takes_view(const Node& n, const Graph& g, size_t i, const Vi
 std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, const Graph& g,
                                                   std::span<const View> in,
                                                   std::span<const View> out) {
-  if (n.op == &op::region) return generated(codegen::lower_region(n, in, out, schedule_));
+  if (n.op == &op::region) {
+    std::vector<Layout> from, to;
+    for (const View& v : in) from.push_back(Layout::of(v));
+    for (const View& v : out) to.push_back(Layout::of(v));
+    return form(n, from, to)->at({});
+  }
   if (const auto user = user_kernels_->find(n.op); user != user_kernels_->end())
     return user_step(user->second, n, in, out);
   std::string why;
@@ -125,20 +151,27 @@ bool CpuTarget::has_kernel(const OpDef& op) const {
   return std::any_of(rows.begin(), rows.end(), [&](const KernelRow& r) { return r.op == &op; });
 }
 
-std::shared_ptr<const StepKernel> CpuTarget::generated(codegen::RegionKernel region) {
-  const auto combine = std::move(region.combine);
-  const uint64_t hash = codegen::structural_hash(*region.kernel);
-  size_t code = code_.size();
+std::shared_ptr<const KernelForm> CpuTarget::form(const Node& region, std::span<const Layout> in,
+                                                  std::span<const Layout> out) {
+  return std::make_shared<GeneratedForm>(all_answers([&](SizeQuestions& q) {
+                                           GeneratedForm::Way way;
+                                           way.region =
+                                               codegen::lower_region(region, in, out, schedule_, q);
+                                           way.code = code_of(*way.region.kernel);
+                                           if (const auto& combine = way.region.combine)
+                                             way.combine = code_of(*combine->kernel);
+                                           return way;
+                                         }),
+                                         generated_);
+}
+
+size_t CpuTarget::code_of(const codegen::Kernel& kernel) {
+  const uint64_t hash = codegen::structural_hash(kernel);
   for (auto [it, end] = by_hash_.equal_range(hash); it != end; ++it)
-    if (codegen::same_structure(*code_[it->second], *region.kernel)) code = it->second;
-  if (code == code_.size()) {
-    code_.push_back(std::make_shared<codegen::Kernel>(*region.kernel));
-    by_hash_.emplace(hash, code);
-  }
-  const auto kernel = std::make_shared<GeneratedKernel>(std::move(region), code);
-  pending_.push_back(kernel);
-  if (combine) kernel->set_rest(generated(*combine));
-  return kernel;
+    if (codegen::same_structure(*code_[it->second], kernel)) return it->second;
+  code_.push_back(std::make_shared<codegen::Kernel>(kernel));
+  by_hash_.emplace(hash, code_.size() - 1);
+  return code_.size() - 1;
 }
 
 std::shared_ptr<const StepKernel> CpuTarget::make_copy(const View& from, const View& to) {
@@ -151,9 +184,8 @@ void CpuTarget::finish() {
     code_[i]->name = fmt::format("k{}_{}", i, code_[i]->name);
     kernels.push_back(code_[i].get());
   }
-  const std::vector<KernelFn> functions = jit_->compile(kernels);
-  for (const auto& k : pending_) k->set_function(functions[k->code()], jit_);
-  pending_.clear();
+  generated_->functions = jit_->compile(kernels);
+  generated_->jit = jit_;
 }
 
 }  // namespace rlx::cpu

@@ -23,7 +23,11 @@ struct KernelRow {
                                             std::span<const View> out);
 };
 
-class GeneratedKernel;
+// Generated code, by the number that finding its kernel gave. It lives as long as somebody holds this.
+struct GeneratedCode {
+  std::shared_ptr<CpuJit> jit;
+  std::vector<KernelFn> functions;  // from finish() on
+};
 
 class CpuTarget final : public Target {
  public:
@@ -36,6 +40,8 @@ class CpuTarget final : public Target {
   std::shared_ptr<const StepKernel> make(const Node& n, const Graph& g, std::span<const View> in,
                                          std::span<const View> out) override;
   std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) override;
+  std::shared_ptr<const KernelForm> form(const Node& region, std::span<const Layout> in,
+                                         std::span<const Layout> out) override;
   void finish() override;  // compiles what was generated, each distinct kernel once
   RegionSchedule schedule() const override { return schedule_; }
   void arrange(Program& p) const override;  // neighbours over the same rows run tile by tile
@@ -50,13 +56,13 @@ class CpuTarget final : public Target {
 
  private:
   const KernelRow* row_for(const Node& n, const Graph& g, std::string* why) const;
-  std::shared_ptr<const StepKernel> generated(codegen::RegionKernel region);
+  size_t code_of(const codegen::Kernel& kernel);  // its number; equal ones have one
 
   std::shared_ptr<CpuJit> jit_;
+  std::shared_ptr<GeneratedCode> generated_;
   Isa isa_;
   RegionSchedule schedule_;
   std::shared_ptr<const std::map<const OpDef*, std::shared_ptr<const HostKernel>>> user_kernels_;
-  std::vector<std::shared_ptr<GeneratedKernel>> pending_;
   std::vector<std::shared_ptr<codegen::Kernel>> code_;  // distinct kernels
   std::multimap<uint64_t, size_t> by_hash_;
 };

@@ -26,6 +26,10 @@ class HiddenTarget final : public Target {
   std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) override {
     return cpu_->make_copy(from, to);
   }
+  std::shared_ptr<const KernelForm> form(const Node& region, std::span<const Layout> in,
+                                         std::span<const Layout> out) override {
+    return cpu_->form(region, in, out);
+  }
   void finish() override { cpu_->finish(); }
   RegionSchedule schedule() const override { return cpu_->schedule(); }
   void arrange(Program& p) const override { cpu_->arrange(p); }

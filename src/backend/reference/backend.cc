@@ -27,9 +27,9 @@ bool has_nan(const Tensor& t) {
 bool is_leaf(const Node& n) { return n.op->kind == Kind::leaf; }
 
 // What the walk keeps at most at once, and the rest of what is known of it.
-CompileInfo describe(const Compiled& c) {
-  const Graph& g = c.signature;
-  CompileInfo info = c.info;
+CompileInfo describe(const Bound& bound) {
+  const Graph& g = *bound.graph;
+  CompileInfo info = bound.info;
   std::vector<int32_t> last(g.nodes.size());  // reader
   for (int32_t i = 0; i < g.size(); ++i) {
     last[static_cast<size_t>(i)] = i;
@@ -52,7 +52,6 @@ CompileInfo describe(const Compiled& c) {
     live -= freed[i];
   }
   info.kernels_before_fusion = info.kernels;
-  for (Value v : g.params()) info.param_bytes += g.type(v).bytes();
   info.interpreted = true;
   info.fusion_report = "the reference backend fuses nothing\n";
   return info;
@@ -61,26 +60,32 @@ CompileInfo describe(const Compiled& c) {
 class ReferenceExecutable final : public Executable {
  public:
   explicit ReferenceExecutable(std::shared_ptr<const Compiled> c)
-      : c_(std::move(c)), info_(describe(*c_)), times_(c_->signature.nodes.size(), 0) {
-    for (Value v : graph().params()) {
-      const Type& t = graph().type(v);
-      params_.emplace_back(t.dtype, t.shape.sizes());
-      param_of_.emplace(graph().node(v).get<LeafAttrs>().name, param_of_.size());
+      : c_(std::move(c)), info_(c_->info) {
+    for (Value v : signature().params()) {
+      const Type& t = signature().type(v);
+      params_.push_back(t.shape.is_static() ? Tensor(t.dtype, t.shape.sizes()) : Tensor());
+      param_of_.emplace(signature().node(v).get<LeafAttrs>().name, param_of_.size());
     }
+    info_.interpreted = true;
+    if (c_->bound) enter(c_->bound);
   }
 
-  const Graph& signature() const override { return graph(); }
+  const Graph& signature() const override { return c_->signature; }
   const CompileInfo& info() const override { return info_; }
+  const Bound* bound() const override { return bound_.get(); }
+  void bind(const DimBinding& sizes) override {
+    if (!bound_ || bound_->sizes != sizes) enter(c_->bind(sizes));
+  }
   // Parameters are replaced, never written, so clones may share all of them.
   std::unique_ptr<Executable> clone() const override {
     return std::make_unique<ReferenceExecutable>(*this);
   }
-  void upload_param(size_t i, const void* data) override {
-    params_[i] =
-        Tensor::from_bytes(params_[i].dtype(), params_[i].sizes(), data, params_[i].bytes());
+  // Bytes, as many as are given: what they are the program knows when its sizes are bound.
+  void upload_param(size_t i, const void* data, int64_t bytes) override {
+    params_[i] = Tensor::from_bytes(DType::U8, {bytes}, data, static_cast<size_t>(bytes));
   }
-  void share_param(size_t i, MemoryBlock value) override {
-    params_[i] = Tensor::over(params_[i].dtype(), params_[i].sizes(), std::move(value));
+  void share_param(size_t i, MemoryBlock value, int64_t bytes) override {
+    params_[i] = Tensor::over(DType::U8, {bytes}, std::move(value));
   }
   MemoryBlock param(size_t i) const override { return params_[i].storage(); }
   bool is_updated(size_t) const override { return false; }  // in place
@@ -94,7 +99,7 @@ class ReferenceExecutable final : public Executable {
     for (const Node& n : graph().nodes) {
       const Type& t = n.type();
       if (n.op == &op::param)
-        leaves.push_back(*param++);
+        leaves.push_back(Tensor::over(t.dtype, t.shape.sizes(), (param++)->storage()));
       else if (n.op == &op::input)
         leaves.push_back(Tensor::from_bytes(t.dtype, t.shape.sizes(), *inputs++,
                                             static_cast<size_t>(t.bytes())));
@@ -120,7 +125,7 @@ class ReferenceExecutable final : public Executable {
 
   int64_t resident_bytes() const override {
     int64_t bytes = 0;
-    for (const Node& n : graph().nodes)
+    for (const Node& n : signature().nodes)
       if (n.op == &op::constant) bytes += n.type().bytes();
     for (const Tensor& t : params_) bytes += static_cast<int64_t>(t.bytes());
     return bytes;
@@ -129,13 +134,20 @@ class ReferenceExecutable final : public Executable {
   std::vector<StepTime> times() const override {
     std::vector<StepTime> out;
     for (size_t i = 0; i < times_.size(); ++i)
-      if (!is_leaf(graph().nodes[i])) out.push_back({label(i), "reference", times_[i]});
+      if (!is_leaf(signature().nodes[i])) out.push_back({label(i), "reference", times_[i]});
     return out;
   }
 
  private:
-  const Graph& graph() const { return c_->signature; }
-  std::string label(size_t i) const { return fmt::format("%{} {}", i, graph().nodes[i].op->name); }
+  void enter(std::shared_ptr<const Bound> bound) {
+    bound_ = std::move(bound);
+    info_ = describe(*bound_);
+    times_.assign(graph().nodes.size(), 0);
+  }
+  const Graph& graph() const { return *bound_->graph; }
+  std::string label(size_t i) const {
+    return fmt::format("%{} {}", i, signature().nodes[i].op->name);
+  }
   void check_nan(int32_t i, const Tensors& results) const {
     const auto node = static_cast<size_t>(i);
     for (const Tensor& t : results)
@@ -146,6 +158,7 @@ class ReferenceExecutable final : public Executable {
   }
 
   std::shared_ptr<const Compiled> c_;
+  std::shared_ptr<const Bound> bound_;
   CompileInfo info_;
   Tensors params_;
   std::map<std::string, size_t> param_of_;

@@ -154,6 +154,8 @@ class NativePlan final : public MatmulPlan {
     return static_cast<size_t>(distinct_b() * align_up(packed_matrix_bytes(), kAlign));
   }
 
+  std::string packed_b_form() const override { return "native " + b_text(); }
+
   void pack_b(const void* b, void* packed) const override {
     for (int64_t batch = 0; batch < batches_; ++batch) {
       const BatchOffsets at = offsets(batch);
@@ -288,6 +290,14 @@ int64_t MatmulPlan::distinct_b() const {
   int64_t count = 1;
   for (const MatmulBatch& b : problem_.batch) count *= b.b != 0 ? b.size : 1;
   return count;
+}
+
+std::string MatmulPlan::b_text() const {
+  const MatmulProblem& p = problem_;
+  std::string text = fmt::format("{} {}x{} strides {}, {}", p.dtype, p.k, p.n, p.b_row, p.b_col);
+  for (const MatmulBatch& b : p.batch)
+    if (b.b != 0) text += fmt::format(" {} by {}", b.size, b.b);
+  return text;
 }
 
 int64_t MatmulPlan::c_offset(int64_t index) const {

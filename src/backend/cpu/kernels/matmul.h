@@ -95,6 +95,8 @@ class MatmulPlan {
   //   plan->run_tile_packed(tile, a, packed.data(), c, scratch);
   // Same values as run_tile but for the rounding of the sums. `packed` is 64-byte aligned.
   virtual size_t packed_b_bytes() const = 0;
+  // Plans of other problems that say the same pack the same B alike.
+  virtual std::string packed_b_form() const = 0;
   virtual void pack_b(const void* b, void* packed) const = 0;
   virtual void run_tile_packed(int64_t tile, const void* a, const void* packed, void* c,
                                void* scratch) const = 0;
@@ -107,6 +109,7 @@ class MatmulPlan {
   };
   BatchOffsets offsets(int64_t batch) const;
   int64_t distinct_b() const;
+  std::string b_text() const;  // which B it is: dtype, sizes, strides
 
   MatmulProblem problem_;
   int64_t batches_ = 1;

@@ -107,6 +107,11 @@ class OneDnnPlan final : public MatmulPlan {
     return static_cast<size_t>(distinct_b() * tiles_n_) * packed_tile_bytes();
   }
 
+  // oneDNN chooses the form for the rows of a tile.
+  std::string packed_b_form() const override {
+    return fmt::format("onednn {} tiles {}x{}", b_text(), tile_m_, tile_n_);
+  }
+
   void pack_b(const void* b, void* packed) const override {
     const OneThreadScope one_thread;
     raising([&] {

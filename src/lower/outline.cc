@@ -1,0 +1,166 @@
+#include "rlx/lower/outline.h"
+
+#include <algorithm>
+
+#include "rlx/ops/core.h"
+#include "rlx/ops/loops.h"
+#include "rlx/ops/region.h"
+#include "rlx/passes/fuse_regions.h"
+
+namespace rlx {
+
+namespace {
+
+// Walks a fused graph with layouts, as lowering does with views.
+class Outliner {
+ public:
+  // `inputs`: where those lie; none: dense, as all that is given to a program.
+  Outliner(const Graph& g, Target& target, std::span<const Layout> inputs)
+      : g_(g), target_(target), layouts_(g.nodes.size()), inputs_(inputs) {}
+
+  std::vector<Outline::Entry> run() {
+    std::vector<Outline::Entry> entries(g_.nodes.size());
+    for (size_t i = 0; i < g_.nodes.size(); ++i) {
+      const Node& n = g_.nodes[i];
+      Outline::Entry& e = entries[i];
+      e.is_symbolic = is_symbolic(n);
+      if (n.op->kind == Kind::movement) {
+        layouts_[i] = {moved(n, e)};
+        continue;
+      }
+      if (n.op == &op::input && !inputs_.empty()) {
+        layouts_[i] = {inputs_.front()};
+        inputs_ = inputs_.subspan(1);
+        continue;
+      }
+      for (const Type& t : n.out) layouts_[i].push_back(Layout::dense(t));
+      if (n.op == &op::region) region(n, i, e);
+      if (n.op->kind == Kind::control) control(n, e);
+    }
+    return entries;
+  }
+
+  // A body's symbols count, too: its sizes follow from those of the operands.
+  static bool is_symbolic(const Node& n) {
+    for (const Type& t : n.out)
+      if (!t.shape.is_static()) return true;
+    for (const FieldInfo& f : n.attrs.fields()) {
+      const void* member = f.member_of(n.attrs.data());
+      if (f.is<Shape>() && !static_cast<const Shape*>(member)->is_static()) return true;
+      if (f.is<Dim>() && !static_cast<const Dim*>(member)->is_static()) return true;
+      if (f.is<Body>() && has_symbols(**static_cast<const Body*>(member))) return true;
+    }
+    return false;
+  }
+  static bool has_symbols(const Graph& g) {
+    return std::any_of(g.nodes.begin(), g.nodes.end(), is_symbolic);
+  }
+
+ private:
+  const Layout& layout(Value v) const {
+    return layouts_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  }
+
+  Layout moved(const Node& n, Outline::Entry& e) const {
+    const Shape& shape = n.type().shape;
+    if (n.op == &op::reshape) {
+      if (auto v = view_reshape(layout(n.in[0]), shape)) return *v;
+      e.copies = true;
+      return Layout::dense(n.type());
+    }
+    if (n.op == &op::transpose)
+      return view_transpose(layout(n.in[0]), n.get<TransposeAttrs>().perm);
+    if (n.op == &op::slice)
+      return view_slice(layout(n.in[0]), n.get<SliceAttrs>().stride, shape);
+    if (n.op == &op::broadcast) return view_broadcast(layout(n.in[0]), shape);
+    if (n.op == &op::reverse) return view_reverse(layout(n.in[0]), n.get<ReverseAttrs>().axes);
+    return Layout::dense(n.type());
+  }
+
+  void region(const Node& n, size_t i, Outline::Entry& e) {
+    std::vector<Layout> in;
+    for (Value v : n.in) in.push_back(layout(v));
+    const auto& a = n.get<RegionAttrs>();
+    FusionOptions options;
+    options.schedule = target_.schedule();
+    const bool may_be_cut = a.kind != RegionKind::elementwise && !a.domain.is_static();
+    std::shared_ptr<const KernelForm> whole;
+    e.ways = all_answers([&](SizeQuestions& q) {
+      options.questions = &q;
+      if (may_be_cut && a.kind != RegionKind::split && cuts_reductions(*a.body, options))
+        return Outline::RegionWay{
+            nullptr, Outline::of_region(fuse_regions(*a.body, nullptr, options), target_, in)};
+      if (!whole) whole = target_.form(n, in, layouts_[i]);
+      return Outline::RegionWay{whole, nullptr};
+    });
+  }
+
+  void control(const Node& n, Outline::Entry& e) {
+    for (const FieldInfo& f : n.attrs.fields()) {
+      if (!f.is<Body>()) continue;
+      const Graph& body = **static_cast<const Body*>(f.member_of(n.attrs.data()));
+      if (has_symbols(body)) {
+        e.programs.push_back(nullptr);
+        e.bodies.push_back(Outline::of_body(body, target_));
+      } else {
+        e.programs.push_back(std::make_shared<const Program>(lower_body(body, target_)));
+        e.bodies.push_back(nullptr);
+      }
+    }
+  }
+
+  const Graph& g_;
+  Target& target_;
+  std::vector<std::vector<Layout>> layouts_;
+  std::span<const Layout> inputs_;  // of those that are to come
+};
+
+// Dims and shapes as numbers; bodies stay.
+Attrs bound_attrs(const Attrs& attrs, const DimBinding& sizes) {
+  std::shared_ptr<void> copy;
+  for (const FieldInfo& f : attrs.fields()) {
+    const bool dims = f.is<Shape>(), dim = f.is<Dim>();
+    if (!dims && !dim) continue;
+    if (!copy) copy = attrs.copy();
+    void* member = f.member(copy.get());
+    if (dims) *static_cast<Shape*>(member) = static_cast<Shape*>(member)->bind(sizes);
+    if (dim) *static_cast<Dim*>(member) = static_cast<Dim*>(member)->bind(sizes);
+  }
+  return copy ? Attrs(attrs.type(), std::move(copy)) : attrs;
+}
+
+}  // namespace
+
+Outline::Outline(const Graph& fused, Target& target) : Outline(fused, target, false, {}) {}
+
+std::shared_ptr<const Outline> Outline::of_body(const Graph& fused, Target& target) {
+  return std::shared_ptr<const Outline>(new Outline(fused, target, true, {}));
+}
+
+std::shared_ptr<const Outline> Outline::of_region(const Graph& fused, Target& target,
+                                                  std::span<const Layout> operands) {
+  return std::shared_ptr<const Outline>(new Outline(fused, target, true, operands));
+}
+
+Outline::Outline(const Graph& fused, Target& target, bool is_body, std::span<const Layout> inputs)
+    : graph_(fused), entries_(Outliner(graph_, target, inputs).run()), is_body_(is_body) {
+  has_symbols_ = std::any_of(entries_.begin(), entries_.end(),
+                             [](const Entry& e) { return e.is_symbolic; });
+}
+
+Graph Outline::bound(const DimBinding& sizes) const {
+  Graph g = graph_;
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    if (!entries_[i].is_symbolic) continue;
+    Node& n = g.nodes[i];
+    n.attrs = bound_attrs(n.attrs, sizes);
+    for (Type& t : n.out) t.shape = t.shape.bind(sizes);
+  }
+  return g;
+}
+
+Program Outline::at(const DimBinding& sizes, Target& target) const {
+  return lower(*this, sizes, target, is_body_);
+}
+
+}  // namespace rlx
