@@ -300,7 +300,8 @@ TEST(StructureBytes, AreThoseOfTheStructure) {
       [](Instr& i) { ++i.buffer.id; },
       [](Instr& i) { ++i.extent.total.scale; },
       [](Instr& i) { ++i.extent.total.argument; },
-      [](Instr& i) { ++i.extent.tile; },
+      [](Instr& i) { ++i.extent.tile.scale; },
+      [](Instr& i) { ++i.extent.tile.argument; },
       [](Instr& i) { ++i.extent.outer.id; },
       [](Instr& i) { i.address.push_back(codegen::Term(codegen::Size(1))); },
   };
