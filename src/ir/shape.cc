@@ -210,6 +210,20 @@ Dim ceil_div(const Dim& n, int64_t d) { return floor_div(n + (d - 1), d); }
 
 Dim floor_mod(const Dim& n, int64_t d) { return n - floor_div(n, d) * d; }
 
+std::vector<Dim::Term> Dim::sum() const {
+  std::vector<Term> out;
+  if (terms())
+    for (const auto& [monomial, coefficient] : *terms()) {
+      out.push_back({coefficient, {}});
+      for (const Atom& a : monomial)
+        out.back().factors.push_back(a.quotient
+                                         ? Factor{a.quotient->numerator, a.quotient->divisor}
+                                         : Factor{symbol(a.symbol), 1});
+    }
+  if (constant() != 0 || out.empty()) out.push_back({constant(), {}});
+  return out;
+}
+
 Dim Dim::bind(const DimBinding& binding) const {
   if (!terms()) return *this;
   Dim result(constant());

@@ -51,6 +51,11 @@ class Dim {
     return terms() ? std::nullopt : std::optional(constant());
   }
 
+  // The polynomial as a sum of products: 2*?n*floor(?m/3)+1 is {{2, {{?n, 1}, {?m, 3}}}, {1, {}}}.
+  struct Factor;  // a symbol and 1, or what is divided, and by what
+  struct Term;
+  std::vector<Term> sum() const;
+
   Dim bind(const DimBinding& binding) const;  // unknown symbols stay
   void collect_symbols(std::vector<std::string>& names) const;
   // this / other when the division is exact as polynomials (other may be any monomial or constant).
@@ -121,6 +126,15 @@ class Dim {
 };
 template <>
 inline constexpr bool kMovesAsBytes<Dim> = true;
+
+struct Dim::Factor {
+  Dim dim;
+  int64_t divisor = 1;
+};
+struct Dim::Term {
+  int64_t coefficient = 0;
+  std::vector<Factor> factors;
+};
 
 Dim floor_div(const Dim& n, int64_t d);
 Dim ceil_div(const Dim& n, int64_t d);   // rounded up

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/math.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/reduce.h"
 
@@ -92,9 +93,27 @@ Value swap_blocks(Builder& b, Value x, int64_t at, int64_t first, int64_t second
   return transpose_to(b, x, perm);
 }
 
+namespace {
+// Symbol by symbol, so that no more is counted than the largest of them.
+Value count_value(Builder& b, const Dim& size) {
+  const auto constant = [&](int64_t n) { return b.constant(Tensor::from<int64_t>({}, {n})); };
+  Value sum = kNone;
+  for (const auto& [coefficient, factors] : size.sum()) {
+    Value product = factors.empty() || coefficient != 1 ? constant(coefficient) : kNone;
+    for (const auto& [dim, divisor] : factors) {
+      const Value v = divisor == 1 ? sum_axes(b, full(b, {DType::I64, {dim}}, 1), {0})
+                                   : op::floor_div(b, count_value(b, dim), constant(divisor));
+      product = product.valid() ? op::mul(b, product, v) : v;
+    }
+    sum = add_maybe(b, sum, product);
+  }
+  return sum;
+}
+}  // namespace
+
 Value dim_value(Builder& b, const Dim& size, DType dtype) {
   if (size.is_static()) return b.constant(dtype, static_cast<double>(size.value()));
-  return cast_to(b, sum_axes(b, full(b, {DType::I64, {size}}, 1), {0}), dtype);
+  return cast_to(b, count_value(b, size), dtype);
 }
 
 Dim count_of(const Shape& shape, const Ints& axes) {
@@ -109,6 +128,13 @@ Shape prepend(const Dim& size, const Shape& shape) {
   return out;
 }
 
+bool may_broadcast(const Shape& x, const Shape& to) {
+  bool fits = x.size() <= to.size();
+  for (size_t i = 0; fits && i < x.size(); ++i)
+    fits = x[i] == Dim(1) || !differ(x[i], to[i + to.size() - x.size()]);
+  return fits;
+}
+
 bool differ(const Dim& a, const Dim& b) {
   const auto d = (a - b).static_value();
   return d && *d != 0;
@@ -120,6 +146,21 @@ bool is_negative(const Dim& d) {
 }
 
 Dim agreed(const Dim& a, const Dim& b) { return b.is_static() ? b : a; }
+
+bool may_be_equal(const Type& a, const Type& b) {
+  if (a.dtype != b.dtype || a.rank() != b.rank()) return false;
+  for (size_t i = 0; i < a.shape.size(); ++i)
+    if (differ(a.shape[i], b.shape[i])) return false;
+  return true;
+}
+
+Value settle(Builder& b, Value x, const Type& type, const OpDef& op, std::string_view what,
+             size_t index) {
+  if (b.type(x) == type) return x;
+  check(may_be_equal(b.type(x), type), "{}: {} {} is {} and not {}", op.name, what, index,
+        b.type(x), type);
+  return op::reshape(b, x, {type.shape});
+}
 
 // ---- inference
 

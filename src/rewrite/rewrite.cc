@@ -65,9 +65,8 @@ void Rebuild::replace(int32_t i, const Values& values) {
   check(values.size() == n.out.size(), "{}: {} results replaced by {}", n.op->name, n.out.size(),
         values.size());
   for (size_t k = 0; k < values.size(); ++k)
-    check(b_.type(values[k]) == n.out[k], "{}: result {} of {} replaced by {}", n.op->name, k,
-          n.out[k], b_.type(values[k]));
-  std::copy(values.begin(), values.end(), map_.begin() + static_cast<ptrdiff_t>(slot({i, 0})));
+    map_[slot({i, 0}) + k] =
+        settle(b_, values[k], n.out[k], *n.op, "what replaces result", k);
 }
 
 Graph Rebuild::finish() {
@@ -151,7 +150,8 @@ class Sweep {
     for (size_t k = 0; k < values.size(); ++k) {
       const Type& have = b.type(values[k]);
       const Type& want = n.out[k];
-      check(have.dtype == want.dtype && broadcast_shapes(have.shape, want.shape) == want.shape,
+      check(have.dtype == want.dtype && (may_be_equal(have, want) || broadcast_shapes(
+                                            have.shape, want.shape) == want.shape),
             "rule {}: {} {} replaced by {}", rule.name, n.op->name, want, have);
       values[k] = broadcast_to(b, values[k], want.shape);
     }
