@@ -216,9 +216,8 @@ std::vector<Dim::Term> Dim::sum() const {
     for (const auto& [monomial, coefficient] : *terms()) {
       out.push_back({coefficient, {}});
       for (const Atom& a : monomial)
-        out.back().factors.push_back(a.quotient
-                                         ? Factor{a.quotient->numerator, a.quotient->divisor}
-                                         : Factor{symbol(a.symbol), 1});
+        out.back().factors.push_back(a.quotient ? Factor{a.quotient->numerator, a.quotient->divisor}
+                                                : Factor{symbol(a.symbol), 1});
     }
   if (constant() != 0 || out.empty()) out.push_back({constant(), {}});
   return out;

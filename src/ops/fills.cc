@@ -68,8 +68,8 @@ Value symbolic_diagonal(Builder& b, Value x, int64_t offset) {
   shape.back() = rows * columns;
   const Dim length = (height - width).value() < 0 ? height : width;
   const Expr step(b, dim_value(b, columns, DType::I64));
-  const Expr first = offset < 0 ? step * static_cast<double>(-offset)
-                                : step.like(static_cast<double>(offset));
+  const Expr first =
+      offset < 0 ? step * static_cast<double>(-offset) : step.like(static_cast<double>(offset));
   const Expr number(b, op::iota(b, {}, {DType::I64, {length}, 0}));
   return op::gather(b, reshape_to(b, x, shape), number * (step + 1) + first,
                     {.axis = shape.rank() - 1});

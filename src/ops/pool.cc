@@ -435,8 +435,7 @@ Value pool_adaptively(Builder& b, Value x, int64_t axis, int64_t results) {
   Shape lined_up(b.shape(picked).size() - at(axis), Dim(1));
   lined_up[0] = results, lined_up[1] = b.shape(indices)[1];
   const Value inside = reshape_to(b, op::lt(begin + t, end), lined_up);
-  const Value sums =
-      sum_axes(b, op::select(b, inside, picked, b.constant_like(x, 0)), {axis + 1});
+  const Value sums = sum_axes(b, op::select(b, inside, picked, b.constant_like(x, 0)), {axis + 1});
   lined_up.erase(lined_up.begin() + 1);
   return op::div(b, sums, reshape_to(b, cast_to(b, end - begin, b.type(x).dtype), lined_up));
 }

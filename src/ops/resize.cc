@@ -50,13 +50,14 @@ Types infer_resize(const InferArgs& a) {
     const bool positive = r.scales.empty() || (r.scales[i] > 0 && std::isfinite(r.scales[i]));
     const auto size = positive ? resized(r, i, d) : std::nullopt;
     if (!d.is_static() && ((positive && !size) || (r.antialias && r.scales.empty())))
-      bad_operands(a, "resize-symbolic",
-                   fmt::format("the size {} of axis {} must be known for this scale", d, r.axes[i]));
+      bad_operands(
+          a, "resize-symbolic",
+          fmt::format("the size {} of axis {} must be known for this scale", d, r.axes[i]));
     if (std::count(r.axes.begin(), r.axes.end(), r.axes[i]) > 1 || !size || is_negative(d - 1) ||
         is_negative(*size - 1))
-      bad_operands(a, "resize-size",
-                   fmt::format("axis {} must appear once, have a positive size and get one",
-                               r.axes[i]));
+      bad_operands(
+          a, "resize-size",
+          fmt::format("axis {} must appear once, have a positive size and get one", r.axes[i]));
     d = *size;
   }
   return {out};
@@ -222,12 +223,11 @@ Value resize_axis(Builder& b, Value x, const ResizeAttrs& r, size_t i) {
     const Value outside = op::logical_or(op::lt(element, element.like(0)), op::ge(element, m));
     weight = Expr(b, op::select(b, outside, weight.like(0), weight));
   }
-  const Expr heaviest(b, cast_to(b, op::argmax(b, op::abs(weight), {.axis = 1, .keepdims = true}),
-                                 DType::F64));
+  const Expr heaviest(
+      b, cast_to(b, op::argmax(b, op::abs(weight), {.axis = 1, .keepdims = true}), DType::F64));
   const Value element_or_heaviest =
       op::select(b, op::ne(weight, weight.like(0)), element, first + heaviest);
-  const Value picked =
-      op::gather(b, x, index(Expr(b, element_or_heaviest)), {.axis = axis});
+  const Value picked = op::gather(b, x, index(Expr(b, element_or_heaviest)), {.axis = axis});
   Shape lined_up(b.shape(picked).size() - at(axis), Dim(1));
   lined_up[0] = to, lined_up[1] = count;
   const Expr share = weight / Expr(b, sum_axes(b, weight, {1}, true));

@@ -194,8 +194,8 @@ Values decompose_symbolic_quantile(Builder& b, const Node& n, Operands in) {
     return Expr(b, cast_to(b, x, wide_of(b.type(x).dtype)));
   };
   const Expr low = element(rank), high = element(op::minimum(rank + 1, last));
-  const Expr weight(b, cast_to(b, weight_of(attrs.interpolation, rank, position - rank),
-                               b.type(low).dtype));
+  const Expr weight(
+      b, cast_to(b, weight_of(attrs.interpolation, rank, position - rank), b.type(low).dtype));
   const auto is = [&](double w) { return op::eq(weight, weight.like(w)); };
   Value y = op::select(b, is(0.5), low * 0.5 + high * 0.5, low + (high - low) * weight);
   y = op::select(b, is(0), low, op::select(b, is(1), high, Expr(b, y)));

@@ -139,8 +139,8 @@ class ReverseWalk {
           n.op->name, found.size(), n.in.size());
     for (size_t k = 0; k < found.size(); ++k) {
       if (!wanted[k] || !found[k].valid()) continue;
-      accumulate(n.in[k], settle(b_, found[k], b_.type(n.in[k]), *n.op,
-                                 "the cotangent of operand", k));
+      accumulate(n.in[k],
+                 settle(b_, found[k], b_.type(n.in[k]), *n.op, "the cotangent of operand", k));
     }
   }
 

@@ -3,10 +3,8 @@
 //
 //   SymbolicSurvey survey;
 //   for (const Sample& s : samples()) survey.add(s);
-//   survey.refusals();                 // which ops need numbers, and what they say
+//   survey.refusals();                 // which ops need numbers (tests/symbolic_needs.txt), and what they say
 #pragma once
-
-#include <set>
 
 #include "op_checks.h"
 
@@ -24,6 +22,10 @@ enum class Symbols : uint8_t {
 constexpr Symbols kAllSymbols[] = {Symbols::all,   Symbols::all_apart,   Symbols::attributes,
                                    Symbols::first, Symbols::first_apart, Symbols::ones};
 std::string_view name(Symbols s);
+
+// The program with symbols for these sizes, wherever they stand: in leaves, attributes and bodies. Raises what inference
+// raises.
+Graph with_named_sizes(const Graph& g, const std::map<int64_t, std::string>& names);
 
 // The program of a row at a dtype with symbols, and the sizes that make it the row. Raises what the op's inference
 // raises; nullopt where there is nothing to name.
@@ -47,11 +49,13 @@ class SymbolicSurvey {
   // Tries the row in every form; what is wrong fails the running test.
   void add(const Sample& s);
 
-  // An op that wants to know a size: the code of its error, and one message.
+  // Op and the code of its error, where it wants to know a size; and one message.
   using Refusals = std::map<std::pair<std::string, std::string>, std::string>;
   const Refusals& refusals() const { return refusals_; }
   struct Count {
-    int works = 0, refused = 0, guarded = 0;
+    int works = 0, refused = 0;
+    int guarded =
+        0;  // made for all sizes, and refused at some: a symbol that is 1 against a larger size
   };
   const std::map<std::string, Count>& counts() const { return counts_; }
 
