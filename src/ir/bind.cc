@@ -8,8 +8,7 @@ namespace rlx {
 namespace {
 
 bool all_static(const Types& types) {
-  return std::all_of(types.begin(), types.end(),
-                     [](const Type& t) { return t.shape.is_static(); });
+  return std::all_of(types.begin(), types.end(), [](const Type& t) { return t.shape.is_static(); });
 }
 
 class CheckedBinding {
@@ -56,9 +55,8 @@ class CheckedBinding {
   }
 
   bool has_symbols(const Graph& g) const {
-    return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const Node& n) {
-      return !all_static(n.out) || has_symbols(n.attrs);
-    });
+    return std::any_of(g.nodes.begin(), g.nodes.end(),
+                       [&](const Node& n) { return !all_static(n.out) || has_symbols(n.attrs); });
   }
 
   bool has_symbols(const Attrs& attrs) const {
@@ -118,10 +116,10 @@ class CheckedBinding {
                     &b = dims[i].is_static() ? dims[i] : dims[j];
           if (round != (b.is_static() ? 1 + (b == Dim(1)) : 0)) continue;
           if (!must_be_equal(g, n, a, b) && !must_be_equal(g, n, b, a)) continue;
-          const std::string odds = b.is_static()
-                                       ? fmt::format("{} = {} must be {}", a, values_(a), b)
-                                       : fmt::format("{} = {} and {} = {} must be equal", a,
-                                                     values_(a), b, values_(b));
+          const std::string odds =
+              b.is_static()
+                  ? fmt::format("{} = {} must be {}", a, values_(a), b)
+                  : fmt::format("{} = {} and {} = {} must be equal", a, values_(a), b, values_(b));
           return Error(ErrorKind::user, "dim-guard",
                        fmt::format("{}: {}: {}", n.op->name, odds, own));
         }

@@ -51,6 +51,7 @@ class Dim {
     return terms() ? std::nullopt : std::optional(constant());
   }
 
+
   Dim bind(const DimBinding& binding) const;  // unknown symbols stay
   void collect_symbols(std::vector<std::string>& names) const;
   // A bound from below where every symbol is at least 1; nullopt: none is known.

@@ -24,8 +24,7 @@ Types infer_draw(const InferArgs& a, const Shape& shape, DType dtype) {
   for (size_t i = 1; i < a.in.size(); ++i) {
     if (!is_float(a.in[i].dtype) || a.in[i].dtype != a.in[1].dtype)
       bad_operands(a, "dtype", "parameters must be floats of one dtype");
-    const auto both = broadcast_shapes(a.in[i].shape, out.shape);
-    if (!both || !(*both == out.shape))
+    if (!may_broadcast(a.in[i].shape, out.shape))
       bad_operands(a, "random-shape",
                    fmt::format("the parameter {} does not broadcast to {}", a.in[i], out));
   }
@@ -92,9 +91,7 @@ Types infer_categorical(const InferArgs& a) {
   if (!is_float(logits.dtype)) bad_operands(a, "dtype", "logits must be floats");
   if (logits.rank() == 0 || logits.shape.back() == Dim(0))
     bad_operands(a, "random-shape", "logits are [.., V] with at least one element a row");
-  const auto both =
-      broadcast_shapes(Shape(logits.shape.begin(), logits.shape.end() - 1), out.shape);
-  if (!both || !(*both == out.shape))
+  if (!may_broadcast(Shape(logits.shape.begin(), logits.shape.end() - 1), out.shape))
     bad_operands(a, "random-shape", fmt::format("the rows of logits do not broadcast to {}", out));
   return {out};
 }
@@ -415,7 +412,7 @@ constinit const Op<GammaGradAttrs> random_gamma_grad = OpDef{
     .dtypes = kFloats,
     .infer = [](const InferArgs& a) -> Types {
       require_same_dtype(a);
-      if (!(a.in[0].shape == a.in[1].shape))
+      if (!may_be_equal(a.in[0], a.in[1]))
         bad_operands(a, "random-shape", "alpha and the numbers must have one shape");
       return {a.in[0]};
     },

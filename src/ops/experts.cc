@@ -230,7 +230,7 @@ Values decompose_lora(Builder& b, const Node& n, Operands in) {
 
 void require_k(const InferArgs& a, const Dim& experts) {
   const int64_t k = a.get<MoeGateAttrs>().k;
-  if (!experts.is_static() || k < 1 || k > experts.value())
+  if (k < 1 || is_negative(experts - k))
     bad_operands(a, "experts-k", fmt::format("k must be in [1, {}], not {}", experts, k));
 }
 

@@ -6,6 +6,7 @@
 #include "rlx/ops/composite_rules.h"
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/index_rules.h"
+#include "rlx/ops/math.h"
 #include "rlx/ops/shaping.h"
 
 namespace rlx {
@@ -49,10 +50,29 @@ void normalise_diagonal(void* attrs, std::string_view op, std::span<const Type> 
 
 Types infer_diagonal(const InferArgs& a) {
   const auto& d = a.get<DiagonalAttrs>();
-  for (int64_t axis : {d.axis1, d.axis2})
-    if (!a.in[0].shape[at(axis)].is_static())
-      bad_operands(a, "shape-symbolic", fmt::format("the size of axis {} must be known", axis));
+  const Dim &rows = a.in[0].shape[at(d.axis1)], &columns = a.in[0].shape[at(d.axis2)];
+  if (!(rows - columns).is_static())
+    bad_operands(a, "shape-symbolic",
+                 fmt::format("which of the axes {} and {}, {} and {}, is longer must be known",
+                             d.axis1, d.axis2, rows, columns));
   return infer_decomposed(a);
+}
+
+// x [.., rows, columns], where rows - columns is known. A diagonal that would begin behind the end is refused when
+// symbols are bound.
+Value symbolic_diagonal(Builder& b, Value x, int64_t offset) {
+  Shape shape = b.shape(x);
+  const Dim columns = shape.back(), width = columns - std::max<int64_t>(offset, 0);
+  shape.pop_back();
+  const Dim rows = shape.back(), height = rows + std::min<int64_t>(offset, 0);
+  shape.back() = rows * columns;
+  const Dim length = (height - width).value() < 0 ? height : width;
+  const Expr step(b, dim_value(b, columns, DType::I64));
+  const Expr first =
+      offset < 0 ? step * static_cast<double>(-offset) : step.like(static_cast<double>(offset));
+  const Expr number(b, op::iota(b, {}, {DType::I64, {length}, 0}));
+  return op::gather(b, reshape_to(b, x, shape), number * (step + 1) + first,
+                    {.axis = shape.rank() - 1});
 }
 
 // In a matrix of n columns that is read as one row, a diagonal is every (n + 1)-th element.
@@ -63,6 +83,8 @@ Value diagonal_of(Builder& b, Value x, const DiagonalAttrs& d) {
   perm.insert(perm.end(), {d.axis1, d.axis2});
   const Value moved = transpose_to(b, x, perm);
   Shape shape = b.shape(moved);
+  if (!shape.back().is_static() || !shape[shape.size() - 2].is_static())
+    return symbolic_diagonal(b, moved, d.offset);
   const int64_t columns = shape.back().value();
   shape.pop_back();
   const int64_t rows = shape.back().value();
@@ -106,11 +128,9 @@ Types infer_pad_mode(const InferArgs& a) {
     if (low[i] == 0 && high[i] == 0) continue;
     if (low[i] < 0 || high[i] < 0)
       bad_operands(a, "pad-amount", fmt::format("amounts of axis {} must be 0 or more", i));
-    if (!x[i].is_static())
-      bad_operands(a, "shape-symbolic", fmt::format("the size of axis {} must be known", i));
     if (x[i] == Dim(0))
       bad_operands(a, "pad-amount", fmt::format("axis {} has nothing to repeat", i));
-    out[i] = add_or_fail(add_or_fail(x[i].value(), low[i], a.op.name), high[i], a.op.name);
+    out[i] = x[i] + low[i] + high[i];
   }
   return {{a.in[0].dtype, out}};
 }
@@ -136,12 +156,39 @@ int64_t source_of(PadMode mode, int64_t i, int64_t n) {
   return 0;
 }
 
+// The same in a program, for a size that is known when it is bound; x mod 0 is 0.
+Value source_of(PadMode mode, Expr i, Expr n) {
+  switch (mode) {
+    case PadMode::edge:
+      return op::minimum(op::maximum(i, i.like(0)), n - 1);
+    case PadMode::reflect: {
+      const Expr period = (n - 1) * 2, r = op::mod(i, period);
+      return op::minimum(r, period - r);
+    }
+    case PadMode::symmetric: {
+      const Expr period = n * 2, r = op::mod(i, period);
+      return op::minimum(r, period - 1 - r);
+    }
+    case PadMode::wrap:
+      return op::mod(i, n);
+  }
+  return i;
+}
+
 Values decompose_pad_mode(Builder& b, const Node& n, Operands in) {
   const auto& [low, high, mode] = n.get<PadModeAttrs>();
   Value x = in[0];
   for (size_t axis = 0; axis < low.size(); ++axis) {
     if (low[axis] == 0 && high[axis] == 0) continue;
-    const int64_t size = b.shape(x)[axis].value();
+    const Dim& whole = b.shape(x)[axis];
+    if (!whole.is_static()) {
+      const Expr to(b, op::iota(b, {}, {DType::I64, {whole + low[axis] + high[axis]}, 0}));
+      const Expr count(b, dim_value(b, whole, DType::I64));
+      x = op::gather(b, x, source_of(mode, to - static_cast<double>(low[axis]), count),
+                     {static_cast<int64_t>(axis)});
+      continue;
+    }
+    const int64_t size = whole.value();
     std::vector<int64_t> places;
     for (int64_t i = -low[axis]; i < size + high[axis]; ++i)
       places.push_back(source_of(mode, i, size));

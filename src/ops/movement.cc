@@ -64,10 +64,7 @@ void check_sizes(const InferArgs& a, const Shape& shape) {
 Types infer_broadcast_to(const InferArgs& a) {
   const Shape &from = a.in[0].shape, &to = a.get<ShapeAttrs>().shape;
   check_sizes(a, to);
-  bool fits = from.size() <= to.size();
-  for (size_t i = 0; fits && i < from.size(); ++i)
-    fits = from[i] == Dim(1) || !differ(from[i], to[i + to.size() - from.size()]);
-  if (!fits)
+  if (!may_broadcast(from, to))
     bad_operands(a, "broadcast",
                  fmt::format("{} does not broadcast to {}: right-aligned sizes must be equal or 1",
                              from, to));

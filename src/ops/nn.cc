@@ -45,7 +45,7 @@ void check_rope(const InferArgs& a, const RopeAttrs& r, const Dim& rows) {
   if (cos.dtype != sin.dtype || (cos.dtype != x.dtype && cos.dtype != DType::F32))
     bad_operands(a, "dtype-mixed", "cos and sin must have the dtype of x or be f32");
   const auto below = [](const Dim& d, const Dim& least) { return is_negative(d - least); };
-  if (cos.rank() != 2 || !(cos.shape == sin.shape) || below(cos.shape[0], rows) ||
+  if (cos.rank() != 2 || !may_be_equal(cos, sin) || below(cos.shape[0], rows) ||
       below(cos.shape[1], r.n_rot / 2))
     bad_operands(
         a, "rope-shape",

@@ -8,6 +8,7 @@
 #include "rlx/ops/conv.h"
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/evaluate.h"
+#include "rlx/ops/math.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/nn_rules.h"
 #include "rlx/ops/reduce.h"
@@ -394,10 +395,9 @@ Types infer_adaptive(const InferArgs& a) {
     bad_operands(a, "pool-size", "size must have 1, 2 or 3 entries, for the last axes");
   const Shape from = last(x.shape, size.size());
   for (size_t i = 0; i < size.size(); ++i)
-    if (!from[i].is_static() || from[i].value() < 1 || size[i] < 1)
+    if (is_negative(from[i] - 1) || size[i] < 1)
       bad_operands(a, "pool-size",
-                   fmt::format("an axis of size {} cannot be pooled to {}: both must be known and "
-                               "positive",
+                   fmt::format("an axis of size {} cannot be pooled to {}: both must be positive",
                                from[i], size[i]));
   return {{x.dtype, with_last(x.shape, Shape::of(size))}};
 }
@@ -418,13 +418,40 @@ Taps adaptive_taps(int64_t n, int64_t results) {
   return taps;
 }
 
+// The same along an axis whose size is known when it is bound: the taps are computed by the program. Places behind a
+// window's end take no part.
+template <bool average>
+Value pool_adaptively(Builder& b, Value x, int64_t axis, int64_t results) {
+  const Dim& from = b.shape(x)[at(axis)];
+  const Expr n(b, dim_value(b, from, DType::I64));
+  const Expr o(b, op::iota(b, {}, {DType::I64, {results, 1}, 0}));
+  const Expr t(b, op::iota(b, {}, {DType::I64, {1, floor_div(from, results) + 2}, 1}));
+  const Expr parts = n.like(static_cast<double>(results));
+  const Expr begin = op::floor_div(o * n, parts);
+  const Expr end = op::floor_div((o + 1) * n + (parts - 1), parts);
+  const Value indices = op::minimum(begin + t, end - 1);
+  const Value picked = op::gather(b, x, indices, {.axis = axis});
+  if (!average) return op::reduce_max(b, picked, {{axis + 1}});
+  Shape lined_up(b.shape(picked).size() - at(axis), Dim(1));
+  lined_up[0] = results, lined_up[1] = b.shape(indices)[1];
+  const Value inside = reshape_to(b, op::lt(begin + t, end), lined_up);
+  const Value sums = sum_axes(b, op::select(b, inside, picked, b.constant_like(x, 0)), {axis + 1});
+  lined_up.erase(lined_up.begin() + 1);
+  return op::div(b, sums, reshape_to(b, cast_to(b, end - begin, b.type(x).dtype), lined_up));
+}
+
 template <bool average>
 Values decompose_adaptive(Builder& b, const Node& n, Operands in) {
   const Ints& size = n.get<AdaptivePoolAttrs>().size;
   Value x = widen(b, in[0]);
   for (size_t i = 0; i < size.size(); ++i) {
     const int64_t axis = b.type(x).rank() - static_cast<int64_t>(size.size() - i);
-    const int64_t from = b.shape(x)[at(axis)].value();
+    const Dim& places = b.shape(x)[at(axis)];
+    if (!places.is_static()) {
+      x = pool_adaptively<average>(b, x, axis, size[i]);
+      continue;
+    }
+    const int64_t from = places.value();
     if (from == size[i]) continue;
     const Taps taps = adaptive_taps(from, size[i]);
     if (average)

@@ -7,6 +7,7 @@
 #include "rlx/ops/elementwise.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/nn_rules.h"
+#include "rlx/ops/reduce.h"
 #include "rlx/ops/windows.h"
 
 namespace rlx {
@@ -22,6 +23,18 @@ int64_t resized(const ResizeAttrs& r, size_t i, int64_t size) {
   return static_cast<int64_t>(std::floor(static_cast<double>(size) * r.scales[i]));
 }
 
+// The same for a symbolic size, where floor(size * scale) is a dim: scales of few binary digits.
+std::optional<Dim> resized(const ResizeAttrs& r, size_t i, const Dim& size) {
+  if (const auto n = size.static_value()) return Dim(resized(r, i, *n));
+  if (!r.sizes.empty()) return Dim(r.sizes[i]);
+  constexpr double kMost = 1 << 20;
+  for (int64_t below = 1; below <= 1024; below *= 2)
+    if (const double above = r.scales[i] * static_cast<double>(below);
+        above == std::floor(above) && above <= kMost)
+      return floor_div(size * static_cast<int64_t>(above), below);
+  return std::nullopt;
+}
+
 Types infer_resize(const InferArgs& a) {
   const auto& r = a.get<ResizeAttrs>();
   if (r.sizes.empty() == r.scales.empty() && !r.axes.empty())
@@ -35,12 +48,17 @@ Types infer_resize(const InferArgs& a) {
   for (size_t i = 0; i < r.axes.size(); ++i) {
     Dim& d = out.shape[at(r.axes[i])];
     const bool positive = r.scales.empty() || (r.scales[i] > 0 && std::isfinite(r.scales[i]));
-    if (std::count(r.axes.begin(), r.axes.end(), r.axes[i]) > 1 || !d.is_static() || !positive ||
-        d.value() < 1 || resized(r, i, d.value()) < 1)
-      bad_operands(a, "resize-size",
-                   fmt::format("axis {} must appear once, have a known size and get a positive one",
-                               r.axes[i]));
-    d = resized(r, i, d.value());
+    const auto size = positive ? resized(r, i, d) : std::nullopt;
+    if (!d.is_static() && ((positive && !size) || (r.antialias && r.scales.empty())))
+      bad_operands(
+          a, "resize-symbolic",
+          fmt::format("the size {} of axis {} must be known for this scale", d, r.axes[i]));
+    if (std::count(r.axes.begin(), r.axes.end(), r.axes[i]) > 1 || !size || is_negative(d - 1) ||
+        is_negative(*size - 1))
+      bad_operands(
+          a, "resize-size",
+          fmt::format("axis {} must appear once, have a positive size and get one", r.axes[i]));
+    d = *size;
   }
   return {out};
 }
@@ -134,6 +152,89 @@ Taps resize_taps(const ResizeAttrs& r, size_t i, int64_t from, int64_t to) {
   return taps;
 }
 
+// ---- the same in a program, for sizes that are known when they are bound
+
+Expr place(const ResizeAttrs& r, Expr scale, Expr m, Expr n, Expr x) {
+  Builder& b = x.builder();
+  const Expr half = (x + 0.5) / scale - 0.5;
+  const auto unless_one = [&](Expr y) {
+    return Expr(b, op::select(b, op::gt(n, n.like(1)), y, y.like(0)));
+  };
+  switch (r.coordinates) {
+    case Coordinates::half_pixel:
+      return half;
+    case Coordinates::half_pixel_symmetric:
+      return m / 2 * (1 - n / (scale * m)) + half;
+    case Coordinates::pytorch_half_pixel:
+      return unless_one(half);
+    case Coordinates::align_corners:
+      return unless_one(x * (m - 1) / op::maximum(n - 1, n.like(1)));
+    case Coordinates::asymmetric:
+      return x / scale;
+  }
+  __builtin_unreachable();
+}
+
+Expr rounded(NearestMode mode, Expr x) {
+  switch (mode) {
+    case NearestMode::round_prefer_floor:
+      return op::ceil(x - 0.5);
+    case NearestMode::round_prefer_ceil:
+      return op::floor(x + 0.5);
+    case NearestMode::floor:
+      return op::floor(x);
+    case NearestMode::ceil:
+      return op::ceil(x);
+  }
+  __builtin_unreachable();
+}
+
+Expr filter(const ResizeAttrs& r, Expr distance) {
+  Builder& b = distance.builder();
+  const Expr t = op::abs(distance), none = t.like(0);
+  if (r.mode == ResizeMode::linear) return op::maximum(none, 1 - t);
+  const double a = r.cubic_coeff_a;
+  const Expr near = ((t * (a + 2)) - (a + 3)) * t * t + 1;
+  const Expr far = ((t - 5) * t + 8) * t * a - 4 * a;
+  const Value outer = op::select(b, op::lt(t, t.like(2)), far, none);
+  return {b, op::select(b, op::le(t, t.like(1)), near, Expr(b, outer))};
+}
+
+Value resize_axis(Builder& b, Value x, const ResizeAttrs& r, size_t i) {
+  const int64_t axis = r.axes[i];
+  const Dim& from = b.shape(x)[at(axis)];
+  const Dim to = *resized(r, i, from);
+  const Expr m(b, dim_value(b, from, DType::F64)), n(b, dim_value(b, to, DType::F64));
+  const Expr scale = r.scales.empty() ? n / m : m.like(r.scales[i]);
+  const auto index = [&](Expr e) {
+    return cast_to(b, op::minimum(op::maximum(e, e.like(0)), m - 1), DType::I64);
+  };
+  const Expr o(b, op::iota(b, {}, {DType::F64, {to, 1}, 0})), at_x = place(r, scale, m, n, o);
+  if (r.mode == ResizeMode::nearest)
+    return op::gather(b, x, reshape_to(b, index(rounded(r.nearest_mode, at_x)), {to}),
+                      {.axis = axis});
+  const double narrowing = r.antialias ? std::min(r.scales[i], 1.0) : 1.0;
+  const double radius = (r.mode == ResizeMode::cubic ? 2 : 1) / narrowing;
+  const auto count = static_cast<int64_t>(std::ceil(2 * radius));
+  const Expr t(b, op::iota(b, {}, {DType::F64, {1, count}, 1}));
+  const Expr first = op::floor(at_x - radius) + 1, element = first + t;
+  Expr weight = filter(r, (element - at_x) * narrowing);
+  if (r.exclude_outside) {
+    const Value outside = op::logical_or(op::lt(element, element.like(0)), op::ge(element, m));
+    weight = Expr(b, op::select(b, outside, weight.like(0), weight));
+  }
+  const Expr heaviest(
+      b, cast_to(b, op::argmax(b, op::abs(weight), {.axis = 1, .keepdims = true}), DType::F64));
+  const Value element_or_heaviest =
+      op::select(b, op::ne(weight, weight.like(0)), element, first + heaviest);
+  const Value picked = op::gather(b, x, index(Expr(b, element_or_heaviest)), {.axis = axis});
+  Shape lined_up(b.shape(picked).size() - at(axis), Dim(1));
+  lined_up[0] = to, lined_up[1] = count;
+  const Expr share = weight / Expr(b, sum_axes(b, weight, {1}, true));
+  const Value w = reshape_to(b, cast_to(b, share, b.type(x).dtype), lined_up);
+  return sum_axes(b, op::mul(b, picked, w), {axis + 1});
+}
+
 bool changes_nothing(const Taps& taps, int64_t from) {
   const Ints& sizes = taps.indices.sizes();
   if (sizes[0] != from) return false;
@@ -150,8 +251,12 @@ Values decompose_resize(Builder& b, const Node& n, Operands in) {
             : is_int(dtype) ? cast_to(b, in[0], DType::F64)
                             : widen(b, in[0]).value();
   for (size_t i = 0; i < r.axes.size(); ++i) {
-    const int64_t axis = r.axes[i], from = b.shape(x)[at(axis)].value();
-    const int64_t to = resized(r, i, from);
+    const int64_t axis = r.axes[i];
+    if (!b.shape(x)[at(axis)].is_static()) {
+      x = resize_axis(b, x, r, i);
+      continue;
+    }
+    const int64_t from = b.shape(x)[at(axis)].value(), to = resized(r, i, from);
     const Taps taps = resize_taps(r, i, from, to);
     if (changes_nothing(taps, from)) continue;
     if (nearest)

@@ -5,8 +5,8 @@
 //
 // All are linear in the image and differentiable in the places that they sample at. f16 and bf16 are
 // computed in f32 and rounded once. Raises Error(user): "resize-size" (sizes and scales that are
-// missing, doubled, not positive or of another length than the axes; a symbolic axis),
-// "sample-shape", "window" (windows.h), "axis-range", "dtype-mixed".
+// missing, doubled, not positive or of another length than the axes), "resize-symbolic" (a symbolic axis with a scale that is not
+// a number of quarters, eighths, .., or with sizes and antialias), "sample-shape", "window" (windows.h), "axis-range", "dtype-mixed".
 #pragma once
 
 #include "rlx/ir/op.h"

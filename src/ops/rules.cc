@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/math.h"
 #include "rlx/ops/movement.h"
 #include "rlx/ops/reduce.h"
 
@@ -109,6 +110,13 @@ Shape prepend(const Dim& size, const Shape& shape) {
   return out;
 }
 
+bool may_broadcast(const Shape& x, const Shape& to) {
+  bool fits = x.size() <= to.size();
+  for (size_t i = 0; fits && i < x.size(); ++i)
+    fits = x[i] == Dim(1) || !differ(x[i], to[i + to.size() - x.size()]);
+  return fits;
+}
+
 bool differ(const Dim& a, const Dim& b) {
   const auto d = (a - b).static_value();
   return d && *d != 0;
@@ -120,6 +128,21 @@ bool is_negative(const Dim& d) {
 }
 
 Dim agreed(const Dim& a, const Dim& b) { return b.is_static() ? b : a; }
+
+bool may_be_equal(const Type& a, const Type& b) {
+  if (a.dtype != b.dtype || a.rank() != b.rank()) return false;
+  for (size_t i = 0; i < a.shape.size(); ++i)
+    if (differ(a.shape[i], b.shape[i])) return false;
+  return true;
+}
+
+Value settle(Builder& b, Value x, const Type& type, const OpDef& op, std::string_view what,
+             size_t index) {
+  if (b.type(x) == type) return x;
+  check(may_be_equal(b.type(x), type), "{}: {} {} is {} and not {}", op.name, what, index,
+        b.type(x), type);
+  return op::reshape(b, x, {type.shape});
+}
 
 // ---- inference
 

@@ -45,11 +45,19 @@ Dim count_of(const Shape& shape, const Ints& axes);
 Shape prepend(const Dim& size, const Shape& shape);
 Values single(Value v);
 
+// Whether x broadcasts to the shape, as far as that is known.
+bool may_broadcast(const Shape& x, const Shape& to);
 // What is certain about dims whatever their symbols stand for; the rest is checked when they are
 // bound.
 bool differ(const Dim& a, const Dim& b);
 bool is_negative(const Dim& d);
 Dim agreed(const Dim& a, const Dim& b);  // of two dims that must be equal: the static one, else a
+// Of two types: one dtype and rank, and no two sizes that certainly differ.
+bool may_be_equal(const Type& a, const Type& b);
+// x as a value of the type, which it may be equal to: a rule may have chosen another one of two dims that are equal. The
+// reshape is checked when symbols are bound. For other types raises Error(internal): "<op>: <what> <index> is ..".
+Value settle(Builder& b, Value x, const Type& type, const OpDef& op, std::string_view what,
+             size_t index);
 
 // Applies the op's rules; used by transforms and by composite rules that delegate.
 Values jvp_elementwise(Builder& b, const JvpArgs& a);

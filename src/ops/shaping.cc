@@ -8,6 +8,7 @@
 #include "rlx/base/checked.h"
 #include "rlx/ops/composite_rules.h"
 #include "rlx/ops/elementwise.h"
+#include "rlx/ops/math.h"
 
 namespace rlx {
 
@@ -271,18 +272,18 @@ void normalise_roll(void* attrs, std::string_view op, std::span<const Type> in) 
   for (int64_t& axis : r.axes) axis = normalise_axis(axis, in[0].rank(), op);
 }
 
-Types infer_roll(const InferArgs& a) {
-  for (int64_t axis : a.get<RollAttrs>().axes)
-    if (!a.in[0].shape[at(axis)].is_static())
-      bad_operands(a, "shape-symbolic", fmt::format("the size of axis {} must be known", axis));
-  return {a.in[0]};
-}
-
 Values decompose_roll(Builder& b, const Node& n, Operands in) {
   const auto& [shifts, axes] = n.get<RollAttrs>();
   Value x = in[0];
   for (size_t i = 0; i < axes.size(); ++i) {
-    const int64_t size = b.shape(x)[at(axes[i])].value();
+    const Dim& places = b.shape(x)[at(axes[i])];
+    if (!places.is_static()) {
+      const Expr to(b, op::iota(b, {}, {DType::I64, {places}, 0}));
+      const Expr from = to - static_cast<double>(shifts[i]);
+      x = op::gather(b, x, op::mod(b, from, dim_value(b, places, DType::I64)), {axes[i]});
+      continue;
+    }
+    const int64_t size = places.value();
     const int64_t shift = size == 0 ? 0 : (shifts[i] % size + size) % size;
     if (shift == 0) continue;
     const Value tail = slice_axis(b, x, axes[i], size - shift, size);
@@ -401,7 +402,7 @@ constinit const Op<RepeatAttrs> repeat =
              normalise_axis_of<RepeatAttrs>, decompose_repeat);
 constinit const Op<RollAttrs> roll = arranger(
     "roll", "x moved by shifts[i] along axes[i]; what leaves at one end enters at the other.",
-    infer_roll, normalise_roll, decompose_roll);
+    infer_same, normalise_roll, decompose_roll);
 constinit const Op<MeshgridAttrs> meshgrid =
     named("xs..",
           in_parts(variadic(arranger(

@@ -136,8 +136,6 @@ Types infer_quantile(const InferArgs& a) {
   if (!(q.q >= 0 && q.q <= 1))
     bad_operands(a, "quantile-q", fmt::format("q = {} must be in [0, 1]", q.q));
   require_elements(a, {q.axis});
-  if (!a.in[0].shape[at(q.axis)].is_static())
-    bad_operands(a, "quantile-symbolic", fmt::format("the size of axis {} must be known", q.axis));
   return {{a.in[0].dtype, reduced_shape(a.in[0].shape, {q.axis}, q.keepdims)}};
 }
 
@@ -160,8 +158,55 @@ double weight_of(Interpolation how, int64_t rank, double fraction) {
   return 0;
 }
 
+// The same for a rank that is known when the size is.
+Expr weight_of(Interpolation how, Expr rank, Expr fraction) {
+  Builder& b = rank.builder();
+  const Expr none = fraction.like(0), all = fraction.like(1), half = fraction.like(0.5);
+  const auto above = [&](Value condition, Expr weight) {
+    return Expr(b, op::select(b, condition, weight, none));
+  };
+  switch (how) {
+    case Interpolation::linear:
+      return fraction;
+    case Interpolation::lower:
+      return none;
+    case Interpolation::higher:
+      return above(op::gt(fraction, none), all);
+    case Interpolation::nearest: {
+      const Expr odd(b, op::rem(rank, rank.like(2)));
+      return above(op::gt(fraction + odd * 0.25, half), all);
+    }
+    case Interpolation::midpoint:
+      return above(op::gt(fraction, none), half);
+  }
+  return none;
+}
+
+// Which elements are taken is computed by the program.
+Values decompose_symbolic_quantile(Builder& b, const Node& n, Operands in) {
+  const auto& attrs = n.get<QuantileAttrs>();
+  const Expr last = Expr(b, dim_value(b, b.shape(in[0])[at(attrs.axis)], DType::F64)) - 1;
+  const Expr position = last * attrs.q, rank(b, op::floor(position));
+  const Value sorted = op::sort(b, in[0], {attrs.axis});
+  auto element = [&](Expr i) {
+    Value x = op::gather(b, sorted, cast_to(b, i, DType::I64), {.axis = attrs.axis});
+    x = reshape_to(b, x, n.type().shape);
+    return Expr(b, cast_to(b, x, wide_of(b.type(x).dtype)));
+  };
+  const Expr low = element(rank), high = element(op::minimum(rank + 1, last));
+  const Expr weight(
+      b, cast_to(b, weight_of(attrs.interpolation, rank, position - rank), b.type(low).dtype));
+  const auto is = [&](double w) { return op::eq(weight, weight.like(w)); };
+  Value y = op::select(b, is(0.5), low * 0.5 + high * 0.5, low + (high - low) * weight);
+  y = op::select(b, is(0), low, op::select(b, is(1), high, Expr(b, y)));
+  const Expr largest = element(last);  // NaN if there is one
+  const Expr nan = largest.like(std::numeric_limits<double>::quiet_NaN());
+  return {cast_to(b, op::select(b, op::is_nan(largest), nan, Expr(b, y)), n.type().dtype)};
+}
+
 Values decompose_quantile(Builder& b, const Node& n, Operands in) {
   const auto& attrs = n.get<QuantileAttrs>();
+  if (!b.shape(in[0])[at(attrs.axis)].is_static()) return decompose_symbolic_quantile(b, n, in);
   const int64_t axis = attrs.axis, last = b.shape(in[0])[at(axis)].value() - 1;
   const double position = attrs.q * static_cast<double>(last);
   const auto rank = static_cast<int64_t>(position);
@@ -235,7 +280,7 @@ constinit const Op<SortAttrs> sort_by_key = OpDef{
     .variadic_results = true,
     .infer = [](const InferArgs& a) -> Types {
       for (const Type& t : a.in)
-        if (!(t.shape == a.in[0].shape))
+        if (!may_be_equal({a.in[0].dtype, t.shape}, a.in[0]))
           bad_operands(a, "sort-values", "all operands must have the shape of the keys");
       return {a.in.begin(), a.in.end()};
     },

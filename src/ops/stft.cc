@@ -22,26 +22,26 @@ int64_t window_length(const InferArgs& a) {
 Types infer_stft(const InferArgs& a) {
   const int64_t length = window_length(a);
   Shape out = a.in[0].shape;
-  const auto n = out.empty() ? std::nullopt : out.back().static_value();
-  if (!n || *n < length)
+  if (out.empty() || is_negative(out.back() - length))
     bad_operands(a, "fft-length",
-                 fmt::format("the last axis must have a known size of at least {}", length));
+                 fmt::format("the last axis must have a size of at least {}", length));
+  const Dim frames = floor_div(out.back() - length, a.get<StftAttrs>().hop) + 1;
   out.back() = length / 2 + 1;
-  out.push_back((*n - length) / a.get<StftAttrs>().hop + 1);
+  out.push_back(frames);
   return {{DType::C64, out}};
 }
 
 Types infer_istft(const InferArgs& a) {
   const int64_t length = window_length(a);
   Shape out = a.in[0].shape;
-  const auto frames = out.empty() ? std::nullopt : out.back().static_value();
-  if (out.size() < 2 || !frames || *frames < 1 || !(out[out.size() - 2] == Dim(length / 2 + 1)))
-    bad_operands(
-        a, "fft-length",
-        fmt::format("the last two axes must be {} bins and a known number of frames above 0",
-                    length / 2 + 1));
+  if (out.size() < 2 || is_negative(out.back() - 1) ||
+      differ(out[out.size() - 2], Dim(length / 2 + 1)))
+    bad_operands(a, "fft-length",
+                 fmt::format("the last two axes must be {} bins and a number of frames above 0",
+                             length / 2 + 1));
+  const Dim frames = out.back();
   out.pop_back();
-  out.back() = Dim(*frames - 1) * a.get<StftAttrs>().hop + length;
+  out.back() = (frames - 1) * a.get<StftAttrs>().hop + length;
   return {{DType::F32, out}};
 }
 

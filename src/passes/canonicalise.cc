@@ -135,6 +135,12 @@ Tensor copies(const Match& m) {
 // adding does.
 bool repeats(const Match& m) {
   const Ints axes = repeated_axes(m);
+  const Shape &from = m.shape(x), &to = m.shape(y);
+  for (int64_t a : m.get<ReduceAttrs>().axes) {
+    // A symbol may be 1, and repeated, too.
+    const auto i = static_cast<size_t>(a), extra = to.size() - from.size();
+    if (!std::count(axes.begin(), axes.end(), a) && !(from[i - extra] == to[i])) return false;
+  }
   for (int64_t a : axes) {
     const auto size = m.shape(y)[static_cast<size_t>(a)].static_value();
     if (!size || *size == 0) return false;

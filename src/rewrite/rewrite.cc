@@ -65,9 +65,7 @@ void Rebuild::replace(int32_t i, const Values& values) {
   check(values.size() == n.out.size(), "{}: {} results replaced by {}", n.op->name, n.out.size(),
         values.size());
   for (size_t k = 0; k < values.size(); ++k)
-    check(b_.type(values[k]) == n.out[k], "{}: result {} of {} replaced by {}", n.op->name, k,
-          n.out[k], b_.type(values[k]));
-  std::copy(values.begin(), values.end(), map_.begin() + static_cast<ptrdiff_t>(slot({i, 0})));
+    map_[slot({i, 0}) + k] = settle(b_, values[k], n.out[k], *n.op, "what replaces result", k);
 }
 
 Graph Rebuild::finish() {
@@ -138,23 +136,39 @@ class Sweep {
       r_.stamp(n);
       Match in_new(b.graph(), n, options_.fast_math, uses_);  // which the first change makes
       in_new.run(rule->pattern);
-      replace(i, n, *rule, rule->replace(b, in_new));
+      const size_t before = b.graph().nodes.size();
+      Values values = rule->replace(b, in_new);
+      if (!keeps_types(n, *rule, values)) {
+        b.mutable_graph().nodes.resize(before);
+        continue;
+      }
+      replace(i, n, std::move(values));
       return rule;
     }
     return nullptr;
   }
 
-  void replace(int32_t i, const Node& n, const Rule& rule, Values values) {
-    Builder& b = r_.builder();
+  // Whether the values are of the node's types or broadcast to them. Else they come out as another one of two symbols
+  // that stand for one size, or for 1 and more: then the rule does not apply.
+  bool keeps_types(const Node& n, const Rule& rule, const Values& values) {
+    const Builder& b = r_.builder();
     check(values.size() == n.out.size(), "rule {}: {} results for {}", rule.name, values.size(),
           n.out.size());
     for (size_t k = 0; k < values.size(); ++k) {
-      const Type& have = b.type(values[k]);
-      const Type& want = n.out[k];
-      check(have.dtype == want.dtype && broadcast_shapes(have.shape, want.shape) == want.shape,
+      const Type &have = b.type(values[k]), &want = n.out[k];
+      if (have.dtype == want.dtype && broadcast_shapes(have.shape, want.shape) == want.shape)
+        continue;
+      check(have.dtype == want.dtype && may_broadcast(have.shape, want.shape),
             "rule {}: {} {} replaced by {}", rule.name, n.op->name, want, have);
-      values[k] = broadcast_to(b, values[k], want.shape);
+      return false;
     }
+    return true;
+  }
+
+  void replace(int32_t i, const Node& n, Values values) {
+    Builder& b = r_.builder();
+    for (size_t k = 0; k < values.size(); ++k)
+      values[k] = broadcast_to(b, values[k], n.out[k].shape);
     uses_.resize(b.graph().nodes.size(), 1);
     for (Value v : values)
       uses_[static_cast<size_t>(v.node)] += old_uses_[static_cast<size_t>(i)] - 1;

@@ -61,9 +61,7 @@ class ForwardWalk {
           n.op->name, found.size(), out.size());
     for (size_t k = 0; k < found.size(); ++k) {
       if (!found[k].valid() || !is_differentiable(n.out[k].dtype)) continue;
-      check(b_.type(found[k]) == n.out[k], "{}: the tangent of result {} is {}, the result is {}",
-            n.op->name, k, b_.type(found[k]), n.out[k]);
-      seed(out[k], found[k]);
+      seed(out[k], settle(b_, found[k], n.out[k], *n.op, "the tangent of result", k));
     }
   }
 

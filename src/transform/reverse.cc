@@ -139,10 +139,8 @@ class ReverseWalk {
           n.op->name, found.size(), n.in.size());
     for (size_t k = 0; k < found.size(); ++k) {
       if (!wanted[k] || !found[k].valid()) continue;
-      check(b_.type(found[k]) == b_.type(n.in[k]),
-            "{}: the cotangent of operand {} is {}, the operand is {}", n.op->name, k,
-            b_.type(found[k]), b_.type(n.in[k]));
-      accumulate(n.in[k], found[k]);
+      accumulate(n.in[k],
+                 settle(b_, found[k], b_.type(n.in[k]), *n.op, "the cotangent of operand", k));
     }
   }
 

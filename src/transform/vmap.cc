@@ -89,8 +89,7 @@ std::vector<std::vector<Batched>> vmap_nodes(Builder& b, const Graph& g,
     map[i] = apply_vmap(b, g, n, in, size);
     for (size_t k = 0; k < n.out.size(); ++k) {
       const Type want{n.out[k].dtype, with_axis(n.out[k].shape, 0, size)};
-      check(b.type(map[i][k].value) == want, "{}: result {} of the vmap rule is {}, expected is {}",
-            n.op->name, k, b.type(map[i][k].value), want);
+      map[i][k].value = settle(b, map[i][k].value, want, *n.op, "of the vmap rule, result", k);
     }
   }
   return map;

@@ -96,8 +96,8 @@ TEST(Vision, PoolAndResizeErrors) {
   EXPECT_EQ(build_error(op::resize, {x}, ResizeAttrs{.axes = {1, 1}, .sizes = {2, 2}}),
             "resize-size");
   EXPECT_EQ(
-      build_error(op::resize, {f({Dim::symbol("n")})}, ResizeAttrs{.axes = {0}, .sizes = {2}}),
-      "resize-size");
+      build_error(op::resize, {f({Dim::symbol("n")})}, ResizeAttrs{.axes = {0}, .scales = {0.3}}),
+      "resize-symbolic");
   EXPECT_EQ(build_error(op::grid_sample, {f({1, 2, 3, 3}), f({1, 2, 2, 3})}), "sample-shape");
   EXPECT_EQ(build_error(op::pixel_shuffle, {f({3, 2, 2})}), "sample-shape");
 }
