@@ -54,33 +54,35 @@ float f16_to_float(uint16_t bits) {
 
 namespace {
 
-// Rounds |value| to a float format with the given mantissa bits and exponent range, half to even,
-// and packs it.
-uint16_t pack(double value, int mantissa_bits, int exponent_bits) {
-  const int bias = (1 << (exponent_bits - 1)) - 1;
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const uint16_t infinity = static_cast<uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
-  if (std::isnan(value)) return static_cast<uint16_t>(sign | infinity | 1 << (mantissa_bits - 1));
+// Rounds |value| to the format, half to even, and packs it.
+uint16_t pack(const NarrowFloat& f, int bytes, double value) {
+  const auto sign = static_cast<uint16_t>(std::signbit(value) ? 1 << (8 * bytes - 1) : 0);
+  if (std::isnan(value)) return sign | f.nan;
   const double magnitude = std::fabs(value);
-  if (std::isinf(magnitude)) return sign | infinity;
+  const auto overflow = static_cast<uint16_t>(f.largest + 1);
+  if (std::isinf(magnitude)) return sign | overflow;
   if (magnitude == 0) return sign;
   int exponent = std::ilogb(magnitude);
-  if (exponent < 1 - bias) exponent = 1 - bias;
+  if (exponent < 1 - f.bias) exponent = 1 - f.bias;
   // In units of the last place this is exact in double, so nearbyint rounds once, half to even.
-  const double units = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
+  const double units = std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent));
   const auto count = static_cast<uint32_t>(units);  // < 2^(mantissa_bits+2)
   const uint32_t packed =
-      count < 1u << mantissa_bits
+      count < 1u << f.mantissa_bits
           ? count
-          : count + (static_cast<uint32_t>(exponent + bias - 1) << mantissa_bits);
-  return packed >= infinity ? sign | infinity : static_cast<uint16_t>(sign | packed);
+          : count + (static_cast<uint32_t>(exponent + f.bias - 1) << f.mantissa_bits);
+  return packed >= overflow ? sign | overflow : static_cast<uint16_t>(sign | packed);
 }
 
 }  // namespace
 
-uint16_t double_to_f16(double value) { return pack(value, 10, 5); }
-uint16_t double_to_bf16(double value) { return pack(value, 7, 8); }
-uint16_t float_to_f16(float value) { return pack(value, 10, 5); }
+constinit const NarrowFloat kF16{10, 15, 0x7bff, 0x7e00, f16_to_float, float_to_f16, double_to_f16};
+constinit const NarrowFloat kBF16{
+    7, 127, 0x7f7f, 0x7fc0, bf16_to_float, float_to_bf16, double_to_bf16};
+
+uint16_t double_to_f16(double value) { return pack(kF16, 2, value); }
+uint16_t double_to_bf16(double value) { return pack(kBF16, 2, value); }
+uint16_t float_to_f16(float value) { return pack(kF16, 2, value); }
 
 uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);

@@ -154,6 +154,8 @@ Tensor cast_tensor(const Tensor& x, DType to);
 
 // One real number stored as an element of any real dtype, with the conversions of cast_tensor.
 void convert_element(DType to, double value, void* element);
+// The number that an element of any real dtype is; int64 beyond 2^53 rounds.
+double element_value(DType dtype, const void* element);
 
 // Calls f(index) for every multi-index of `sizes` in row-major order.
 template <class F>

@@ -566,7 +566,7 @@ size_t axes_to_split(const Node& n, const Graph& g, const RegionSchedule& s) {
   const DType d = n.type().dtype;
   const Type& t = g.type(n.in[0]);
   const auto elements = t.shape.elements().static_value();
-  if (d == DType::F16 || d == DType::BF16 || !elements || *elements < s.split_elements) return 0;
+  if (is_narrow(d) || !elements || *elements < s.split_elements) return 0;
   const Ints& axes = n.get<ReduceAttrs>().axes;
   size_t last = 0;
   while (last < axes.size() &&

@@ -35,7 +35,8 @@ llvm::Type* LlvmOps::value_type(DType dtype, int lanes) {
 llvm::Type* LlvmOps::memory_type(DType dtype, int lanes) {
   if (dtype == DType::C64) return value_type(DType::F32, lanes);
   if (dtype == DType::Bool) return shaped(b_.getInt8Ty(), lanes);
-  if (dtype == DType::F16 || dtype == DType::BF16) return shaped(b_.getInt16Ty(), lanes);
+  if (is_narrow(dtype))
+    return shaped(b_.getIntNTy(8 * static_cast<unsigned>(size_of(dtype))), lanes);
   return value_type(dtype, lanes);
 }
 
