@@ -2,7 +2,7 @@
 //
 //   size_of(DType::BF16) == 2;  to_string(DType::F32) == "f32";  parse_dtype("i64") == DType::I64
 //
-// A tensor lives in its own dtype: bf16 is two bytes, bool is one byte (0 or 1), c64 is two f32
+// A tensor lives in its own dtype: bf16 is two bytes, the f8 are one (f8e4m3fn: no infinities, up to 448; f8e5m2), bool is one byte (0 or 1), c64 is two f32
 // (re, im).
 #pragma once
 
@@ -17,14 +17,30 @@
 namespace rlx {
 
 // The numbers are part of files: a new dtype goes to the end.
-enum class DType : uint8_t { F32, F16, BF16, F64, I8, I16, I32, I64, U8, U32, Bool, C64 };
+enum class DType : uint8_t {
+  F32,
+  F16,
+  BF16,
+  F64,
+  I8,
+  I16,
+  I32,
+  I64,
+  U8,
+  U32,
+  Bool,
+  C64,
+  F8E4M3FN,
+  F8E5M2
+};
 
-inline constexpr int kDTypeCount = 12;
+inline constexpr int kDTypeCount = 14;
 
 enum class DTypeClass : uint8_t { boolean, integer, floating, complex };
 
 // A float of at most 16 bits, which is computed in f32: a sign, an exponent with this bias and the bits of the
-// mantissa; the smallest exponent is that of subnormal numbers. All round to nearest even, NaN stays NaN.
+// mantissa; the smallest exponent is that of subnormal numbers. All round to nearest even, NaN stays NaN. Overflow gives
+// an infinity, and NaN where there is none (f8e4m3fn).
 struct NarrowFloat {
   int mantissa_bits, bias;
   uint16_t largest;  // the code of the largest finite number; the next one is what overflow gives
@@ -33,7 +49,7 @@ struct NarrowFloat {
   uint16_t (*from_float)(float value);
   uint16_t (*from_double)(double value);  // rounds once
 };
-extern const NarrowFloat kF16, kBF16;
+extern const NarrowFloat kF16, kBF16, kF8E4M3FN, kF8E5M2;
 
 struct DTypeInfo {
   DType dtype;
@@ -66,6 +82,8 @@ inline constexpr std::array<DTypeInfo, kDTypeCount> kDTypes{{
     {DType::U32, "u32", 4, DTypeClass::integer, false, DType::U32, 32, 32, 0, "uint32", "u4", "I", 1, nullptr},
     {DType::Bool, "bool", 1, DTypeClass::boolean, false, DType::Bool, 1, 0, 0, "bool", "b1", "?", 6, nullptr},
     {DType::C64, "c64", 8, DTypeClass::complex, true, DType::C64, 24, 127, 0x1.fffffep127, "complex64", "c8", "Zf", 5, nullptr},
+    {DType::F8E4M3FN, "f8e4m3fn", 1, DTypeClass::floating, true, DType::F32, 4, 8, 448, "float8_e4m3fn", "V1", "", 10, &kF8E4M3FN},
+    {DType::F8E5M2, "f8e5m2", 1, DTypeClass::floating, true, DType::F32, 3, 15, 57344, "float8_e5m2", "f1", "", 12, &kF8E5M2},
 }};
 // clang-format on
 
@@ -76,7 +94,6 @@ constexpr bool is_float(DType d) { return info(d).cls == DTypeClass::floating; }
 constexpr bool is_int(DType d) { return info(d).cls == DTypeClass::integer; }
 constexpr bool is_bool(DType d) { return d == DType::Bool; }
 constexpr bool is_complex(DType d) { return d == DType::C64; }
-constexpr bool is_differentiable(DType d) { return is_float(d) || is_complex(d); }
 constexpr bool is_narrow(DType d) { return info(d).narrow != nullptr; }
 constexpr DType wide_of(DType d) { return info(d).compute; }
 
@@ -116,7 +133,11 @@ inline constexpr DTypeSet kComplex{DType::C64};
 inline constexpr DTypeSet kReals = kFloats | kInts;
 inline constexpr DTypeSet kNumbers = kReals | kComplex;
 inline constexpr DTypeSet kInexact = kFloats | kComplex;
-inline constexpr DTypeSet kAllDTypes = kNumbers | kBools;
+// Kept, moved, selected and cast; ops that compute take what these are cast to.
+inline constexpr DTypeSet kStored{DType::F8E4M3FN, DType::F8E5M2};
+inline constexpr DTypeSet kAllDTypes = kNumbers | kBools | kStored;
+
+constexpr bool is_differentiable(DType d) { return kInexact.has(d); }
 
 // The conversions of the rows, by name.
 float f16_to_float(uint16_t bits);
@@ -125,6 +146,12 @@ float bf16_to_float(uint16_t bits);
 uint16_t float_to_bf16(float value);
 uint16_t double_to_f16(double value);
 uint16_t double_to_bf16(double value);
+float f8e4m3fn_to_float(uint16_t bits);
+uint16_t float_to_f8e4m3fn(float value);
+uint16_t double_to_f8e4m3fn(double value);
+float f8e5m2_to_float(uint16_t bits);
+uint16_t float_to_f8e5m2(float value);
+uint16_t double_to_f8e5m2(double value);
 
 }  // namespace rlx
 

@@ -306,14 +306,14 @@ void read_hex(Reader& r, Tensor& v) {
 }
 
 // One number in braces. What the dtype cannot hold is an error: it would wrap, or become infinite
-// though finite.
+// or NaN.
 void read_element(Reader& r, Tensor& v, int64_t i) {
   const Lexer before = r.lex;
   bool fits = true;
   if (is_float(v.dtype())) {
     const double number = r.lex.number();
     v.set_float(i, number);
-    fits = !std::isfinite(number) || std::isfinite(v.get_float(i));
+    fits = std::isnan(number) || std::isfinite(number) == std::isfinite(v.get_float(i));
   } else {
     const int64_t number = r.lex.integer();
     v.set_int(i, number);

@@ -193,7 +193,7 @@ std::vector<DTypes> candidates(const OpDef& op, std::span<const Operand> operand
       out.back()[0] = plain[0];
     }
   }
-  if (takes_floats_only(op) && !is_differentiable(joint))
+  if (takes_floats_only(op) && info(joint).cls < DTypeClass::floating)
     out.emplace_back(plain.size(), DType::F32);
   return out;
 }

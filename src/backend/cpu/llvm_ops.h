@@ -46,6 +46,8 @@ class LlvmOps {
   llvm::Value* extremum(bool max, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* round_to_odd(llvm::Value* x);
   llvm::Value* bf16_bits(llvm::Value* x);
+  llvm::Value* f8_bits(llvm::Value* x, const NarrowFloat& f);
+  llvm::Value* f8_value(llvm::Value* u, const NarrowFloat& f);
 
   llvm::IRBuilder<>& b_;
   VectorMath math_;

@@ -52,6 +52,9 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
       return f.template operator()<bool_t>();
     case DType::C64:
       return f.template operator()<c64_t>();
+    case DType::F8E4M3FN:  // kernels only move these
+    case DType::F8E5M2:
+      return f.template operator()<uint8_t>();
   }
   __builtin_unreachable();
 }
