@@ -2,7 +2,7 @@
 //
 //   size_of(DType::BF16) == 2;  to_string(DType::F32) == "f32";  parse_dtype("i64") == DType::I64
 //
-// A tensor lives in its own dtype: bf16 is two bytes, the f8 are one (f8e4m3fn: no infinities, up to 448; f8e5m2), bool is one byte (0 or 1), c64 is two f32
+// A tensor lives in its own dtype: bf16 is two bytes, an f8 and a bool (0 or 1) are one, c64 is two f32
 // (re, im).
 #pragma once
 
@@ -17,30 +17,19 @@
 namespace rlx {
 
 // The numbers are part of files: a new dtype goes to the end.
+// clang-format off
 enum class DType : uint8_t {
-  F32,
-  F16,
-  BF16,
-  F64,
-  I8,
-  I16,
-  I32,
-  I64,
-  U8,
-  U32,
-  Bool,
-  C64,
-  F8E4M3FN,
-  F8E5M2
+  F32, F16, BF16, F64, I8, I16, I32, I64, U8, U32, Bool, C64, F8E4M3FN, F8E5M2
 };
+// clang-format on
 
 inline constexpr int kDTypeCount = 14;
 
 enum class DTypeClass : uint8_t { boolean, integer, floating, complex };
 
-// A float of at most 16 bits, which is computed in f32: a sign, an exponent with this bias and the bits of the
-// mantissa; the smallest exponent is that of subnormal numbers. All round to nearest even, NaN stays NaN. Overflow gives
-// an infinity, and NaN where there is none (f8e4m3fn).
+// A float of at most 16 bits, which is computed in f32: a sign, an exponent with this bias (0: subnormal
+// numbers), a mantissa. Conversions to it round to nearest even, NaN stays NaN; overflow gives an infinity,
+// and NaN where there is none (f8e4m3fn).
 struct NarrowFloat {
   int mantissa_bits, bias;
   uint16_t largest;  // the code of the largest finite number; the next one is what overflow gives

@@ -313,7 +313,8 @@ void read_element(Reader& r, Tensor& v, int64_t i) {
   if (is_float(v.dtype())) {
     const double number = r.lex.number();
     v.set_float(i, number);
-    fits = std::isnan(number) || std::isfinite(number) == std::isfinite(v.get_float(i));
+    const double held = v.get_float(i);
+    fits = std::isinf(number) == std::isinf(held) && std::isnan(number) == std::isnan(held);
   } else {
     const int64_t number = r.lex.integer();
     v.set_int(i, number);
