@@ -120,6 +120,7 @@ __version__ = _core.version
 float32, float16, bfloat16, float64 = (dtype(n) for n in ("float32", "float16", "bfloat16", "float64"))
 int8, int16, int32, int64 = (dtype(n) for n in ("int8", "int16", "int32", "int64"))
 uint8, uint32, bool_, complex64 = (dtype(n) for n in ("uint8", "uint32", "bool", "complex64"))
+float8_e4m3fn, float8_e5m2 = (dtype(n) for n in ("float8_e4m3fn", "float8_e5m2"))
 
 
 def ops() -> list[str]:

@@ -259,22 +259,22 @@ class Array(_core.ArrayBase):
     # ---- to Python and NumPy
 
     def numpy(self):
-        """A read-only NumPy view of the elements. bfloat16 needs the package ml_dtypes; without it the elements are
-        widened to float32, which is exact."""
+        """A read-only NumPy view of the elements. bfloat16 and the like need the package ml_dtypes; without it the
+        elements are widened to float32, which is exact."""
+        if self.dtype.dtype is None:
+            self._check_concrete()
+            return self.astype("float32").numpy()
         raw = self._raw()
-        if self.dtype.name != "bf16":
-            return raw
-        if self.dtype.dtype is not None:
-            return raw.view(self.dtype.dtype)
-        return (raw.astype(np.uint32) << 16).view(np.float32)
+        return raw if self.dtype.bits is None else raw.view(self.dtype.dtype)
 
     def _raw(self):
-        """The elements in NumPy, bfloat16 as its bits in uint16."""
+        """The elements in NumPy, of what NumPy lacks the bits."""
         self._check_concrete()
         if not self._on_host():
             return self._host()._raw()
-        if self.dtype.name == "bf16":
-            return np.asarray(memoryview(self._bytes_as("i16"))).view(np.uint16)
+        bits = self.dtype.bits
+        if bits is not None:
+            return np.asarray(memoryview(self._bytes_as(f"i{8 * bits.itemsize}"))).view(bits)
         return np.asarray(memoryview(self))
 
     @classmethod
@@ -298,7 +298,7 @@ class Array(_core.ArrayBase):
 
     @property
     def __array_interface__(self):
-        if self._traced or self.dtype.name == "bf16" or not self._on_host():
+        if self._traced or self.dtype.bits is not None or not self._on_host():
             raise AttributeError("__array_interface__")
         return {"version": 3, "shape": self.shape, "typestr": self.dtype.dtype.str, "data": (self._address, True)}
 
@@ -516,7 +516,7 @@ def _from_numpy(a, to):
         found = to
         a = a.astype(to.dtype)
     a = np.asarray(a, dtype=a.dtype.newbyteorder("="), order="C")
-    return _core.from_buffer(found.name, a.shape, a.view(np.uint16) if found.name == "bf16" else a)
+    return _core.from_buffer(found.name, a.shape, a if found.bits is None else a.view(found.bits))
 
 
 def _check_fits(a, to):

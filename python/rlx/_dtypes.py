@@ -4,11 +4,10 @@ import numpy as np
 
 from rlx import _core
 from rlx._errors import UserError
-from rlx._signatures import DTYPE_NAMES
 
 try:
     import ml_dtypes
-except ImportError:  # bfloat16 then has no NumPy dtype; .numpy() widens it to float32
+except ImportError:  # bfloat16 and the like then have no NumPy dtype; .numpy() widens them to float32
     ml_dtypes = None
 
 # Strings that mean one dtype in the table and another one in NumPy.
@@ -19,24 +18,25 @@ class DType:
     """A dtype: `rlx.float32`, also known as "f32", "float32", "f4", numpy.float32.
 
     `name` is the table's and that of graph text ("f32"), `long_name` NumPy's ("float32"), `dtype` the NumPy dtype (None
-    for bfloat16 without the package ml_dtypes).
+    for bfloat16 without the package ml_dtypes). `bits` is None, or the NumPy dtype of the same width that stands for one
+    which NumPy itself lacks.
     """
 
-    __slots__ = ("dtype", "index", "itemsize", "kind", "long_name", "name")
+    __slots__ = ("bits", "dtype", "index", "itemsize", "kind", "long_name", "name")
 
-    def __init__(self, index, name, itemsize, kind):
-        self.index, self.name, self.itemsize = index, name, itemsize
+    def __init__(self, index, name, itemsize, kind, long_name, lacking):
+        self.index, self.name, self.itemsize, self.long_name = index, name, itemsize, long_name
         self.kind = ("bool", "integer", "floating", "complex")[kind]
-        self.long_name = DTYPE_NAMES[name]
-        if name == "bf16":
-            self.dtype = np.dtype(ml_dtypes.bfloat16) if ml_dtypes else None
+        self.bits = np.dtype(f"u{itemsize}") if lacking else None
+        if lacking:
+            self.dtype = np.dtype(getattr(ml_dtypes, long_name)) if ml_dtypes else None
         else:
-            self.dtype = np.dtype(self.long_name)
+            self.dtype = np.dtype(long_name)
 
     @property
     def __numpy_dtype__(self):  # so that NumPy takes it for a dtype
         if self.dtype is None:
-            raise AttributeError("NumPy has no bfloat16 without the package ml_dtypes")
+            raise AttributeError(f"NumPy has no {self.long_name} without the package ml_dtypes")
         return self.dtype
 
     @property

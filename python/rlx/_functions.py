@@ -50,7 +50,7 @@ def arange(start, stop=None, step=1, dtype=None):
     start, stop = (0, start) if stop is None else (start, stop)
     values = np.arange(start, stop, step)
     to = as_dtype(dtype or ("int64" if values.dtype.kind in "iu" else "float32"))
-    return asarray(values.astype(np.float32)).astype(to) if to.name == "bf16" else asarray(values.astype(to.dtype))
+    return asarray(values.astype(np.float32)).astype(to) if to.bits is not None else asarray(values.astype(to.dtype))
 
 
 def linspace(start, stop, num=50, endpoint=True, *, dtype="float32", count=None):

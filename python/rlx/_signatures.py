@@ -13,12 +13,6 @@ import keyword
 
 VARIADIC = -1
 
-# The table's dtypes under NumPy's names. The table's own "i8", "u8" and "f16" mean something else in NumPy.
-DTYPE_NAMES = {
-    "f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i8": "int8", "i16": "int16",
-    "i32": "int32", "i64": "int64", "u8": "uint8", "u32": "uint32", "bool": "bool", "c64": "complex64",
-}  # fmt: skip
-
 _WINDOW = ("kernel", "stride", "dilation", "low", "high", "padding", "output_padding")
 
 
@@ -38,15 +32,13 @@ def python_name(name):
     return name + "_" if keyword.iskeyword(name) else name
 
 
-def _default(name, kind, default):
-    if name == "axes":
-        return None  # the table's default, or all axes: see docstring
-    return DTYPE_NAMES.get(default, default) if kind.startswith("dtype") else default
+def _default(name, default):
+    return None if name == "axes" else default  # None: the table's default, or all axes: see docstring
 
 
 def attributes(op):
     """(Python name, type, default) of each attribute."""
-    return [(python_name(n), t, _default(n, t, d)) for n, t, d in op.attributes]
+    return [(python_name(n), t, _default(n, d)) for n, t, d in op.attributes]
 
 
 def has_axes(op):

@@ -14,7 +14,7 @@
 //
 // SEMANTICS
 //
-// Values have one of the types F32 F64 I8 I16 I32 I64 U8 U32 Bool. F16 and BF16 exist in memory
+// Values have one of the types F32 F64 I8 I16 I32 I64 U8 U32 Bool. Narrow floats exist in memory
 // only: a load widens to F32, a store rounds to nearest even, `round` keeps an F32 value at that
 // precision. A C64 buffer is addressed in units of F32 (re at 2k, im at 2k+1).
 // - Integers wrap. Division truncates, x/0 = 0, MIN/-1 = MIN; x rem 0 = 0, MIN rem -1 = 0. A shift
@@ -144,7 +144,7 @@ enum class Op : uint8_t {
   And, Or, Xor, Shl, Shr, Not,
   Eq, Ne, Lt, Le, Gt, Ge, Select,
   Cast,        // args[0] to dtype
-  Round,       // args[0] (F32 or F64) rounded once to `memory` (F16 or BF16), as F32
+  Round,       // args[0] (F32 or F64) rounded once to `memory`, a narrow float, as F32
 };
 // clang-format on
 
@@ -164,7 +164,7 @@ int op_count();
 struct Instr {
   Op op = Op::Const;
   DType dtype = DType::I64;   // of the value; Update, End and Store have none and say I64
-  DType memory = DType::F32;  // Round: F16 or BF16
+  DType memory = DType::F32;  // Round: a narrow float
   LoopKind kind = LoopKind::Serial;
   Combine combine = Combine::None;
   std::array<Value, 3> args{};
@@ -197,10 +197,9 @@ struct Kernel {
   const BufferDecl& operator[](Buffer b) const { return buffers[static_cast<size_t>(b.id)]; }
 };
 
-// The type a value has when it is loaded from memory of this dtype (F16, BF16, C64: F32).
+// The type a value has when it is loaded from memory of this dtype (narrow floats, C64: F32).
 constexpr DType value_dtype(DType memory) {
-  bool narrow = memory == DType::F16 || memory == DType::BF16 || memory == DType::C64;
-  return narrow ? DType::F32 : memory;
+  return is_complex(memory) ? DType::F32 : wide_of(memory);
 }
 
 // Same buffers and body; the name does not count.

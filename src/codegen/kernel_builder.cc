@@ -37,9 +37,8 @@ Value KernelBuilder::push(Instr instr) {
 }
 
 Value KernelBuilder::constant(DType dtype, double value) {
-  if (dtype == DType::F16 || dtype == DType::BF16) {
-    uint16_t half = dtype == DType::F16 ? double_to_f16(value) : double_to_bf16(value);
-    value = dtype == DType::F16 ? f16_to_float(half) : bf16_to_float(half);
+  if (const NarrowFloat* f = info(dtype).narrow) {
+    value = f->to_float(f->from_double(value));
     dtype = DType::F32;
   }
   if (!is_float(dtype)) {
@@ -162,7 +161,7 @@ Value KernelBuilder::apply(Op op, std::span<const Value> args) {
 
 Value KernelBuilder::cast(Value x, DType to) {
   check(!is_complex(to), "{}: no cast to {}", kernel_.name, to);
-  if (to == DType::F16 || to == DType::BF16) {
+  if (is_narrow(to)) {
     return round(is_float(dtype(x)) ? x : cast(x, DType::F32), to);
   }
   if (dtype(x) == to) return x;

@@ -106,7 +106,7 @@ class KernelBuilder {
   Value apply(Op op, std::initializer_list<Value> args) {
     return apply(op, std::span<const Value>(args.begin(), args.size()));
   }
-  // To any real dtype. To F16 or BF16: the value stays F32, rounded to that precision.
+  // To any real dtype. To a narrow float: the value stays F32, rounded to that precision.
   Value cast(Value x, DType to);
   Value round(Value x, DType precision);
 

@@ -199,7 +199,8 @@ To convert(From x) {
 }
 
 float round_to(DType memory, double x) {
-  return memory == DType::F16 ? f16_to_float(double_to_f16(x)) : bf16_to_float(double_to_bf16(x));
+  const NarrowFloat& f = *info(memory).narrow;
+  return f.to_float(f.from_double(x));
 }
 
 class Interpreter {
@@ -288,8 +289,8 @@ class Interpreter {
     int bytes = memory == DType::C64 ? 4 : size_of(memory);
     uint64_t bits = 0;
     std::memcpy(&bits, base_[in.buffer.id] + offset(in) * bytes, bytes);
-    if (memory == DType::F16) return pack(f16_to_float(static_cast<uint16_t>(bits)));
-    if (memory == DType::BF16) return pack(bf16_to_float(static_cast<uint16_t>(bits)));
+    if (const NarrowFloat* f = info(memory).narrow)
+      return pack(f->to_float(static_cast<uint16_t>(bits)));
     return memory == DType::Bool ? bits != 0 : bits;
   }
 
@@ -297,8 +298,7 @@ class Interpreter {
     DType memory = k_[in.buffer].dtype;
     int bytes = memory == DType::C64 ? 4 : size_of(memory);
     uint64_t bits = values_[in.args[0].id];
-    if (memory == DType::F16) bits = float_to_f16(unpack<float>(bits));
-    if (memory == DType::BF16) bits = float_to_bf16(unpack<float>(bits));
+    if (const NarrowFloat* f = info(memory).narrow) bits = f->from_float(unpack<float>(bits));
     std::memcpy(base_[in.buffer.id] + offset(in) * bytes, &bits, bytes);
   }
 

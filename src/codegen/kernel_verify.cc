@@ -166,8 +166,7 @@ class Verifier {
         value(in.args[0]);
         require(in.dtype == DType::F32 && is_float(k_[in.args[0]].dtype), "round of {}",
                 k_[in.args[0]].dtype);
-        return require(in.memory == DType::F16 || in.memory == DType::BF16, "round to {}",
-                       in.memory);
+        return require(is_narrow(in.memory), "round to {}", in.memory);
       default:
         return arithmetic(in);
     }

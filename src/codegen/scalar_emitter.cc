@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 
 #include "rlx/ir/op.h"
 
@@ -73,22 +72,8 @@ class CostCounter final : public ScalarEmitter {
 }  // namespace
 
 int64_t integer_limit(DType dtype, bool highest) {
-  switch (dtype) {
-    case DType::I8:
-      return highest ? 127 : -128;
-    case DType::I16:
-      return highest ? 32767 : -32768;
-    case DType::I32:
-      return highest ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int32_t>::min();
-    case DType::I64:
-      return highest ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
-    case DType::U8:
-      return highest ? 255 : 0;
-    case DType::U32:
-      return highest ? std::numeric_limits<uint32_t>::max() : 0;
-    default:
-      return highest;
-  }
+  const auto high = static_cast<int64_t>((uint64_t{1} << info(dtype).digits) - 1);
+  return highest ? high : info(dtype).is_signed ? -high - 1 : 0;
 }
 
 int NodeEmitter::cost(const Node& n) {
@@ -132,8 +117,7 @@ int NodeEmitter::apply(ScalarOp op, DType result, std::span<const Scalar> operan
   if (op == ScalarOp::cast && from == result) return in[0].id;
   if (op == ScalarOp::cast) {
     // An integer of more than 24 bits would round twice on its way through f32.
-    const bool narrow = result == DType::F16 || result == DType::BF16;
-    if (narrow && is_int(from) && size_of(from) >= 4) in[0] = b_.cast(in[0], DType::F64);
+    if (is_narrow(result) && is_int(from) && size_of(from) >= 4) in[0] = b_.cast(in[0], DType::F64);
     return b_.cast(in[0], result).id;
   }
   if (op == ScalarOp::pow && !is_float(from)) return power(in[0], in[1], from).id;

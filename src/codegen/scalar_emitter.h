@@ -11,15 +11,13 @@ class NodeEmitter final : public ScalarEmitter {
  public:
   explicit NodeEmitter(KernelBuilder& b) : b_(b) {}
 
-  // The value of one elementwise node; f16 and bf16 results are rounded. Constants of the program, and
+  // The value of one elementwise node; results in narrow floats are rounded. Constants of the program, and
   // those that a rule makes of its node's attributes, are free (KernelBuilder::free); the coefficients of a
   // rule without such attributes are part of its form.
   Value node(const Node& n, const Graph& g, std::span<const Value> in);
   Value constant_of(const Tensor& scalar);
   // Rounds an accumulated value to the precision of its dtype.
-  Value finish(Value v, DType dtype) {
-    return dtype == DType::F16 || dtype == DType::BF16 ? b_.round(v, dtype) : v;
-  }
+  Value finish(Value v, DType dtype) { return is_narrow(dtype) ? b_.round(v, dtype) : v; }
   // How much work a node is, in simple operations.
   static int cost(const Node& n);
 

@@ -13,20 +13,8 @@ namespace rlx {
 namespace {
 
 bool is_nan(DType d, const std::byte* p) {
-  switch (d) {
-    case DType::F32:
-      return std::isnan(*reinterpret_cast<const float*>(p));
-    case DType::F64:
-      return std::isnan(*reinterpret_cast<const double*>(p));
-    case DType::F16:
-      return std::isnan(f16_to_float(*reinterpret_cast<const uint16_t*>(p)));
-    case DType::BF16:
-      return std::isnan(bf16_to_float(*reinterpret_cast<const uint16_t*>(p)));
-    case DType::C64:
-      return is_nan(DType::F32, p) || is_nan(DType::F32, p + 4);
-    default:
-      return false;
-  }
+  if (is_complex(d)) return is_nan(DType::F32, p) || is_nan(DType::F32, p + 4);
+  return is_float(d) && std::isnan(element_value(d, p));
 }
 
 // `data`: the buffer's first byte.

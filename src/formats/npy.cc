@@ -11,21 +11,11 @@ namespace {
 
 constexpr std::string_view kNpyMagic{"\x93NUMPY", 6};
 
-struct Descr {
-  std::string_view text;  // without the byte order
-  DType dtype;
-  int64_t number;  // bytes of a number, of which a complex has two; 1: there is no order
-};
-constexpr Descr kDescrs[] = {
-    {"f4", DType::F32, 4}, {"f2", DType::F16, 2}, {"V2", DType::BF16, 2}, {"f8", DType::F64, 8},
-    {"i1", DType::I8, 1},  {"i2", DType::I16, 2}, {"i4", DType::I32, 4},  {"i8", DType::I64, 8},
-    {"u1", DType::U8, 1},  {"u4", DType::U32, 4}, {"b1", DType::Bool, 1}, {"c8", DType::C64, 4},
-};
+// Bytes of a number, of which a complex has two; 1: there is no order.
+int64_t number_bytes(DType d) { return is_complex(d) ? size_of(d) / 2 : size_of(d); }
 
-std::string descr_of(DType dtype) {
-  const Descr* d = std::find_if(std::begin(kDescrs), std::end(kDescrs),
-                                [&](const Descr& each) { return each.dtype == dtype; });
-  return fmt::format("{}{}", d->number == 1 ? '|' : '<', d->text);
+std::string descr_of(DType d) {
+  return fmt::format("{}{}", number_bytes(d) == 1 ? '|' : '<', info(d).npy);
 }
 
 struct Header {
@@ -168,17 +158,19 @@ Tensor transpose_all(const Tensor& t) {
 
 // What the header says a number is, and whether its bytes stand the other way round.
 struct Number {
-  const Descr* descr;
+  DType dtype;
   bool swapped;
 };
 
 Number number_of(std::string_view descr, const ByteReader& r) {
   if (!descr.empty() && std::string_view("<>|=").find(descr[0]) != std::string_view::npos)
-    for (const Descr& d : kDescrs)
-      if (d.text == descr.substr(1) && (descr[0] != '|' || d.number == 1 || d.text == "V2"))
-        return {&d, descr[0] == '>' && d.number > 1};
+    for (const DTypeInfo& d : kDTypes) {
+      const bool ordered = number_bytes(d.dtype) > 1;
+      if (d.npy == descr.substr(1) && (descr[0] != '|' || !ordered || d.npy[0] == 'V'))
+        return {d.dtype, descr[0] == '>' && ordered};
+    }
   std::vector<std::string_view> names;
-  for (const Descr& d : kDescrs) names.push_back(d.text);
+  for (const DTypeInfo& d : kDTypes) names.push_back(d.npy);
   r.error("npy-dtype", "dtype {} has no counterpart; allowed are {}, in either byte order",
           quote(descr), fmt::join(names, " "));
 }
@@ -205,10 +197,10 @@ Tensor parse_npy(std::string_view bytes, const std::string& what) {
     const Header h = HeaderParser(r.take(length), start, r).parse();
     const Number number = number_of(*h.descr, r);
     const Ints& shape = *h.shape;
-    Tensor t = read_tensor_data(r, number.descr->dtype,
-                                *h.fortran ? Ints(shape.rbegin(), shape.rend()) : shape);
+    Tensor t =
+        read_tensor_data(r, number.dtype, *h.fortran ? Ints(shape.rbegin(), shape.rend()) : shape);
     if (!r.done()) r.error("overlong", "{} bytes follow the data", r.left());
-    if (number.swapped) swap_bytes(t, number.descr->number);
+    if (number.swapped) swap_bytes(t, number_bytes(number.dtype));
     return *h.fortran && shape.size() > 1 ? transpose_all(t) : t;
   });
 }

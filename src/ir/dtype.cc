@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 
 namespace rlx {
@@ -17,8 +18,9 @@ DType promote(DType a, DType b) {
   if (is_bool(a)) return b;
   if (is_complex(a) || is_complex(b)) return DType::C64;
   if (is_float(a) && is_float(b)) {
-    if (a == DType::F64 || b == DType::F64) return DType::F64;
-    return DType::F32;
+    const DTypeInfo &x = info(a), &y = info(b);
+    if (x.digits >= y.digits && x.exponent >= y.exponent) return a;
+    return x.digits <= y.digits && x.exponent <= y.exponent ? b : DType::F32;
   }
   if (is_float(a) || is_float(b)) return is_float(a) ? a : b;
   // Two different integers: the wider; mixed signs of equal or larger unsigned width need one step
@@ -54,33 +56,57 @@ float f16_to_float(uint16_t bits) {
 
 namespace {
 
-// Rounds |value| to a float format with the given mantissa bits and exponent range, half to even,
-// and packs it.
-uint16_t pack(double value, int mantissa_bits, int exponent_bits) {
-  const int bias = (1 << (exponent_bits - 1)) - 1;
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const uint16_t infinity = static_cast<uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
-  if (std::isnan(value)) return static_cast<uint16_t>(sign | infinity | 1 << (mantissa_bits - 1));
+// Rounds |value| to the format, half to even, and packs it.
+uint16_t pack(const NarrowFloat& f, int bytes, double value) {
+  const auto sign = static_cast<uint16_t>(std::signbit(value) ? 1 << (8 * bytes - 1) : 0);
+  if (std::isnan(value)) return sign | f.nan;
   const double magnitude = std::fabs(value);
-  if (std::isinf(magnitude)) return sign | infinity;
+  const auto overflow = static_cast<uint16_t>(f.largest + 1);
+  if (std::isinf(magnitude)) return sign | overflow;
   if (magnitude == 0) return sign;
   int exponent = std::ilogb(magnitude);
-  if (exponent < 1 - bias) exponent = 1 - bias;
+  if (exponent < 1 - f.bias) exponent = 1 - f.bias;
   // In units of the last place this is exact in double, so nearbyint rounds once, half to even.
-  const double units = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
+  const double units = std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent));
   const auto count = static_cast<uint32_t>(units);  // < 2^(mantissa_bits+2)
   const uint32_t packed =
-      count < 1u << mantissa_bits
+      count < 1u << f.mantissa_bits
           ? count
-          : count + (static_cast<uint32_t>(exponent + bias - 1) << mantissa_bits);
-  return packed >= infinity ? sign | infinity : static_cast<uint16_t>(sign | packed);
+          : count + (static_cast<uint32_t>(exponent + f.bias - 1) << f.mantissa_bits);
+  return packed >= overflow ? sign | overflow : static_cast<uint16_t>(sign | packed);
+}
+
+float unpack_f8(const NarrowFloat& f, uint16_t bits) {
+  const int code = bits & 0x7f, one = 1 << f.mantissa_bits, mantissa = code & (one - 1),
+            exponent = code >> f.mantissa_bits, unit = 1 - f.bias - f.mantissa_bits;
+  float magnitude = std::numeric_limits<float>::quiet_NaN();
+  if (code <= f.largest)
+    magnitude = exponent ? std::ldexp(static_cast<float>(one + mantissa), unit + exponent - 1)
+                         : std::ldexp(static_cast<float>(mantissa), unit);
+  else if (code == f.largest + 1 && code != f.nan)
+    magnitude = std::numeric_limits<float>::infinity();
+  return std::copysign(magnitude, bits & 0x80 ? -1.0f : 1.0f);
 }
 
 }  // namespace
 
-uint16_t double_to_f16(double value) { return pack(value, 10, 5); }
-uint16_t double_to_bf16(double value) { return pack(value, 7, 8); }
-uint16_t float_to_f16(float value) { return pack(value, 10, 5); }
+constinit const NarrowFloat kF8E4M3FN{
+    3, 7, 0x7e, 0x7f, f8e4m3fn_to_float, float_to_f8e4m3fn, double_to_f8e4m3fn};
+constinit const NarrowFloat kF8E5M2{
+    2, 15, 0x7b, 0x7e, f8e5m2_to_float, float_to_f8e5m2, double_to_f8e5m2};
+constinit const NarrowFloat kF16{10, 15, 0x7bff, 0x7e00, f16_to_float, float_to_f16, double_to_f16};
+constinit const NarrowFloat kBF16{
+    7, 127, 0x7f7f, 0x7fc0, bf16_to_float, float_to_bf16, double_to_bf16};
+
+float f8e4m3fn_to_float(uint16_t bits) { return unpack_f8(kF8E4M3FN, bits); }
+uint16_t double_to_f8e4m3fn(double value) { return pack(kF8E4M3FN, 1, value); }
+uint16_t float_to_f8e4m3fn(float value) { return pack(kF8E4M3FN, 1, value); }
+float f8e5m2_to_float(uint16_t bits) { return unpack_f8(kF8E5M2, bits); }
+uint16_t double_to_f8e5m2(double value) { return pack(kF8E5M2, 1, value); }
+uint16_t float_to_f8e5m2(float value) { return pack(kF8E5M2, 1, value); }
+uint16_t double_to_f16(double value) { return pack(kF16, 2, value); }
+uint16_t double_to_bf16(double value) { return pack(kBF16, 2, value); }
+uint16_t float_to_f16(float value) { return pack(kF16, 2, value); }
 
 uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);

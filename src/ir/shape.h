@@ -51,7 +51,6 @@ class Dim {
     return terms() ? std::nullopt : std::optional(constant());
   }
 
-
   Dim bind(const DimBinding& binding) const;  // unknown symbols stay
   void collect_symbols(std::vector<std::string>& names) const;
   // A bound from below where every symbol is at least 1; nullopt: none is known.

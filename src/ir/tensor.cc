@@ -1,7 +1,6 @@
 #include "rlx/ir/tensor.h"
 
 #include <cmath>
-#include <limits>
 #include <new>
 
 namespace rlx {
@@ -31,33 +30,34 @@ void store(std::byte* p, int64_t i, T v) {
   std::memcpy(p + i * static_cast<int64_t>(sizeof(T)), &v, sizeof(T));
 }
 
+// An element of an integer dtype or bool.
+int64_t whole_value(DType dtype, const std::byte* p) {
+  switch (dtype) {
+    case DType::I8:
+      return load<int8_t>(p, 0);
+    case DType::I16:
+      return load<int16_t>(p, 0);
+    case DType::I32:
+      return load<int32_t>(p, 0);
+    case DType::I64:
+      return load<int64_t>(p, 0);
+    case DType::U8:
+      return load<uint8_t>(p, 0);
+    case DType::U32:
+      return load<uint32_t>(p, 0);
+    default:
+      return load<uint8_t>(p, 0) != 0;
+  }
+}
+
 // Truncate toward zero, saturate, NaN to 0.
 int64_t saturate(double v, DType to) {
   if (std::isnan(v)) return 0;
-  double low = 0, high = 0;
-  switch (to) {
-    case DType::I8:
-      low = -128, high = 127;
-      break;
-    case DType::I16:
-      low = -32768, high = 32767;
-      break;
-    case DType::I32:
-      low = -2147483648.0, high = 2147483647.0;
-      break;
-    case DType::U8:
-      low = 0, high = 255;
-      break;
-    case DType::U32:
-      low = 0, high = 4294967295.0;
-      break;
-    default:
-      if (v >= 9223372036854775808.0) return std::numeric_limits<int64_t>::max();
-      if (v < -9223372036854775808.0) return std::numeric_limits<int64_t>::min();
-      return static_cast<int64_t>(v);
-  }
-  v = std::trunc(v);
-  return static_cast<int64_t>(v < low ? low : v > high ? high : v);
+  const double end = std::ldexp(1.0, info(to).digits);
+  const auto highest = static_cast<int64_t>((uint64_t{1} << info(to).digits) - 1);
+  if (v >= end) return highest;
+  if (info(to).is_signed) return v < -end ? -highest - 1 : static_cast<int64_t>(v);
+  return v < 0 ? 0 : static_cast<int64_t>(v);
 }
 }  // namespace
 
@@ -123,44 +123,16 @@ Tensor Tensor::reshaped(Ints sizes) const {
 
 double Tensor::get_float(int64_t i) const {
   check_index(i);
-  const std::byte* p = data_.get();
-  switch (dtype_) {
-    case DType::F32:
-      return load<float>(p, i);
-    case DType::F64:
-      return load<double>(p, i);
-    case DType::F16:
-      return f16_to_float(load<uint16_t>(p, i));
-    case DType::BF16:
-      return bf16_to_float(load<uint16_t>(p, i));
-    case DType::C64:
-      fail(ErrorKind::user, "tensor-dtype", "an element of {} is read as a real number", type());
-    default:
-      return static_cast<double>(get_int(i));
-  }
+  user_check(!is_complex(dtype_), "tensor-dtype", "an element of {} is read as a real number",
+             type());
+  return element_value(dtype_, data_.get() + i * size_of(dtype_));
 }
 
 int64_t Tensor::get_int(int64_t i) const {
   check_index(i);
-  const std::byte* p = data_.get();
-  switch (dtype_) {
-    case DType::I8:
-      return load<int8_t>(p, i);
-    case DType::I16:
-      return load<int16_t>(p, i);
-    case DType::I32:
-      return load<int32_t>(p, i);
-    case DType::I64:
-      return load<int64_t>(p, i);
-    case DType::U8:
-      return load<uint8_t>(p, i);
-    case DType::U32:
-      return load<uint32_t>(p, i);
-    case DType::Bool:
-      return load<uint8_t>(p, i) != 0;
-    default:
-      return saturate(get_float(i), DType::I64);
-  }
+  const std::byte* p = data_.get() + i * size_of(dtype_);
+  return is_float(dtype_) || is_complex(dtype_) ? saturate(get_float(i), DType::I64)
+                                                : whole_value(dtype_, p);
 }
 
 Complex Tensor::get_complex(int64_t i) const {
@@ -169,20 +141,31 @@ Complex Tensor::get_complex(int64_t i) const {
   return Complex(load<std::complex<float>>(data_.get(), i));
 }
 
+double element_value(DType dtype, const void* element) {
+  const auto* p = static_cast<const std::byte*>(element);
+  if (const NarrowFloat* narrow = info(dtype).narrow) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, p, static_cast<size_t>(size_of(dtype)));
+    return narrow->to_float(bits);
+  }
+  if (dtype == DType::F32) return load<float>(p, 0);
+  if (dtype == DType::F64) return load<double>(p, 0);
+  return static_cast<double>(whole_value(dtype, p));
+}
+
 void convert_element(DType to, double value, void* element) {
   auto* p = static_cast<std::byte*>(element);
+  if (const NarrowFloat* narrow = info(to).narrow) {
+    const uint16_t bits = narrow->from_double(value);
+    std::memcpy(p, &bits, static_cast<size_t>(size_of(to)));  // little-endian: the low bytes
+    return;
+  }
   switch (to) {
     case DType::F32:
       store(p, 0, static_cast<float>(value));
       break;
     case DType::F64:
       store(p, 0, value);
-      break;
-    case DType::F16:
-      store(p, 0, double_to_f16(value));
-      break;
-    case DType::BF16:
-      store(p, 0, double_to_bf16(value));
       break;
     case DType::C64:
       store(p, 0, std::complex<float>(static_cast<float>(value)));
@@ -323,14 +306,15 @@ void read_hex(Reader& r, Tensor& v) {
 }
 
 // One number in braces. What the dtype cannot hold is an error: it would wrap, or become infinite
-// though finite.
+// or NaN.
 void read_element(Reader& r, Tensor& v, int64_t i) {
   const Lexer before = r.lex;
   bool fits = true;
   if (is_float(v.dtype())) {
     const double number = r.lex.number();
     v.set_float(i, number);
-    fits = !std::isfinite(number) || std::isfinite(v.get_float(i));
+    const double held = v.get_float(i);
+    fits = std::isinf(number) == std::isinf(held) && std::isnan(number) == std::isnan(held);
   } else {
     const int64_t number = r.lex.integer();
     v.set_int(i, number);

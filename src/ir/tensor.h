@@ -25,6 +25,12 @@ struct f16 {
 struct bf16 {
   uint16_t bits;
 };
+struct f8e4m3fn {
+  uint8_t bits;
+};
+struct f8e5m2 {
+  uint8_t bits;
+};
 
 template <class T>
 constexpr DType dtype_of();
@@ -75,6 +81,15 @@ constexpr DType dtype_of<bool>() {
 template <>
 constexpr DType dtype_of<std::complex<float>>() {
   return DType::C64;
+}
+
+template <>
+constexpr DType dtype_of<f8e4m3fn>() {
+  return DType::F8E4M3FN;
+}
+template <>
+constexpr DType dtype_of<f8e5m2>() {
+  return DType::F8E5M2;
 }
 
 using Complex = std::complex<double>;
@@ -154,6 +169,8 @@ Tensor cast_tensor(const Tensor& x, DType to);
 
 // One real number stored as an element of any real dtype, with the conversions of cast_tensor.
 void convert_element(DType to, double value, void* element);
+// The number that an element of any real dtype is; int64 beyond 2^53 rounds.
+double element_value(DType dtype, const void* element);
 
 // Calls f(index) for every multi-index of `sizes` in row-major order.
 template <class F>

@@ -14,7 +14,7 @@ void check_config(const GptConfig& c) {
     user_check(size > 0, "gpt-config", "gpt: sizes must be positive, got {}", size);
   user_check(c.width % c.heads == 0, "gpt-config", "gpt: width {} does not divide into {} heads",
              c.width, c.heads);
-  user_check(is_float(c.dtype), "gpt-config", "gpt: parameters are floats, not {}", c.dtype);
+  user_check(kFloats.has(c.dtype), "gpt-config", "gpt: parameters are floats, not {}", c.dtype);
 }
 
 // The parameters: one row each.

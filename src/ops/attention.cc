@@ -185,7 +185,7 @@ void check_optional(const InferArgs& a, const AttentionAttrs& t, const Attention
     const bool fits = s.size() == 2   ? fits_broadcast(s, {d.batch, d.keys})
                       : s.size() == 3 ? fits_broadcast(s, {d.batch, d.queries, d.keys})
                                       : s.size() == 4 && fits_broadcast(s, whole);
-    if (!fits || is_complex(a.in[at - 1].dtype))
+    if (!fits || !(kReals | kBools).has(a.in[at - 1].dtype))
       bad_operands(a, "attention-shape",
                    fmt::format("the mask must be real, [{0}, {1}], [{0}, {2}, {1}] or "
                                "broadcastable to [{0}, {3}, {2}, {1}]",

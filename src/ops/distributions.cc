@@ -22,7 +22,7 @@ constexpr std::string_view kNoDrawDerivative =
 Types infer_draw(const InferArgs& a, const Shape& shape, DType dtype) {
   Type out = random_type(a, dtype, shape);
   for (size_t i = 1; i < a.in.size(); ++i) {
-    if (!is_float(a.in[i].dtype) || a.in[i].dtype != a.in[1].dtype)
+    if (!kFloats.has(a.in[i].dtype) || a.in[i].dtype != a.in[1].dtype)
       bad_operands(a, "dtype", "parameters must be floats of one dtype");
     if (!may_broadcast(a.in[i].shape, out.shape))
       bad_operands(a, "random-shape",
@@ -88,7 +88,7 @@ Types infer_fold_in(const InferArgs& a) {
 Types infer_categorical(const InferArgs& a) {
   const Type& logits = a.in[1];
   const Type out = random_type(a, DType::I64, a.get<BitsAttrs>().shape);
-  if (!is_float(logits.dtype)) bad_operands(a, "dtype", "logits must be floats");
+  if (!kFloats.has(logits.dtype)) bad_operands(a, "dtype", "logits must be floats");
   if (logits.rank() == 0 || logits.shape.back() == Dim(0))
     bad_operands(a, "random-shape", "logits are [.., V] with at least one element a row");
   if (!may_broadcast(Shape(logits.shape.begin(), logits.shape.end() - 1), out.shape))

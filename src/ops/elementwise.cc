@@ -319,14 +319,15 @@ constinit const Op<> imag = named("z", [] {
   return d;
 }());
 
-// Real to complex takes the real part of the cotangent back; through integers nothing flows.
+// Real to complex takes the real part of the cotangent back; through integers and f8 nothing flows.
 constinit const Op<CastAttrs> cast = OpDef{
     .name = "cast",
     .doc =
         "x converted to another dtype. Float to int truncates toward zero and saturates, NaN gives "
         "0; int to int wraps; "
-        "anything to bool is x != 0; to f16 and bf16 rounds to nearest even; complex to real drops "
-        "the imaginary part.",
+        "anything to bool is x != 0; to narrower floats rounds once, to nearest even, and overflow "
+        "gives an infinity (in "
+        "f8e4m3fn, which has none, NaN); complex to real drops the imaginary part.",
     .reference = "Cast",
     .kind = Kind::elementwise,
     .infer = [](const InferArgs& a) -> Types { return {{a.get<CastAttrs>().to, a.in[0].shape}}; },

@@ -239,7 +239,7 @@ Expr steps(Builder& b, int64_t size, double start, double step, DType wide) {
 
 Types infer_linspace(const InferArgs& a) {
   const auto& l = a.get<LinspaceAttrs>();
-  user_check(is_float(l.dtype), "dtype", "linspace: does not make {}; allowed are {}", l.dtype,
+  user_check(kFloats.has(l.dtype), "dtype", "linspace: does not make {}; allowed are {}", l.dtype,
              kFloats.to_string());
   user_check(l.count >= 0, "fill-range", "linspace: {} elements", l.count);
   return {{l.dtype, {l.count}}};

@@ -105,7 +105,7 @@ Types infer_swiglu(const InferArgs& a) {
   Type out = a.in[0];
   const auto half = out.rank() > 0 ? out.shape.back().divide(Dim(2)) : std::nullopt;
   require(a, half.has_value(), "x must be [.., 2 N]");
-  if (f.cast_to && !is_float(*f.cast_to))
+  if (f.cast_to && !kFloats.has(*f.cast_to))
     bad_operands(a, "fused-operands", fmt::format("cast_to must be a float, not {}", *f.cast_to));
   out.shape.back() = *half;
   out.dtype = f.cast_to.value_or(out.dtype);

@@ -63,13 +63,6 @@ Value next_polygamma(Builder& b, Args a, int64_t n, Value t) {
   return T(b, t) * op::polygamma(X(b, a), {n + 1});
 }
 
-double largest(DType d) {
-  return d == DType::F16    ? 65504.0
-         : d == DType::BF16 ? 0x1.fep127
-         : d == DType::F32  ? static_cast<double>(std::numeric_limits<float>::max())
-                            : std::numeric_limits<double>::max();
-}
-
 }  // namespace
 
 namespace op {
@@ -341,7 +334,7 @@ constinit const Op<NanToNumAttrs> nan_to_num = OpDef{
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
       const auto& [nan, posinf, neginf] = n.get<NanToNumAttrs>();
       Expr x(b, in[0]);
-      const double limit = largest(x.dtype());
+      const double limit = info(x.dtype()).largest;
       Expr low = where(op::is_neg_inf(x), neginf.value_or(-limit), x);
       Expr both = where(op::is_pos_inf(x), posinf.value_or(limit), low);
       return {where(op::is_nan(x), nan, both)};

@@ -398,7 +398,7 @@ Values decompose_quantize_linear(Builder& b, const Node& n, Operands in) {
 
 Types infer_dequantize_linear(const InferArgs& a) {
   const int64_t axis = a.get<DequantizeLinearAttrs>().axis;
-  if (!is_float(a.in[1].dtype)) bad_operands(a, "dtype", "the scale must be of floats");
+  if (!kFloats.has(a.in[1].dtype)) bad_operands(a, "dtype", "the scale must be of floats");
   if (a.in.size() == 3 && a.in[2].dtype != a.in[0].dtype)
     bad_operands(a, "dtype-mixed", "x and the zero point must have one dtype");
   for (size_t i = 1; i < a.in.size(); ++i) require_linear_operand(a, i, axis);

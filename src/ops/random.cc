@@ -59,7 +59,7 @@ Expr unit_interval(Expr bits, int kept, DType dtype) {
 Values decompose_uniform(Builder& b, const Node& n, Operands in) {
   const auto& [dtype, shape] = n.get<RandomAttrs>();
   const Expr bits(b, op::random_bits(b, in[0], {shape}));
-  const int kept = dtype == DType::F16 ? 11 : dtype == DType::BF16 ? 8 : 24;
+  const int kept = std::min(info(dtype).digits, 24);
   return {cast_to(b, unit_interval(bits, kept, DType::F32), dtype)};
 }
 

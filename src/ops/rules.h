@@ -6,7 +6,6 @@
 namespace rlx {
 
 inline size_t at(int64_t i) { return static_cast<size_t>(i); }  // an axis or a count as an index
-inline DType wide_of(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
 
 // ---- helpers on graphs
 

@@ -92,8 +92,9 @@ Values decompose_istft(Builder& b, const Node& n, Operands in) {
 
 Types infer_window(const InferArgs& a) {
   const auto& w = a.get<CosineWindowAttrs>();
-  user_check(is_float(w.dtype), "dtype", "general_cosine_window: does not make {}; allowed are {}",
-             w.dtype, kFloats.to_string());
+  user_check(kFloats.has(w.dtype), "dtype",
+             "general_cosine_window: does not make {}; allowed are {}", w.dtype,
+             kFloats.to_string());
   user_check(w.size >= 0, "fill-range", "general_cosine_window: {} elements", w.size);
   return {{w.dtype, {w.size}}};
 }

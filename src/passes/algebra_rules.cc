@@ -26,42 +26,7 @@ bool signed_zero(const Match& m, bool negative) {
 bool exact_inverse(DType dtype, double v) {
   int exponent = 0;
   if (v == 0 || !std::isfinite(v) || std::fabs(std::frexp(v, &exponent)) != 0.5) return false;
-  const int limit = dtype == DType::F16 ? 14 : dtype == DType::F64 ? 1000 : 120;
-  return std::abs(exponent - 1) <= limit;
-}
-
-// Digits that a dtype holds exactly: integers of up to `digits` bits, or floats of that precision
-// and exponent range.
-struct Precision {
-  int digits, exponent;
-};
-Precision precision(DType t) {
-  switch (t) {
-    case DType::Bool:
-      return {1, 0};
-    case DType::I8:
-      return {7, 7};
-    case DType::U8:
-      return {8, 8};
-    case DType::I16:
-      return {15, 15};
-    case DType::I32:
-      return {31, 31};
-    case DType::U32:
-      return {32, 32};
-    case DType::I64:
-      return {63, 63};
-    case DType::F16:
-      return {11, 15};
-    case DType::BF16:
-      return {8, 127};
-    case DType::F32:
-    case DType::C64:
-      return {24, 127};
-    case DType::F64:
-      return {53, 1023};
-  }
-  return {0, 0};
+  return std::abs(exponent - 1) < info(dtype).exponent;
 }
 
 // Every value of `from` is a value of `to`.
@@ -69,8 +34,7 @@ bool lossless(DType from, DType to) {
   if (from == to || is_bool(from)) return true;
   if (is_bool(to) || is_complex(from) || (is_float(from) && is_int(to))) return false;
   if (is_int(to) && info(from).is_signed && !info(to).is_signed) return false;
-  return precision(from).digits <= precision(to).digits &&
-         precision(from).exponent <= precision(to).exponent;
+  return info(from).digits <= info(to).digits && info(from).exponent <= info(to).exponent;
 }
 
 // cast(cast(x)) equals one cast: the first loses nothing, and the second means the same for both

@@ -579,7 +579,7 @@ size_t axes_to_split(const Node& n, const Graph& g, const FusionOptions& options
   if (!is_reduce(n) || !fusible(n, g)) return 0;
   const DType d = n.type().dtype;
   const Type& t = g.type(n.in[0]);
-  if (d == DType::F16 || d == DType::BF16) return 0;
+  if (is_narrow(d)) return 0;
   const Ints& axes = n.get<ReduceAttrs>().axes;
   size_t last = 0;
   while (last < axes.size() &&

@@ -93,22 +93,8 @@ nb::tuple shape_tuple(const Shape& shape) {
 
 namespace {
 
-struct Format {
-  const char* buffer;  // of the struct module; empty where it has none
-  nb::dlpack::dtype_code code;
-};
-Format format_of(DType d) {
-  using Code = nb::dlpack::dtype_code;
-  static constexpr Format formats[kDTypeCount] = {
-      {"f", Code::Float}, {"e", Code::Float}, {"", Code::Bfloat}, {"d", Code::Float},
-      {"b", Code::Int},   {"h", Code::Int},   {"i", Code::Int},   {"q", Code::Int},
-      {"B", Code::UInt},  {"I", Code::UInt},  {"?", Code::Bool},  {"Zf", Code::Complex},
-  };
-  return formats[static_cast<size_t>(d)];
-}
-
 nb::dlpack::dtype dlpack_dtype(DType d) {
-  return {static_cast<uint8_t>(format_of(d).code), static_cast<uint8_t>(8 * size_of(d)), 1};
+  return {info(d).dlpack, static_cast<uint8_t>(8 * size_of(d)), 1};
 }
 
 // What a buffer's shape and strides point to.
@@ -119,17 +105,17 @@ struct BufferDims {
 // A view of the bytes; without `format` for readers that want plain bytes. Raises BufferError.
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   const Array& a = *nb::inst_ptr<Array>(nb::handle(self));
-  const char* why = nullptr;
+  std::string why;
   if (a.traced())
     why = "a traced array has no bytes";
   else if (flags & PyBUF_WRITABLE)
     why = "an rlx.Array is immutable";
   else if (!a.tensor->is_on_host())
     why = "the array does not lie in memory of the host; use to_device() or numpy()";
-  else if (*format_of(a.tensor->dtype()).buffer == '\0')
-    why = "the buffer protocol has no bfloat16";
-  if (why) {
-    PyErr_SetString(PyExc_BufferError, why);
+  else if (info(a.tensor->dtype()).buffer.empty())
+    why = fmt::format("the buffer protocol has no {}", info(a.tensor->dtype()).numpy);
+  if (!why.empty()) {
+    PyErr_SetString(PyExc_BufferError, why.c_str());
     return -1;
   }
   const Tensor t = a.tensor->to_host();
@@ -143,7 +129,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   view->itemsize = size_of(t.dtype());
   view->readonly = 1;
   view->ndim = static_cast<int>(t.rank());
-  view->format = flags & PyBUF_FORMAT ? const_cast<char*>(format_of(t.dtype()).buffer) : nullptr;
+  view->format = flags & PyBUF_FORMAT ? const_cast<char*>(info(t.dtype()).buffer.data()) : nullptr;
   view->shape = dims->shape.data();
   view->strides = dims->strides.data();
   view->internal = dims;
@@ -318,7 +304,8 @@ void bind_array(nb::module_& m) {
   m.def("dtypes", [] {
     nb::list out;
     for (const DTypeInfo& i : kDTypes)
-      out.append(nb::make_tuple(std::string(i.name), i.bytes, static_cast<int>(i.cls)));
+      out.append(nb::make_tuple(std::string(i.name), i.bytes, static_cast<int>(i.cls),
+                                std::string(i.numpy), i.buffer.empty()));
     return out;
   });
   m.def("promote", [](int a, int b) {

@@ -137,7 +137,9 @@ nb::object value_of_text(const std::string& type, Lexer& lex) {
     const auto size = Dim::read(lex).static_value();
     return size ? nb::cast(*size) : nb::none();
   }
-  return nb::cast(std::string(lex.word()));  // a dtype or one of several words
+  const std::string word(lex.word());
+  if (type == "dtype") return nb::cast(std::string(info(*parse_dtype(word)).numpy));
+  return nb::cast(word);
 }
 
 }  // namespace

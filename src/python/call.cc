@@ -37,6 +37,13 @@ Number read_integer(nb::handle h) {
 
 Number read_bool(bool b) { return {DType::Bool, b, b ? 1.0 : 0.0}; }
 
+// Whether NumPy or ml_dtypes calls one of our floats so; to NumPy those of ml_dtypes are of no kind.
+bool is_float_name(std::string_view name) {
+  return std::any_of(kDTypes.begin(), kDTypes.end(), [&](const DTypeInfo& d) {
+    return d.cls == DTypeClass::floating && d.numpy == name;
+  });
+}
+
 // A scalar of NumPy; none for those that are no numbers.
 std::optional<Number> read_scalar(nb::handle h) {
   const nb::object dtype = h.attr("dtype");
@@ -49,7 +56,7 @@ std::optional<Number> read_scalar(nb::handle h) {
   } else if (kind == "c") {
     const Py_complex c = PyComplex_AsCComplex(h.ptr());
     n = {DType::C64, 0, {c.real, c.imag}};
-  } else if (kind == "f" || nb::cast<std::string>(dtype.attr("name")) == "bfloat16") {
+  } else if (kind == "f" || is_float_name(nb::cast<std::string>(dtype.attr("name")))) {
     n.value = PyFloat_AsDouble(h.ptr());
   } else {
     return std::nullopt;
@@ -186,7 +193,7 @@ std::vector<DTypes> candidates(const OpDef& op, std::span<const Operand> operand
       out.back()[0] = plain[0];
     }
   }
-  if (takes_floats_only(op) && !is_differentiable(joint))
+  if (takes_floats_only(op) && info(joint).cls < DTypeClass::floating)
     out.emplace_back(plain.size(), DType::F32);
   return out;
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "rlx/ir/dtype.h"
+
 namespace rlx {
 namespace {
 
@@ -12,7 +14,7 @@ struct MiniFloat {
   uint8_t largest;  // the code of the largest finite number
   uint8_t nan;      // the code that stands for NaN
 };
-constexpr MiniFloat kE4M3{4, 3, 7, 0x7e, 0x7f}, kE5M2{5, 2, 15, 0x7b, 0x7e}, kE2M1{2, 1, 1, 7, 7};
+constexpr MiniFloat kE2M1{2, 1, 1, 7, 7};
 
 constexpr uint8_t sign_bit(const MiniFloat& f) {
   return static_cast<uint8_t>(1 << (f.exponent_bits + f.mantissa_bits));
@@ -40,24 +42,23 @@ uint8_t encode(const MiniFloat& f, float value) {
   return sign | static_cast<uint8_t>(std::min<int>(code, f.largest));
 }
 
+// As the dtype of the same form, but what lies beyond its largest number becomes that.
+uint8_t saturated(DType f8, float value) {
+  const auto most = static_cast<float>(info(f8).largest);
+  return static_cast<uint8_t>(info(f8).narrow->from_float(std::clamp(value, -most, most)));
+}
+
 }  // namespace
 
-float e4m3_to_float(uint8_t bits) {
-  return (bits & 0x7f) == 0x7f ? std::numeric_limits<float>::quiet_NaN() : decode(kE4M3, bits);
-}
-float e5m2_to_float(uint8_t bits) {
-  if ((bits & 0x7c) != 0x7c) return decode(kE5M2, bits);
-  const float special =
-      bits & 3 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-  return bits & 0x80 ? -special : special;
-}
+float e4m3_to_float(uint8_t bits) { return f8e4m3fn_to_float(bits); }
+float e5m2_to_float(uint8_t bits) { return f8e5m2_to_float(bits); }
 float e2m1_to_float(uint8_t bits) { return decode(kE2M1, bits & 15); }
 float e8m0_to_float(uint8_t bits) {
   return bits == 0xff ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, bits - 127);
 }
 
-uint8_t float_to_e4m3(float value) { return encode(kE4M3, value); }
-uint8_t float_to_e5m2(float value) { return encode(kE5M2, value); }
+uint8_t float_to_e4m3(float value) { return saturated(DType::F8E4M3FN, value); }
+uint8_t float_to_e5m2(float value) { return saturated(DType::F8E5M2, value); }
 uint8_t float_to_e2m1(float value) { return encode(kE2M1, value); }
 uint8_t float_to_e8m0(float value) {
   if (std::isnan(value) || value < 0) return 0xff;

@@ -21,7 +21,7 @@ Values trained_params(const Builder& b, const TrainOptions& options) {
   }
   if (options.params.empty())
     for (Value v : b.graph().params())
-      if (is_float(b.type(v).dtype)) out.push_back(v);
+      if (kFloats.has(b.type(v).dtype)) out.push_back(v);
   user_check(!out.empty(), "no-params", "train_step: \"{}\" has no float parameters to train",
              b.graph().name);
   return out;

@@ -232,7 +232,7 @@ Values reverse(Builder& b, Operands outputs, Operands cotangents, Operands wrt) 
 
 Values gradients(Builder& b, Value loss, Operands wrt, GradOptions options) {
   const Type type = b.type(loss);
-  user_check(is_float(type.dtype) && type.rank() == 0, "loss-type",
+  user_check(kFloats.has(type.dtype) && type.rank() == 0, "loss-type",
              "grad: the loss {} is {}; it must be a real scalar", describe(b.graph(), loss), type);
   check_differentiable(b.graph(), wrt, "grad");
   Value seed;

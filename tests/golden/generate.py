@@ -20,7 +20,8 @@ each further line is a sample:
 * `attrs` holds the op's attributes under their names: integers, booleans, reals, lists of integers, and strings for dtypes
   ("f32") and enumerators ("causal"). Attributes that are not given have their default.
 * T is {"dtype": "f32", "shape": [2, 3], "data": "0000803f.."}: row-major, two lower-case hex digits per byte, little-endian as in
-  memory; bool is one byte 0 or 1; c64 is re, im as f32. Dtypes: f32 f16 bf16 f64 i8 i16 i32 i64 u8 u32 bool c64.
+  memory; bool is one byte 0 or 1; c64 is re, im as f32. Dtypes: f32 f16 bf16 f64 i8 i16 i32 i64 u8 u32 bool c64
+  f8e4m3fn f8e5m2.
 * `tol` has one entry per output. {"rel": r, "abs": a} accepts x for the golden y when
     - both are NaN (whatever the payload), or both are the same infinity, or
     - r = a = 0 and x equals y, a zero also in its sign, or

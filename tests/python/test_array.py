@@ -131,6 +131,38 @@ def test_bfloat16():
     assert rlx.array(a).tolist() == [1.5, -3]
 
 
+@pytest.mark.parametrize(("name", "code"), [("float8_e4m3fn", 10), ("float8_e5m2", 12)])
+def test_float8(name, code):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    theirs = np.dtype(getattr(ml_dtypes, name))
+    codes = np.arange(256, dtype=np.uint8)
+    a = codes.view(theirs)
+    x = rlx.array(a)
+    assert x.dtype == name == theirs and getattr(rlx, name) is x.dtype and x.nbytes == 256
+    assert np.asarray(x).dtype == theirs
+    np.testing.assert_array_equal(np.asarray(x).view(np.uint8), codes)
+    wide = x.astype("float32").numpy()
+    np.testing.assert_array_equal(wide, a.astype(np.float32))
+    np.testing.assert_array_equal(np.asarray(rlx.array(wide).astype(name)).view(np.uint8), wide.astype(theirs).view(np.uint8))
+    moved = rlx.concatenate([x.reshape(16, 16).T[2:5], x[:16].reshape(1, 16)])
+    expected = np.concatenate([a.reshape(16, 16).T[2:5], a[:16].reshape(1, 16)])
+    np.testing.assert_array_equal(moved.astype("float32").numpy(), expected.astype(np.float32))
+    np.testing.assert_array_equal(np.asarray(pickle.loads(pickle.dumps(x))).view(np.uint8), codes)
+    assert list(dlpack_tensor(x.__dlpack__()).dtype) == [code, 8, 1, 0]
+    np.testing.assert_array_equal(np.asarray(rlx.from_dlpack(x)).view(np.uint8), codes)
+    assert rlx.array(theirs.type(0.5)).dtype == name and rlx.array([0.5, 2.0], name).tolist() == [0.5, 2.0]
+    assert repr(rlx.ones(2, name)) == f"rlx.Array([1, 1], dtype={name})"
+    assert (x * rlx.ones(256)).dtype == "float32" and rlx.where(x == x, x, 0).dtype == name
+    with pytest.raises(BufferError, match=name):
+        memoryview(x)
+    for f in (lambda x: x + 1, rlx.exp, lambda x: x @ x, rlx.sort):
+        with pytest.raises(rlx.Error) as e:
+            f(x)
+        assert e.value.code == "dtype"
+    with pytest.raises(rlx.Error, match="only floats"):
+        rlx.grad(lambda x: x.astype("float32").sum())(x)
+
+
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 def test_dlpack(dtype):
     a = values(dtype, (3, 5))

@@ -87,6 +87,15 @@ def test_the_table_is_that_of_the_docs():
         assert PAIRS[a, b] == PAIRS[b, a]
 
 
+def test_float8_is_the_narrowest_float():
+    for f8 in ("float8_e4m3fn", "float8_e5m2"):
+        for other in DTYPES:
+            wins = f8 if KINDS[other] < 2 else SHORT[other]
+            x, y = rlx.ones(2, f8), ones(other)
+            assert rlx.concatenate([x, y]).dtype == rlx.concatenate([y, x]).dtype == wins, other
+    assert rlx.concatenate([rlx.ones(2, "float8_e4m3fn"), rlx.ones(2, "float8_e5m2")]).dtype == "float32"
+
+
 @pytest.mark.parametrize("a", DTYPES)
 def test_arrays(a):
     for b in DTYPES:

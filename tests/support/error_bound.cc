@@ -22,12 +22,9 @@ struct FloatFormat {
 
 FloatFormat format_of(DType d) {
   if (d == DType::F64) return {52, -1022};
-  if (d == DType::F16) return {10, -14};
-  if (d == DType::BF16) return {7, -126};
+  if (const NarrowFloat* f = info(d).narrow) return {f->mantissa_bits, 1 - f->bias};
   return {23, -126};
 }
-
-bool is_short(DType d) { return d == DType::F16 || d == DType::BF16; }
 
 // How often an elementwise op's scalar rule rounds; transcendental functions count as often.
 class RoundingCounter final : public ScalarEmitter {
@@ -260,7 +257,7 @@ Tensors NoisyEvaluator::with_noisy_operands(const EvalArgs& args, Tensors& opera
       std::max(kOperandUlps, (by_norm ? kNormFactor : 1) * terms(args.node, operands, whole));
   for (size_t i = 0; i < operands.size(); ++i) {
     Tensor& t = operands[i];
-    if (!whole[i] && !is_short(t.dtype()) &&
+    if (!whole[i] && !is_narrow(t.dtype()) &&
         !(every_rounding_ && !by_norm && holds_whole_numbers(t)))
       disturb(t, ulps, by_norm);
   }
@@ -314,7 +311,7 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
     if (overflows && is_differentiable(results[i].dtype())) open_overflow(results[i]);
     const bool disturbed =
         !exact[i] &&
-        disturb(results[i], is_short(results[i].dtype()) ? kShortUlps : kUlps, is_absolute(*n.op));
+        disturb(results[i], is_narrow(results[i].dtype()) ? kShortUlps : kUlps, is_absolute(*n.op));
     out.push_back({std::move(results[i]), noisy || disturbed});
   }
   return out;
@@ -397,10 +394,10 @@ Allowance allowance(const Tensor& value, const Tensors& draws, int64_t i, bool f
   double range = std::abs(high - low);
   for (const Tensor& t : draws)
     if (from_value) range = std::max(range, std::abs(t.get_complex(i) - v));
-  const double base = is_short(d) ? kShortBaseUlps : kBaseUlps;
+  const double base = is_narrow(d) ? kShortBaseUlps : kBaseUlps;
   // Noise about zeros is below the normal numbers; its norms lie beside zero, not around it, which their range does not
   // show.
-  const double floor = from_value || is_short(d) ? 0 : std::ldexp(1.0, format_of(d).min_exponent);
+  const double floor = from_value || is_narrow(d) ? 0 : std::ldexp(1.0, format_of(d).min_exponent);
   return {true, kRangeFactor * range + base * ulp(d, std::abs(v)) + floor};
 }
 

@@ -187,22 +187,25 @@ class Generator {
 
 // ---- keeping nodes
 
+bool same_float(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
 bool Generator::good(const Tensor& plain, const Noisy& noisy) const {
   if (plain.elements() > s_.max_elements) return false;
   const DType d = plain.dtype();
-  const bool narrow = d == DType::F16 || d == DType::BF16;
   const double slack = d == DType::BF16  ? 0.2
                        : d == DType::F16 ? 0.05
                        : d == DType::F64 ? 1e-9
                                          : 1e-3;
   for (int64_t i = 0; i < plain.elements(); ++i) {
     if (!is_differentiable(d)) {
-      if (plain.get_int(i) != noisy.value.get_int(i)) return false;
+      if (is_float(d) ? !same_float(plain.get_float(i), noisy.value.get_float(i))
+                      : plain.get_int(i) != noisy.value.get_int(i))
+        return false;
       continue;
     }
     const Complex v = plain.get_complex(i), w = noisy.value.get_complex(i);
     const bool finite = std::isfinite(std::abs(v)) && std::isfinite(std::abs(w));
-    if (s_.tame && (!finite || std::abs(v) > (narrow ? 30 : 1000))) return false;
+    if (s_.tame && (!finite || std::abs(v) > (is_narrow(d) ? 30 : 1000))) return false;
     if (finite && std::abs(v - w) > slack * (0.1 + std::abs(v))) return false;
     if (!finite && std::isnan(std::abs(v)) != std::isnan(std::abs(w))) return false;
   }

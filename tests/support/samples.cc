@@ -327,7 +327,7 @@ Tensor make_operand(const OperandSpec& o, DType d, uint64_t seed) {
 
 DType dtype_at(const OperandSpec& o, DType swept) {
   if (o.dtype == "T") return swept;
-  if (o.dtype == "W") return swept == DType::F16 || swept == DType::BF16 ? DType::F32 : swept;
+  if (o.dtype == "W") return wide_of(swept);
   const auto d = parse_dtype(o.dtype);
   check(d.has_value(), "samples: unknown dtype {}", o.dtype);
   return *d;

@@ -14,17 +14,7 @@ namespace {
 
 // ---- values
 
-struct FloatFormat {
-  int mantissa, exponent;  // bits, and the exponent of the largest numbers
-};
-FloatFormat format_of(DType d) {
-  if (d == DType::F64) return {52, 1023};
-  if (d == DType::F16) return {10, 15};
-  if (d == DType::BF16) return {7, 127};
-  return {23, 127};
-}
-double smallest_normal(DType d) { return std::ldexp(ulp(d, 0), format_of(d).mantissa); }
-bool is_short(DType d) { return d == DType::F16 || d == DType::BF16; }
+double smallest_normal(DType d) { return std::ldexp(ulp(d, 0), info(d).digits - 1); }
 
 // Neither an index nor a key: any number is a value of it.
 bool is_plain(const OperandSpec& o) {
@@ -492,7 +482,7 @@ void Checker::check_denormals(const Sample& s, const Case& c, Program& p, size_t
       largest = std::max(largest, std::abs(b.get_complex(i)));
     if (!(largest > 0 && largest < 16 * normal)) continue;
     // f16 and bf16 are summed in f32.
-    const double terms = is_short(d) ? 4 : 8 + 2 * static_cast<double>(in[k].elements());
+    const double terms = is_narrow(d) ? 4 : 8 + 2 * static_cast<double>(in[k].elements());
     const double allowed = tolerance(d) * largest + terms * tiny;
     for (int64_t i = 0; i < b.elements(); ++i) {
       if (std::abs(a.get_complex(i) - b.get_complex(i)) <= allowed) continue;
@@ -620,8 +610,7 @@ std::vector<SpecialValue> special_values(DType d) {
     return {{"min", info(d).is_signed ? -std::ldexp(1.0, bits) : 0.0},
             {"max", bits == 63 ? 0x1p63 : std::ldexp(1.0, bits) - 1}};
   }
-  const FloatFormat f = format_of(d);
-  const double tiny = ulp(d, 0), max = std::ldexp(2 - std::ldexp(1.0, -f.mantissa), f.exponent);
+  const double tiny = ulp(d, 0), max = info(d).largest;
   return {{"nan", std::nan("")},
           {"inf", INFINITY},
           {"-inf", -INFINITY},

@@ -145,7 +145,6 @@ const std::map<std::string_view, std::string_view> kNotRaisable{
     {"lapack", "the library is missing, or a matrix has more than 2^31 rows"},
     {"cpu", "on machines without AVX2"},
     {"no-kernel", "every op has a kernel, a scalar form or a decomposition"},
-    {"state-space", "the op takes floats only"},
     {"demo-source", "the program must lie outside of the sources"},
 };
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"
@@ -74,6 +75,8 @@ TEST_F(Formats, NpyHeaderIsNumPys) {
   const std::string h = npy_header({DType::Bool, {7}});
   EXPECT_NE(h.find("{'descr': '|b1', 'fortran_order': False, 'shape': (7,), }"), std::string::npos);
   EXPECT_NE(npy_header({DType::F32, {}}).find("'shape': (), }"), std::string::npos);
+  EXPECT_NE(npy_header({DType::F8E4M3FN, {2}}).find("'|V1'"), std::string::npos);
+  EXPECT_NE(npy_header({DType::F8E5M2, {2}}).find("'|f1'"), std::string::npos);
   EXPECT_NE(npy_header({DType::F32, {3, 4}}).find("'shape': (3, 4), }"), std::string::npos);
 }
 
@@ -104,9 +107,21 @@ TEST_F(Formats, NpyFortranOrderOfEveryRank) {
   }
 }
 
+// What ml_dtypes makes NumPy write.
+TEST_F(Formats, NpyOfEightBitFloats) {
+  for (auto [descr, dtype] : {std::pair{"<V1", DType::F8E4M3FN}, {"<f1", DType::F8E5M2}}) {
+    const std::string dict =
+        fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': (2,), }}\n", descr);
+    const Tensor t = parse_npy(npy(dict, "\x38\x7f"));
+    EXPECT_EQ(t.type(), (Type{dtype, {2}}));
+    EXPECT_EQ(t.get_float(0), dtype == DType::F8E5M2 ? 0.5 : 1);
+    EXPECT_TRUE(std::isnan(t.get_float(1)));
+  }
+}
+
 TEST_F(Formats, NpyOfTheOtherByteOrder) {
   for (const DTypeInfo& d : kDTypes) {
-    if (d.dtype == DType::BF16) continue;  // a record to NumPy, which has no byte order
+    if (d.npy[0] == 'V') continue;  // a record to NumPy, which has no byte order
     const Tensor t = counting(d.dtype, {3, 2});
     std::string file = npy_header(t.type()),
                 data(reinterpret_cast<const char*>(t.raw()), t.bytes());

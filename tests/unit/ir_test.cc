@@ -37,6 +37,9 @@ TEST(TensorText, NumbersThatDoNotFitAreErrors) {
                              {"bool", "2"},
                              {"f32", "1e300"},
                              {"f16", "70000"},
+                             {"f8e4m3fn", "465"},
+                             {"f8e4m3fn", "inf"},
+                             {"f8e5m2", "61440"},
                              {"bf16", "-1e39"}}) {
     SCOPED_TRACE(fmt::format("{} {}", type, value));
     expect_error("parse", fmt::format("fits in {}", type), [&] { constant(type, value); });

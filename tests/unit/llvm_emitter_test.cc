@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -14,6 +16,7 @@
 #include "kernel_examples.h"
 #include "rlx/backend/cpu/jit.h"
 #include "rlx/base/error.h"
+#include "rlx/ir/tensor.h"
 
 namespace rlx::cpu {
 namespace {
@@ -69,8 +72,7 @@ void fill(DType dtype, uint8_t* out, size_t count, uint32_t seed) {
     if (kind != 1) {
       if (dtype == DType::F32) put(static_cast<float>(v));
       if (dtype == DType::F64) put(v);
-      if (dtype == DType::F16) put(double_to_f16(v));
-      if (dtype == DType::BF16) put(double_to_bf16(v));
+      if (const NarrowFloat* f = info(dtype).narrow) put(f->from_double(v));
       if (!is_float(dtype) && std::abs(v) < 1e18) put(static_cast<int64_t>(v));
     } else if (random() % 4 == 0) {
       bits = random() % 2 ? uint64_t{1} << (8 * size_of(dtype) - 1) : ~uint64_t{0};  // MIN and -1
@@ -81,25 +83,11 @@ void fill(DType dtype, uint8_t* out, size_t count, uint32_t seed) {
 }
 
 bool is_nan(DType dtype, const uint8_t* p) {
-  float f;
-  double d;
-  uint16_t h;
-  std::memcpy(&h, p, 2);
-  if (dtype == DType::F32 || dtype == DType::C64) return std::memcpy(&f, p, 4), std::isnan(f);
-  if (dtype == DType::F64) return std::memcpy(&d, p, 8), std::isnan(d);
-  if (dtype == DType::F16) return std::isnan(f16_to_float(h));
-  return dtype == DType::BF16 && std::isnan(bf16_to_float(h));
+  if (is_complex(dtype)) return is_nan(DType::F32, p);
+  return is_float(dtype) && std::isnan(element_value(dtype, p));
 }
 
-double as_double(DType dtype, const uint8_t* p) {
-  float f;
-  double d;
-  if (dtype == DType::F64) return std::memcpy(&d, p, 8), d;
-  if (dtype == DType::F32) return std::memcpy(&f, p, 4), f;
-  uint16_t h;
-  std::memcpy(&h, p, 2);
-  return dtype == DType::F16 ? f16_to_float(h) : bf16_to_float(h);
-}
+double as_double(DType dtype, const uint8_t* p) { return element_value(dtype, p); }
 
 // Equal bits (any NaN equals any NaN), or within `tolerance` relative to the larger of 1e-30 and
 // the value.
@@ -220,9 +208,9 @@ std::vector<Op> arithmetic_ops() {
 
 constexpr DType kValueTypes[] = {DType::F32, DType::F64, DType::I8,  DType::I16, DType::I32,
                                  DType::I64, DType::U8,  DType::U32, DType::Bool};
-constexpr DType kMemoryTypes[] = {DType::F32, DType::F16, DType::BF16, DType::F64,
-                                  DType::I8,  DType::I16, DType::I32,  DType::I64,
-                                  DType::U8,  DType::U32, DType::Bool};
+constexpr DType kMemoryTypes[] = {
+    DType::F32, DType::F16, DType::BF16, DType::F64,  DType::I8,       DType::I16,   DType::I32,
+    DType::I64, DType::U8,  DType::U32,  DType::Bool, DType::F8E4M3FN, DType::F8E5M2};
 
 TEST(LlvmEmitter, EveryOperationOnEveryType) {
   int checked = 0;
@@ -322,6 +310,33 @@ TEST(LlvmEmitter, HalvesSurviveARoundTrip) {
         ASSERT_TRUE(nan ? is_nan(half, reinterpret_cast<uint8_t*>(&out[i])) : in[i] == out[i])
             << to_string(half) << " " << i;
       }
+    }
+}
+
+// All 256 codes to F32 and back, and every F32 of 16 bits to either format, as on the host.
+TEST(LlvmEmitter, EightBitFloatsAsOnTheHost) {
+  for (int bits : widths())
+    for (DType f8 : {DType::F8E4M3FN, DType::F8E5M2}) {
+      CpuJit jit({.vector_bits = bits});
+      const std::vector<KernelFn> fns =
+          compile(jit, {cast_kernel(f8, DType::F32, true), cast_kernel(DType::F32, f8, true)});
+      std::vector<uint8_t> codes(256), back(65536);
+      for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(i);
+      std::vector<float> values(256), floats(65536);
+      for (uint32_t i = 0; i < 65536; ++i) floats[i] = std::bit_cast<float>(i << 16 | (i & 1));
+      const auto run = [](KernelFn fn, const void* in, void* out, int64_t n) {
+        void* buffers[] = {const_cast<void*>(in), out};
+        const int64_t sizes[] = {1, n};
+        fn(buffers, sizes, 0, 1);
+      };
+      run(fns[0], codes.data(), values.data(), 256);
+      run(fns[1], floats.data(), back.data(), 65536);
+      const NarrowFloat& host = *info(f8).narrow;
+      for (uint16_t i = 0; i < 256; ++i)
+        ASSERT_EQ(std::bit_cast<uint32_t>(values[i]), std::bit_cast<uint32_t>(host.to_float(i)))
+            << to_string(f8) << " " << i;
+      for (size_t i = 0; i < 65536; ++i)
+        ASSERT_EQ(back[i], host.from_float(floats[i])) << to_string(f8) << " of " << floats[i];
     }
 }
 

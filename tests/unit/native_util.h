@@ -2,6 +2,7 @@
 // complex).
 #pragma once
 
+#include <cmath>
 #include <complex>
 #include <cstdint>
 #include <cstring>
@@ -64,10 +65,6 @@ class TypedBuffer {
         return as<float>(i);
       case DType::F64:
         return as<double>(i);
-      case DType::F16:
-        return f16_to_float(as<uint16_t>(i));
-      case DType::BF16:
-        return bf16_to_float(as<uint16_t>(i));
       case DType::I8:
         return as<int8_t>(i);
       case DType::I16:
@@ -83,8 +80,10 @@ class TypedBuffer {
         return as<uint32_t>(i);
       case DType::C64:
         return Value(as<std::complex<float>>(i));
+      default:
+        return info(dtype_).narrow->to_float(size_of(dtype_) == 1 ? as<uint8_t>(i)
+                                                                  : as<uint16_t>(i));
     }
-    return 0;
   }
 
   void set(int64_t i, Value v) {
@@ -93,10 +92,6 @@ class TypedBuffer {
         return put(i, static_cast<float>(v.real()));
       case DType::F64:
         return put(i, v.real());
-      case DType::F16:
-        return put(i, double_to_f16(v.real()));
-      case DType::BF16:
-        return put(i, double_to_bf16(v.real()));
       case DType::I8:
         return put(i, static_cast<int8_t>(static_cast<int64_t>(v.real())));
       case DType::I16:
@@ -113,6 +108,10 @@ class TypedBuffer {
         return put(i, static_cast<uint32_t>(static_cast<int64_t>(v.real())));
       case DType::C64:
         return put(i, std::complex<float>(v));
+      default: {
+        const uint16_t bits = info(dtype_).narrow->from_double(v.real());
+        return size_of(dtype_) == 1 ? put(i, static_cast<uint8_t>(bits)) : put(i, bits);
+      }
     }
   }
 
@@ -149,19 +148,7 @@ class TypedBuffer {
 
 // Unit roundoff of a float dtype (of its parts for c64); 0 for the exact ones.
 inline double roundoff(DType d) {
-  switch (d) {
-    case DType::F64:
-      return 0x1p-53;
-    case DType::F32:
-    case DType::C64:
-      return 0x1p-24;
-    case DType::F16:
-      return 0x1p-11;
-    case DType::BF16:
-      return 0x1p-8;
-    default:
-      return 0;
-  }
+  return is_float(d) || is_complex(d) ? std::ldexp(1.0, -info(d).digits) : 0;
 }
 
 // Of the arithmetic: f16 and bf16 are computed in f32.

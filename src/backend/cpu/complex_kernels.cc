@@ -108,42 +108,12 @@ Decision complex_involved(const Node& n, const Graph& g) {
 
 Decision any_view(const Node&, size_t, const View&) { return Decision::yes(); }
 
-template <class T>
-T read(const std::byte* p, int64_t i) {
-  T v;
-  std::memcpy(&v, p + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-  return v;
-}
-
 Complex load(DType d, const void* data, int64_t i) {
-  const auto* p = static_cast<const std::byte*>(data);
-  switch (d) {
-    case DType::C64:
-      return Complex(read<std::complex<float>>(p, i));
-    case DType::F32:
-      return read<float>(p, i);
-    case DType::F64:
-      return read<double>(p, i);
-    case DType::F16:
-      return f16_to_float(read<uint16_t>(p, i));
-    case DType::BF16:
-      return bf16_to_float(read<uint16_t>(p, i));
-    case DType::I8:
-      return read<int8_t>(p, i);
-    case DType::I16:
-      return read<int16_t>(p, i);
-    case DType::I32:
-      return read<int32_t>(p, i);
-    case DType::I64:
-      return static_cast<double>(read<int64_t>(p, i));
-    case DType::U8:
-      return read<uint8_t>(p, i);
-    case DType::U32:
-      return read<uint32_t>(p, i);
-    case DType::Bool:
-      return read<uint8_t>(p, i) != 0 ? 1.0 : 0.0;
-  }
-  return 0;
+  const auto* p = static_cast<const std::byte*>(data) + i * size_of(d);
+  if (!is_complex(d)) return element_value(d, p);
+  std::complex<float> v;
+  std::memcpy(&v, p, sizeof(v));
+  return Complex(v);
 }
 
 // One element of a tensor of any dtype; the conversions of `cast` from a complex number.

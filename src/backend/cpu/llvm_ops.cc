@@ -35,7 +35,8 @@ llvm::Type* LlvmOps::value_type(DType dtype, int lanes) {
 llvm::Type* LlvmOps::memory_type(DType dtype, int lanes) {
   if (dtype == DType::C64) return value_type(DType::F32, lanes);
   if (dtype == DType::Bool) return shaped(b_.getInt8Ty(), lanes);
-  if (dtype == DType::F16 || dtype == DType::BF16) return shaped(b_.getInt16Ty(), lanes);
+  if (is_narrow(dtype))
+    return shaped(b_.getIntNTy(8 * static_cast<unsigned>(size_of(dtype))), lanes);
   return value_type(dtype, lanes);
 }
 
@@ -245,8 +246,51 @@ llvm::Value* LlvmOps::bf16_bits(llvm::Value* x) {
   return b_.CreateLShr(b_.CreateSelect(b_.CreateFCmpUNO(x, x), quiet, rounded), integer(u, 16));
 }
 
+// The code of an F32 value in a format of one byte, as I32.
+llvm::Value* LlvmOps::f8_bits(llvm::Value* x, const NarrowFloat& f) {
+  llvm::Value* u = b_.CreateBitCast(x, reshaped(x, b_.getInt32Ty()));
+  llvm::Value* magnitude = b_.CreateAnd(u, integer(u, 0x7fffffff));
+  // Normal numbers: the mantissa is cut, half to even, and the exponent gets the bias of the format.
+  const int cut = 23 - f.mantissa_bits, first = 127 + 1 - f.bias;
+  llvm::Value* last = b_.CreateAnd(b_.CreateLShr(magnitude, integer(u, cut)), integer(u, 1));
+  llvm::Value* rounded =
+      b_.CreateAdd(b_.CreateAdd(magnitude, integer(u, (1 << (cut - 1)) - 1)), last);
+  llvm::Value* normal = b_.CreateSub(b_.CreateLShr(rounded, integer(u, cut)),
+                                     integer(u, (first - 1) << f.mantissa_bits));
+  // Subnormal ones: beside a number whose last place is theirs, the sum rounds.
+  const auto anchor = static_cast<int64_t>(first + cut) << 23;
+  llvm::Value* base = b_.CreateBitCast(integer(u, anchor), x->getType());
+  llvm::Value* sum = b_.CreateFAdd(b_.CreateBitCast(magnitude, x->getType()), base);
+  llvm::Value* small = b_.CreateSub(b_.CreateBitCast(sum, u->getType()), integer(u, anchor));
+  llvm::Value* code = b_.CreateSelect(
+      b_.CreateICmpULT(magnitude, integer(u, static_cast<int64_t>(first) << 23)), small, normal);
+  code = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, code, integer(u, f.largest + 1));
+  code = b_.CreateSelect(b_.CreateFCmpUNO(x, x), integer(u, f.nan), code);
+  return b_.CreateOr(code, b_.CreateAnd(b_.CreateLShr(u, integer(u, 24)), integer(u, 0x80)));
+}
+
+// The F32 value of such a code, as I32.
+llvm::Value* LlvmOps::f8_value(llvm::Value* u, const NarrowFloat& f) {
+  llvm::Type* f32 = reshaped(u, b_.getFloatTy());
+  llvm::Value* code = b_.CreateAnd(u, integer(u, 0x7f));
+  llvm::Value* normal = b_.CreateAdd(b_.CreateShl(code, integer(u, 23 - f.mantissa_bits)),
+                                     integer(u, static_cast<int64_t>(127 - f.bias) << 23));
+  const double unit = std::ldexp(1.0, 1 - f.bias - f.mantissa_bits);
+  llvm::Value* small = b_.CreateBitCast(
+      b_.CreateFMul(b_.CreateSIToFP(code, f32), llvm::ConstantFP::get(f32, unit)), u->getType());
+  llvm::Value* bits =
+      b_.CreateSelect(b_.CreateICmpULT(code, integer(u, 1 << f.mantissa_bits)), small, normal);
+  const int64_t beyond = f.largest + 1;
+  bits = b_.CreateSelect(b_.CreateICmpUGE(code, integer(u, beyond)), integer(u, 0x7fc00000), bits);
+  if (beyond != f.nan)
+    bits = b_.CreateSelect(b_.CreateICmpEQ(code, integer(u, beyond)), integer(u, 0x7f800000), bits);
+  llvm::Value* sign = b_.CreateShl(b_.CreateAnd(u, integer(u, 0x80)), integer(u, 24));
+  return b_.CreateBitCast(b_.CreateOr(bits, sign), f32);
+}
+
 llvm::Value* LlvmOps::round(llvm::Value* x, DType from, DType memory) {
   if (from == DType::F64) x = round_to_odd(x);
+  if (size_of(memory) == 1) return f8_value(f8_bits(x, *info(memory).narrow), *info(memory).narrow);
   if (memory == DType::F16)
     return b_.CreateFPExt(b_.CreateFPTrunc(x, reshaped(x, b_.getHalfTy())), x->getType());
   llvm::Value* h = bf16_bits(x);
@@ -262,6 +306,8 @@ llvm::Value* LlvmOps::from_memory(llvm::Value* x, DType memory) {
     llvm::Value* wide = b_.CreateZExt(x, reshaped(x, b_.getInt32Ty()));
     return b_.CreateBitCast(b_.CreateShl(wide, integer(wide, 16)), f32);
   }
+  if (const NarrowFloat* f = info(memory).narrow)
+    return f8_value(b_.CreateZExt(x, reshaped(x, b_.getInt32Ty())), *f);
   return x;
 }
 
@@ -271,6 +317,7 @@ llvm::Value* LlvmOps::to_memory(llvm::Value* x, DType memory) {
   if (memory == DType::F16)
     return b_.CreateBitCast(b_.CreateFPTrunc(x, reshaped(x, b_.getHalfTy())), type);
   if (memory == DType::BF16) return b_.CreateTrunc(bf16_bits(x), type);
+  if (const NarrowFloat* f = info(memory).narrow) return b_.CreateTrunc(f8_bits(x, *f), type);
   return x;
 }
 

@@ -13,8 +13,8 @@ class LlvmOps {
  public:
   LlvmOps(llvm::IRBuilder<>& builder, bool avx512) : b_(builder), math_(builder, avx512) {}
 
-  // The type of values of a dtype (Bool: i1), and of elements in memory (Bool: i8, F16 and BF16:
-  // i16).
+  // The type of values of a dtype (Bool: i1), and of elements in memory (Bool: i8, narrow
+  // floats: integers of their size).
   llvm::Type* value_type(DType dtype, int lanes);
   llvm::Type* memory_type(DType dtype, int lanes);
 
@@ -46,6 +46,8 @@ class LlvmOps {
   llvm::Value* extremum(bool max, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* round_to_odd(llvm::Value* x);
   llvm::Value* bf16_bits(llvm::Value* x);
+  llvm::Value* f8_bits(llvm::Value* x, const NarrowFloat& f);
+  llvm::Value* f8_value(llvm::Value* u, const NarrowFloat& f);
 
   llvm::IRBuilder<>& b_;
   VectorMath math_;

@@ -13,16 +13,7 @@ namespace rlx::cpu {
 namespace {
 
 double read_float(DType d, const void* data, int64_t i) {
-  switch (d) {
-    case DType::F32:
-      return static_cast<const float*>(data)[i];
-    case DType::F64:
-      return static_cast<const double*>(data)[i];
-    case DType::F16:
-      return f16_to_float(static_cast<const uint16_t*>(data)[i]);
-    default:
-      return bf16_to_float(static_cast<const uint16_t*>(data)[i]);
-  }
+  return element_value(d, static_cast<const std::byte*>(data) + i * size_of(d));
 }
 
 void write_float(DType d, void* data, int64_t i, double x) {

@@ -1,15 +1,17 @@
-"""cast between every two of the 12 dtypes."""
+"""cast between every two of the 14 dtypes."""
 
 import numpy as np
 
 from .core import (
     ALL,
     EXACT,
-    FLOATS,
+    F8,
+    FLOATS as COMPUTED,
     INTS,
     LARGEST,
     NAMES,
     NUMPY,
+    PRECISION,
     any_bits,
     array,
     denormals,
@@ -19,6 +21,9 @@ from .core import (
     sample,
     special_values,
 )
+
+
+FLOATS = COMPUTED + F8
 
 
 def to_integer(x, to):
@@ -111,7 +116,7 @@ def rounding():
         65521,
     ]
     for source, values in (("f64", f64), ("i64", i64), ("i32", i32)):
-        for to in FLOATS:
+        for to in COMPUTED:
             x = np.array(values, NUMPY[source])
             yield sample(
                 f"cast/{source}/to-{to}-rounding",
@@ -146,6 +151,42 @@ def rounding():
             "ties to even, overflow to infinity",
             to=to,
         )
+
+
+def turning_points(to, source):
+    """In the source's dtype: every finite number of an f8, the halfway points between neighbours and what lies next to
+    those. Behind the largest number follows the one that a wider exponent would have."""
+    codes = np.arange(256, dtype=np.uint8).view(NUMPY[to]).astype(np.float64)
+    steps = np.unique(codes[np.isfinite(codes)])
+    ulp = 2.0 ** (np.floor(np.log2(LARGEST[to])) - PRECISION[to] + 1)
+    steps = np.concatenate([steps, [LARGEST[to] + ulp, -LARGEST[to] - ulp]])
+    steps.sort()
+    halves = round_float(source, (steps[1:] + steps[:-1]) / 2)
+    around = [np.nextafter(halves, array(source, v)) for v in (np.inf, -np.inf)]
+    special = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, LARGEST[source], -LARGEST[source]]
+    return np.concatenate([round_float(source, steps), halves, *around, array(source, special)])
+
+
+def f8():
+    """All 256 codes to every dtype; from every dtype what lies at and around the points where rounding turns."""
+    for f8 in F8:
+        codes = np.arange(256, dtype=np.uint8).view(NUMPY[f8])
+        for to in ALL:
+            yield sample(f"cast/{f8}/to-{to}-codes", [codes], cast(codes, to), EXACT, "all codes", to=to)
+        note = "one rounding, ties to even; overflow, subnormals"
+        for source in COMPUTED:
+            x = np.concatenate([turning_points(f8, source), denormals(source)])
+            yield sample(f"cast/{source}/to-{f8}-halves", [x], cast(x, f8), EXACT, note, to=f8)
+        x = turning_points(f8, "f32").astype(NUMPY["c64"])
+        yield sample(f"cast/c64/to-{f8}-halves", [x], cast(x, f8), EXACT, note, to=f8)
+        points = turning_points(f8, "f64")
+        whole = [int(v) for v in points[np.isfinite(points)] if v == np.floor(v) and abs(v) < 2**53]
+        whole = sorted({v + d for v in whole for d in (-1, 0, 1)})
+        for source in INTS:
+            limits = np.iinfo(NUMPY[source])
+            inside = [v for v in whole if limits.min <= v <= limits.max] + [limits.min, limits.max]
+            x = np.array(inside, NUMPY[source])
+            yield sample(f"cast/{source}/to-{f8}-halves", [x], cast(x, f8), EXACT, note, to=f8)
 
 
 def samples():
@@ -195,3 +236,4 @@ def samples():
         yield sample(f"cast/{source}/rank0", [x], cast(x, "f32"), EXACT, "rank 0", to="f32")
     with np.errstate(all="ignore"):
         yield from rounding()
+        yield from f8()

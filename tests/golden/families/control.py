@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .core import ALL, ANY_ZERO, EXACT, FLOATS, INTS, NUMBERS, any_bits, array, narrow, random
+from .core import ALL, ANY_ZERO, EXACT, F8, FLOATS, INTS, NUMBERS, any_bits, array, narrow, random
 from .core import rng_of, sample, ulps, unit, whole, wide
 
 
@@ -277,6 +277,37 @@ def plain_regions():
     yield sample("region/bool/not", [x], ~x, EXACT, "bools", body=body, domain=[3])
 
 
+def moves():
+    """Bodies that only move or choose, of the dtypes that are not computed with."""
+    for dtype in F8:
+        line, both = (dtype, (2,)), (dtype, (2, 3))
+        for reverse in (False, True):
+            identifier = f"scan/{dtype}/delay{'-reverse' * reverse}"
+            rng = rng_of(identifier)
+            y, xs = any_bits(rng, dtype, (2,)), any_bits(rng, dtype, (3, 2))
+            ahead = np.concatenate([y[None], xs[:-1]]) if not reverse else np.concatenate([xs[1:], y[None]])
+            attrs = {"body": graph([line, line], [], ["%1", "%0"]), "length": 3, "num_carries": 1, "num_xs": 1}
+            out = [xs[0 if reverse else 2], ahead]
+            yield sample(identifier, [y, xs], out, EXACT, "one step late", reverse=reverse, **attrs)
+        rng = rng_of(f"region/{dtype}/choice")
+        a, b, c = any_bits(rng, dtype, (2, 3)), any_bits(rng, dtype, (3,)), rng.random((2, 3)) < 0.5
+        body = graph([both, (dtype, (3,)), ("bool", (2, 3))], [("select(%2, %0, %1)", *both)], ["%3"])
+        out = np.where(c, a, b).astype(a.dtype)
+        yield sample(f"region/{dtype}/choice", [a, b, c], out, EXACT, "select", body=body, domain=[2, 3])
+        numbers = a.astype(np.float32) == a.astype(np.float32)
+        rows = numbers.all(1, keepdims=True)
+        for kind, axes, shape, out in (
+            ("row", [1], (2, 1), np.where(rows, a, a[:, ::-1]).astype(a.dtype)),
+            ("column", [0], (3,), numbers.all(0)),
+            ("split", [0, 1], (), numbers.all()),
+        ):
+            steps = [("eq(%0, %0)", "bool", (2, 3)), (f"all(%2) {{axes={axes}, keepdims={str(kind == 'row').lower()}}}", "bool", shape)]
+            steps += [("select(%3, %0, %1)", *both)] * (kind == "row")
+            attrs = {"kind": kind, "domain": [2, 3], "axes": axes, "body": graph([both, both], steps, [f"%{len(steps) + 1}"])}
+            other = np.ascontiguousarray(a[:, ::-1])
+            yield sample(f"region/{dtype}/{kind}", [a, other], out, EXACT, "whether all are numbers", **attrs)
+
+
 def samples():
-    for group in (scans, plain_scans, conds, plain_conds, regions, plain_regions):
+    for group in (scans, plain_scans, conds, plain_conds, regions, plain_regions, moves):
         yield from group()

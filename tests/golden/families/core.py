@@ -15,7 +15,8 @@ INTS = ["i8", "i16", "i32", "i64", "u8", "u32"]
 REALS = INTS + FLOATS
 INEXACT = FLOATS + ["c64"]
 NUMBERS = REALS + ["c64"]
-ALL = NUMBERS + ["bool"]
+F8 = ["f8e4m3fn", "f8e5m2"]  # stored, moved and cast, not computed with
+ALL = NUMBERS + ["bool"] + F8
 
 NUMPY = {
     "f16": np.dtype("<f2"),
@@ -30,17 +31,21 @@ NUMPY = {
     "u32": np.dtype("<u4"),
     "bool": np.dtype("?"),
     "c64": np.dtype("<c8"),
+    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
 NAMES = {v: k for k, v in NUMPY.items()}
 
 # Significant bits and exponent of the smallest normal number.
-PRECISION = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-MIN_EXPONENT = {"f16": -14, "bf16": -126, "f32": -126, "f64": -1022}
+PRECISION = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53, "f8e4m3fn": 4, "f8e5m2": 3}
+MIN_EXPONENT = {"f16": -14, "bf16": -126, "f32": -126, "f64": -1022, "f8e4m3fn": -6, "f8e5m2": -14}
 LARGEST = {
     "f16": 65504.0,
     "bf16": (2 - 2.0**-7) * 2.0**127,
     "f32": (2 - 2.0**-23) * 2.0**127,
     "f64": float(np.finfo(np.float64).max),
+    "f8e4m3fn": 448.0,
+    "f8e5m2": 57344.0,
 }
 
 Real, Complex = np.longdouble, np.clongdouble
@@ -60,7 +65,7 @@ def versions():
 
 
 def round_float(dtype, x):
-    """Wide reals -> dtype, to nearest even in one step; overflow gives an infinity."""
+    """Wide reals -> dtype, to nearest even in one step; overflow gives an infinity, in f8e4m3fn NaN."""
     if dtype in ("f32", "f64"):
         return np.asarray(x).astype(NUMPY[dtype])
     x = np.asarray(x)
@@ -72,12 +77,13 @@ def round_float(dtype, x):
     step = np.maximum(exponent - 1, MIN_EXPONENT[dtype]) - (PRECISION[dtype] - 1)
     rounded = np.ldexp(np.rint(np.ldexp(safe, -step)), step)
     rounded = np.where(np.abs(rounded) > LARGEST[dtype], np.copysign(np.inf, safe), rounded)
+    # ml_dtypes converts f64 to f8 through f32, which rounds twice; what is rounded here already is exact in both.
     return np.where(finite, rounded, x).astype(np.float64).astype(NUMPY[dtype])
 
 
 def narrow(dtype, x):
     """A wide result as an array of the dtype: reals round once, integers wrap, complex parts round to f32."""
-    if dtype in FLOATS:
+    if dtype in FLOATS + F8:
         return round_float(dtype, x)
     if dtype == "c64":
         x = np.asarray(x)
@@ -108,7 +114,7 @@ def rng_of(identifier):
 
 
 def special_values(dtype):
-    if dtype in FLOATS:
+    if dtype in FLOATS + F8:
         return [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.0]
     if dtype == "c64":
         return [
@@ -137,7 +143,7 @@ def array(dtype, values, shape=None):
     values = np.asarray(values)
     out = (
         values.astype(NUMPY[dtype])
-        if dtype not in ("f16", "bf16")
+        if dtype not in ["f16", "bf16"] + F8
         else round_float(dtype, values.astype(np.float64))
     )
     return out if shape is None else out.reshape(shape)
@@ -145,7 +151,7 @@ def array(dtype, values, shape=None):
 
 def random(rng, dtype, shape, low=-3.0, high=3.0):
     """Uniform reals (also as complex parts) in [low, high); small integers in it; either bool."""
-    if dtype in FLOATS:
+    if dtype in FLOATS + F8:
         return array(dtype, rng.uniform(low, high, shape))
     if dtype == "c64":
         return (rng.uniform(low, high, shape) + 1j * rng.uniform(low, high, shape)).astype(

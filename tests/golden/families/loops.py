@@ -6,7 +6,7 @@ Whole numbers, so that every dtype is exact. The sweeps follow the specification
 import numpy as np
 
 from .control import graph
-from .core import ANY_ZERO, INEXACT, NUMBERS, array, narrow, rng_of, sample, whole, wide
+from .core import ANY_ZERO, EXACT, F8, INEXACT, NUMBERS, any_bits, array, narrow, rng_of, sample, whole, wide
 
 
 def row(dtype, *shape):
@@ -221,6 +221,26 @@ def sweeps():
     yield sample(f"scan_backward/{dtype}/index", operands, first, ANY_ZERO, "xs_index is for scan_backward_xs", **attrs)
 
 
+def moves():
+    """Bodies that only move, of the dtypes that are not computed with."""
+    for dtype in F8 + ["bool"]:
+        line, count = row(dtype, 2), row("i32")
+        x, y, xs = (any_bits(rng_of(f"moves/{dtype}/{n}"), dtype, s) for n, s in enumerate([(2,), (2,), (3, 2)]))
+        ins = [line, line, count]
+        cond = graph(ins, [("constant() {value=i32[]{3}}", *count), ("lt(%2, %3)", *row("bool"))], ["%4"])
+        steps = [("constant() {value=i32[]{1}}", *count), ("add(%2, %3)", *count)]
+        attrs = {"num_carries": 3, "cond": cond, "body": graph(ins, steps, ["%1", "%0", "%4"])}
+        out = [y, x, array("i32", 3)]
+        yield sample(f"while_loop/{dtype}/exchange", [x, y, array("i32", 0)], out, EXACT, "three times", **attrs)
+        if dtype == "bool":
+            continue
+        fwd = graph([line], [("reverse(%0) {axes=[0]}", *line)], ["%1"])
+        yield sample(f"custom_fn/{dtype}/reverse", [x], x[::-1].copy(), EXACT, "moves", fwd=fwd)
+        body = graph([line, line], [("reverse(%1) {axes=[0]}", *line)], ["%2"])
+        attrs = {"length": 3, "num_checkpoints": 2, "body": body}
+        yield sample(f"scan_checkpointed/{dtype}/last", [x, xs], xs[2, ::-1].copy(), EXACT, "the last", **attrs)
+
+
 def samples():
-    for group in (whiles, functions, scans, sweeps, short_sweeps):
+    for group in (whiles, functions, scans, sweeps, short_sweeps, moves):
         yield from group()

@@ -4,6 +4,7 @@ import numpy as np
 
 from .core import (
     EXACT,
+    F8,
     FLOATS,
     INTS,
     REALS,
@@ -91,6 +92,11 @@ def sorts():
         where = order(x, 0, False)
         out = np.take_along_axis(x, where, 0)
         yield sample(f"sort_by_key/{dtype}/alone", [x], out, EXACT, "keys alone", axis=0)
+    for dtype in F8:
+        rng = rng_of(f"sort_by_key/i32/{dtype}")
+        x, others = random(rng, "i32", (2, 5), -20, 20), [any_bits(rng, dtype, (2, 5)) for _ in range(2)]
+        outs = [np.take_along_axis(v, order(x, -1, False), -1) for v in (x, *others)]
+        yield sample(f"sort_by_key/i32/{dtype}", [x, *others], outs, EXACT, "followers that have no order")
 
 
 def tops():

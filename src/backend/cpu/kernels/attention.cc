@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "rlx/backend/cpu/kernels/attention_tile.h"
-#include "rlx/backend/cpu/kernels/element.h"
+#include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/error.h"
 #include "rlx/ir/dtype.h"
 
@@ -12,18 +12,7 @@ namespace {
 
 AttentionFns attention_fns_for(const AttentionProblem& p, Isa isa) {
   return for_isa(isa, [&](auto width) {
-    switch (p.dtype) {
-      case DType::F32:
-        return attention_fns<float, width>(p.general());
-      case DType::F64:
-        return attention_fns<double, width>(p.general());
-      case DType::F16:
-        return attention_fns<f16_t, width>(p.general());
-      case DType::BF16:
-        return attention_fns<bf16_t, width>(p.general());
-      default:
-        fail(ErrorKind::user, "attention-problem", "attention: dtype {} is not a float", p.dtype);
-    }
+    return visit_float(p.dtype, [&]<class S>() { return attention_fns<S, width>(p.general()); });
   });
 }
 
@@ -47,7 +36,8 @@ void AttentionProblem::set_dense() {
 }
 
 void attention_check(const AttentionProblem& p) {
-  user_check(is_float(p.dtype), "attention-problem", "attention: dtype {} is not a float", p.dtype);
+  user_check(kFloats.has(p.dtype), "attention-problem", "attention: dtype {} is not a float",
+             p.dtype);
   user_check(p.batch >= 0 && p.q_len >= 0 && p.kv_len >= 0 && p.head_dim >= 0 && p.heads >= 0,
              "attention-problem",
              "attention: a size is negative (batch {}, heads {}, query {}, key {}, head_dim {})",

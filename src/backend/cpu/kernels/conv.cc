@@ -16,8 +16,6 @@ namespace {
 constexpr int64_t kTileBytes = 1 << 20;  // of an unfolded tile
 constexpr int64_t kBlocksWanted = 8, kStep = 16;
 
-DType sum_dtype(DType d) { return d == DType::F16 || d == DType::BF16 ? DType::F32 : d; }
-
 const std::byte* advance(const void* p, DType d, int64_t elements) {
   return static_cast<const std::byte*>(p) + elements * size_of(d);
 }
@@ -123,7 +121,7 @@ void fold(const ConvProblem& p, const T* from, int64_t rows, int64_t begin, int6
 
 void fold_any(const ConvProblem& p, const void* from, int64_t rows, int64_t begin, int64_t end,
               void* x) {
-  visit_dtype(sum_dtype(p.dtype), [&]<class S>() {
+  visit_dtype(wide_of(p.dtype), [&]<class S>() {
     if constexpr (std::is_same_v<S, float> || std::is_same_v<S, double> || std::is_integral_v<S> ||
                   std::is_same_v<S, c64_t>)
       fold(p, static_cast<const S*>(from), rows, begin, end, static_cast<S*>(x));
@@ -269,7 +267,7 @@ class SumByX final : public ConvPlan {
             {channels_.n * p.taps(), channels_.step * p.taps()}, columns_, isa,
             [&](int64_t m, int64_t n) {
               MatmulProblem q{
-                  .dtype = p.dtype, .out_dtype = sum_dtype(p.dtype), .m = m, .n = n, .k = p.out};
+                  .dtype = p.dtype, .out_dtype = wide_of(p.dtype), .m = m, .n = n, .k = p.out};
               q.a_row = 1, q.a_col = p.depth();
               q.b_row = p.positions(), q.b_col = 1;
               q.c_row = n, q.c_col = 1;
@@ -288,7 +286,7 @@ class SumByX final : public ConvPlan {
     std::byte* const target = advance(dx, p_.dtype, (plane * p_.in + first) * p_.pixels());
     std::byte* const windows = scratch;
     std::byte* const sums = sums_bytes() ? scratch + windows_bytes() : target;
-    std::memset(sums, 0, static_cast<size_t>(elements * size_of(sum_dtype(p_.dtype))));
+    std::memset(sums, 0, static_cast<size_t>(elements * size_of(wide_of(p_.dtype))));
     const int64_t group = plane % p_.groups;
     for (int64_t c = 0; c < columns_.count(); ++c) {
       const int64_t begin = columns_.first(c);
@@ -304,10 +302,10 @@ class SumByX final : public ConvPlan {
 
  private:
   int64_t windows_bytes() const {
-    return align_up(channels_.step * p_.taps() * columns_.step * size_of(sum_dtype(p_.dtype)), 64);
+    return align_up(channels_.step * p_.taps() * columns_.step * size_of(wide_of(p_.dtype)), 64);
   }
   int64_t sums_bytes() const {
-    return sum_dtype(p_.dtype) == p_.dtype ? 0 : align_up(channels_.step * p_.pixels() * 4, 64);
+    return wide_of(p_.dtype) == p_.dtype ? 0 : align_up(channels_.step * p_.pixels() * 4, 64);
   }
 
   ConvProblem p_;
@@ -360,7 +358,7 @@ class SumByW final : public ConvPlan {
         added += adds_of(positions_.size(c));
         const bool last = n == p_.images - 1 && c == positions_.count() - 1;
         if (run_bytes() && (added >= kPlainTerms || last)) {
-          add_run_any(sum_dtype(p_.dtype), rows, depth, sums, sums_bytes() ? depth : p_.depth(),
+          add_run_any(wide_of(p_.dtype), rows, depth, sums, sums_bytes() ? depth : p_.depth(),
                       whole, whole + run_bytes(), last);
           added = 0;
         }
@@ -374,7 +372,7 @@ class SumByW final : public ConvPlan {
   Products make(Isa isa, int64_t positions) const {
     return Products(rows_, depths_, isa, [&](int64_t m, int64_t n) {
       MatmulProblem q{
-          .dtype = p_.dtype, .out_dtype = sum_dtype(p_.dtype), .m = m, .n = n, .k = positions};
+          .dtype = p_.dtype, .out_dtype = wide_of(p_.dtype), .m = m, .n = n, .k = positions};
       q.a_row = p_.positions(), q.a_col = 1;
       q.b_row = 1, q.b_col = positions;
       q.c_row = sums_bytes() ? n : p_.depth(), q.c_col = 1;
@@ -383,7 +381,7 @@ class SumByW final : public ConvPlan {
     });
   }
   void clear(std::byte* sums, int64_t rows, int64_t depth) const {
-    const int64_t bytes = size_of(sum_dtype(p_.dtype));
+    const int64_t bytes = size_of(wide_of(p_.dtype));
     const int64_t row = (sums_bytes() ? depth : p_.depth()) * bytes;
     for (int64_t i = 0; i < rows; ++i)
       std::memset(sums + i * row, 0, static_cast<size_t>(depth * bytes));
@@ -392,7 +390,7 @@ class SumByW final : public ConvPlan {
     return align_up(depths_.step * positions_.step * size_of(p_.dtype), 64);
   }
   int64_t sums_bytes() const {
-    return sum_dtype(p_.dtype) == p_.dtype ? 0 : align_up(rows_.step * depths_.step * 4, 64);
+    return wide_of(p_.dtype) == p_.dtype ? 0 : align_up(rows_.step * depths_.step * 4, 64);
   }
   // How often a product over so many positions adds to the sums.
   static int64_t adds_of(int64_t positions) { return ceil_div(positions, kPlainTerms); }
@@ -400,7 +398,7 @@ class SumByW final : public ConvPlan {
   int64_t run_bytes() const {
     const int64_t adds = p_.images * positions_.count() * adds_of(positions_.step);
     if (!(is_float(p_.dtype) || is_complex(p_.dtype)) || adds <= kPlainTerms) return 0;
-    return align_up(rows_.step * depths_.step * size_of(sum_dtype(p_.dtype)), 64);
+    return align_up(rows_.step * depths_.step * size_of(wide_of(p_.dtype)), 64);
   }
 
   ConvProblem p_;

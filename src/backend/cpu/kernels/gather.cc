@@ -212,8 +212,7 @@ int64_t scatter_blocks(const ScatterProblem& p) {
 }
 
 size_t scatter_scratch_bytes(const ScatterProblem& p) {
-  const bool half = p.dtype == DType::F16 || p.dtype == DType::BF16;
-  return (half + compensates(p)) * target_bytes(p);
+  return (is_narrow(p.dtype) + compensates(p)) * target_bytes(p);
 }
 
 void scatter(const ScatterProblem& p, const void* x, const void* updates, const void* indices,

@@ -33,10 +33,9 @@ int64_t raw(const void* data, DType dtype, int64_t i, int64_t limit) {
     case DType::F64:
       return from_float(static_cast<const double*>(data)[i], limit);
     case DType::F16:
-      return from_float(f16_to_float(static_cast<const uint16_t*>(data)[i]), limit);
     case DType::BF16:
-      return from_float(bf16_to_float(static_cast<const uint16_t*>(data)[i]), limit);
-    case DType::C64:
+      return from_float(info(dtype).narrow->to_float(static_cast<const uint16_t*>(data)[i]), limit);
+    default:
       break;
   }
   fail(ErrorKind::internal, "internal", "an index of dtype {}", dtype);

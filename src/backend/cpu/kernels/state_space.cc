@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rlx/backend/cpu/kernels/element.h"
+#include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/checked.h"
 #include "rlx/base/error.h"
 #include "rlx/ir/dtype.h"
@@ -12,22 +12,11 @@ namespace {
 
 StateSpaceFns state_space_fns_for(DType dtype, Isa isa) {
   return for_isa(isa, [&](auto width) {
-    switch (dtype) {
-      case DType::F32:
-        return state_space_fns<float, width>();
-      case DType::F64:
-        return state_space_fns<double, width>();
-      case DType::F16:
-        return state_space_fns<f16_t, width>();
-      case DType::BF16:
-        return state_space_fns<bf16_t, width>();
-      default:
-        fail(ErrorKind::internal, "state-space", "state spaces: {} is not a float", dtype);
-    }
+    return visit_float(dtype, [&]<class S>() { return state_space_fns<S, width>(); });
   });
 }
 
-size_t compute_bytes(DType dtype) { return dtype == DType::F64 ? 8 : 4; }
+size_t compute_bytes(DType dtype) { return static_cast<size_t>(size_of(wide_of(dtype))); }
 
 }  // namespace
 

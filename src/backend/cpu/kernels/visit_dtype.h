@@ -6,21 +6,36 @@
 #include <utility>
 
 #include "rlx/backend/cpu/kernels/element.h"
+#include "rlx/base/error.h"
 #include "rlx/ir/dtype.h"
 
 namespace rlx::cpu {
+
+// Those that are computed with as floats.
+template <class F>
+decltype(auto) visit_float(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::F32:
+      return f.template operator()<float>();
+    case DType::F64:
+      return f.template operator()<double>();
+    case DType::F16:
+      return f.template operator()<f16_t>();
+    case DType::BF16:
+      return f.template operator()<bf16_t>();
+    default:
+      fail(ErrorKind::internal, "internal", "{} is not a float", dtype);
+  }
+}
 
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {
     case DType::F32:
-      return f.template operator()<float>();
     case DType::F16:
-      return f.template operator()<f16_t>();
     case DType::BF16:
-      return f.template operator()<bf16_t>();
     case DType::F64:
-      return f.template operator()<double>();
+      return visit_float(dtype, std::forward<F>(f));
     case DType::I8:
       return f.template operator()<int8_t>();
     case DType::I16:
@@ -37,6 +52,9 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
       return f.template operator()<bool_t>();
     case DType::C64:
       return f.template operator()<c64_t>();
+    case DType::F8E4M3FN:  // kernels only move these
+    case DType::F8E5M2:
+      return f.template operator()<uint8_t>();
   }
   __builtin_unreachable();
 }
