@@ -78,7 +78,7 @@ Tensors running_extremum(const EvalArgs& e, T worst) {
 }
 
 template <int kSign>
-Tensors evaluate_extremum(const EvalArgs& e) {
+Tensors evaluate_running_extremum(const EvalArgs& e) {
   const DType d = e.in[0].dtype();
   if (is_float(d)) return running_extremum<kSign, double>(e, -kSign * kInf);
   return running_extremum<kSign, int64_t>(e, integer_limit(d, kSign < 0));
@@ -156,7 +156,7 @@ Value fold_exponents(Builder& b, Value x, int64_t axis) {
 // ---- extrema ------------------------------------------------------------------------------------
 
 // The tangent of the element that won; 0 where there is none yet.
-Values jvp_extremum(Builder& b, const JvpArgs& a) {
+Values jvp_running_extremum(Builder& b, const JvpArgs& a) {
   if (!a.tangents[0].valid()) return {kNone, kNone};
   const auto& attrs = a.node.get<CumsumAttrs>();
   Expr where(b, a.out[1]), none = where.like(0);
@@ -170,8 +170,8 @@ constexpr OpDef extremum(std::string_view name, std::string_view doc) {
   OpDef d{.name = name, .doc = doc, .kind = Kind::reduction, .dtypes = kReals};
   d.infer = [](const InferArgs& a) -> Types { return {a.in[0], {DType::I64, a.in[0].shape}}; };
   d.normalise = normalise_axis_of<CumsumAttrs>;
-  d.eval = evaluate_extremum<kSign>;
-  d.jvp = jvp_extremum;
+  d.eval = evaluate_running_extremum<kSign>;
+  d.jvp = jvp_running_extremum;
   d.vmap = vmap_axis<CumsumAttrs>;
   return d;
 }

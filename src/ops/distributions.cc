@@ -207,7 +207,7 @@ Value salted(Builder& b, Value key, uint32_t salt) {
   return op::add(b, key, b.constant(Tensor::from<uint32_t>({2}, {salt, ~salt})));
 }
 
-Values decompose_split(Builder& b, const Node& n, Operands in) {
+Values decompose_key_split(Builder& b, const Node& n, Operands in) {
   return {op::random_bits(b, salted(b, in[0], 0x73706c74), {{n.get<KeyCountAttrs>().n, 2}})};
 }
 
@@ -322,7 +322,7 @@ constinit const Op<KeyCountAttrs> random_split = named(
     composed("random_split",
              "n new keys of a key, [k.., n, 2]: random_bits of the key plus the constant "
              "(0x73706c74, ~0x73706c74), so that they have nothing to do with what the key draws.",
-             1, infer_keys, decompose_split));
+             1, infer_keys, decompose_key_split));
 
 constinit const Op<> random_fold_in = named(
     "key, data",

@@ -46,7 +46,7 @@ void copy_element(Tensor& to, int64_t i, const Tensor& from, int64_t k) {
   std::memcpy(to.mutable_raw() + at(i) * bytes, from.raw() + at(k) * bytes, bytes);
 }
 
-Tensors evaluate_slice(const EvalArgs& e) {
+Tensors evaluate_window(const EvalArgs& e) {
   Tensor out = e.make();
   const Ints &x = e.in[0].sizes(), &window = out.sizes();
   for_each_in_window(clamped_starts(e.in[1], x, window), x, window,
@@ -94,7 +94,7 @@ Shape unbatched(const Shape& shape, bool batched) {
   return Shape(shape.begin() + batched, shape.end());
 }
 
-Values vmap_slice(Builder& b, const VmapArgs& a) {
+Values vmap_window(Builder& b, const VmapArgs& a) {
   const Shape& window = a.node.get<WindowAttrs>().sizes;
   if (!a.batched[1])
     return {op::dynamic_slice(b, a.in[0], shift_starts(b, a.in[1]), {prepend(a.size, window)})};
@@ -133,7 +133,7 @@ constinit const Op<WindowAttrs> dynamic_slice = OpDef{
       require_window(a, window, 1);
       return {{a.in[0].dtype, window}};
     },
-    .eval = evaluate_slice,
+    .eval = evaluate_window,
     .jvp = [](Builder& b, const JvpArgs& a) -> Values {
       return a.tangents[0].valid() ? b.clone(a.node, Values{a.tangents[0], a.in[1]})
                                    : Values{kNone};
@@ -142,7 +142,7 @@ constinit const Op<WindowAttrs> dynamic_slice = OpDef{
       const Value zeros = full(b, Type(b.type(a.in[0])), 0);
       return {op::dynamic_update_slice(b, zeros, a.cotangents[0], a.in[1]), kNone};
     },
-    .vmap = vmap_slice,
+    .vmap = vmap_window,
 };
 
 constinit const Op<> dynamic_update_slice = OpDef{

@@ -289,11 +289,11 @@ void normalise_tensordot(void* attrs, std::string_view op, std::span<const Type>
   for (int64_t& axis : t.axes_b) axis = normalise_axis(axis, in[1].rank(), op);
 }
 
-Ints last_axis(Builder& b, Value x) { return {b.type(x).rank() - 1}; }
+Ints last_axes(Builder& b, Value x) { return {b.type(x).rank() - 1}; }
 
 Values decompose_inner(Builder& b, const Node&, Operands in) {
   if (b.type(in[0]).rank() == 0 || b.type(in[1]).rank() == 0) return {op::mul(b, in[0], in[1])};
-  return {op::tensordot(b, in[0], in[1], {last_axis(b, in[0]), last_axis(b, in[1])})};
+  return {op::tensordot(b, in[0], in[1], {last_axes(b, in[0]), last_axes(b, in[1])})};
 }
 
 // [m0, m1], [n0, n1] -> [m0, 1, m1, 1] * [1, n0, 1, n1] -> [m0 n0, m1 n1]

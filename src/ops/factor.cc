@@ -132,11 +132,6 @@ Values vmap_solve(Builder& b, const VmapArgs& a) {
 
 // ---- cholesky -----------------------------------------------------------------------------------
 
-Types infer_square(const InferArgs& a) {
-  require_square(a, 0);
-  return {a.in[0]};
-}
-
 Tensors evaluate_cholesky(const EvalArgs& e) {
   Tensor out = e.make();
   for (int64_t i = 0; i < dense::matrix_count(out); ++i) {

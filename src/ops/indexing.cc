@@ -121,7 +121,7 @@ void normalise_scatter(void* attrs, std::string_view op, std::span<const Type> i
   axis = normalise_axis(axis, in[0].rank() - in[1].rank() + 1, op);
 }
 
-Types infer_scatter(const InferArgs& a) {
+Types infer_scatter_add(const InferArgs& a) {
   require_indices(a);
   const auto& [axis, size] = a.get<ScatterAttrs>();
   const Shape &updates = a.in[0].shape, &indices = a.in[1].shape;
@@ -161,14 +161,14 @@ Tensor scatter_sum(const EvalArgs& e) {
   return out;
 }
 
-Tensors evaluate_scatter(const EvalArgs& e) {
+Tensors evaluate_scatter_add(const EvalArgs& e) {
   const DType d = e.in[0].dtype();
   if (is_float(d)) return {scatter_sum<double>(e)};
   if (is_complex(d)) return {scatter_sum<Complex>(e)};
   return {scatter_sum<int64_t>(e)};
 }
 
-Values vmap_scatter(Builder& b, const VmapArgs& a) {
+Values vmap_scatter_add(Builder& b, const VmapArgs& a) {
   const auto& [axis, size] = a.node.get<ScatterAttrs>();
   const Value indices = a.in[1];
   if (!a.batched[1]) return {op::scatter_add(b, a.in[0], indices, {axis + 1, size})};
@@ -252,9 +252,9 @@ constinit const Op<ScatterAttrs> scatter_add = OpDef{
     .arity = 2,
     .operands = "updates, indices",
     .dtypes = kNumbers,
-    .infer = infer_scatter,
+    .infer = infer_scatter_add,
     .normalise = normalise_scatter,
-    .eval = evaluate_scatter,
+    .eval = evaluate_scatter_add,
     .jvp = [](Builder& b, const JvpArgs& a) -> Values {
       return a.tangents[0].valid() ? b.clone(a.node, Values{a.tangents[0], a.in[1]})
                                    : Values{kNone};
@@ -264,7 +264,7 @@ constinit const Op<ScatterAttrs> scatter_add = OpDef{
       return {op::gather(b, a.cotangents[0], a.in[1], {.axis = a.node.get<ScatterAttrs>().axis}),
               kNone};
     },
-    .vmap = vmap_scatter,
+    .vmap = vmap_scatter_add,
 };
 
 constinit const Op<IotaAttrs> iota = OpDef{

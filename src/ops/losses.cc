@@ -166,11 +166,11 @@ Expr sum_classes(Expr x, int64_t axis) { return {x.builder(), sum_axes(x.builder
 
 // Labels as [.., 1, ..] ids in [0, C), and whether each counts. Looking an id up in 0, 1, .. C-1 raises
 // "index-range" where there is none.
-struct Labels {
+struct ClassLabels {
   Expr ids, counts;
 };
-Labels read_labels(Builder& b, Value labels, const Dim& classes, int64_t axis,
-                   int64_t ignore_index) {
+ClassLabels read_labels(Builder& b, Value labels, const Dim& classes, int64_t axis,
+                        int64_t ignore_index) {
   Expr given(b, is_int(b.type(labels).dtype) ? cast_to(b, labels, DType::I64) : labels);
   Expr counts = op::ne(given, given.like(static_cast<double>(ignore_index)));
   const Value all = op::iota(b, {}, {DType::I64, {classes}, 0});
@@ -187,7 +187,7 @@ Values class_loss(Builder& b, const Node& n, Operands in, Expr logp) {
   const auto& attrs = n.get<ClassLossAttrs>();
   const int64_t axis = attrs.axis, rank = logp.rank();
   const Dim classes = logp.shape()[static_cast<size_t>(axis)];
-  const Labels labels = read_labels(b, in[1], classes, axis, attrs.ignore_index);
+  const ClassLabels labels = read_labels(b, in[1], classes, axis, attrs.ignore_index);
   Expr range(b, op::iota(b, {}, {DType::I64, {classes}, 0}));
   Expr hot = op::eq(labels.ids, line_up(range, rank, axis));
   const bool weighted = in.size() > 2;

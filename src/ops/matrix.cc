@@ -15,11 +15,6 @@
 namespace rlx {
 namespace {
 
-Types infer_square(const InferArgs& a) {
-  require_square(a, 0);
-  return {a.in[0]};
-}
-
 Types infer_number(const InferArgs& a) {
   require_square(a, 0);
   return {{a.in[0].dtype, batch_of(a.in[0].shape)}};

@@ -25,7 +25,7 @@ Value masked(Builder& b, Value mask, Value x) {
   return op::select(b, mask, x, b.constant_like(x, 0));
 }
 
-Value slice_axis(Builder& b, Value x, int64_t from_end, const Dim& first, const Dim& last) {
+Value slice_from_end(Builder& b, Value x, int64_t from_end, const Dim& first, const Dim& last) {
   const Shape shape = b.shape(x);
   const auto axis = shape.size() - static_cast<size_t>(from_end);
   if (first == Dim(0) && last == shape[axis]) return x;
@@ -34,7 +34,7 @@ Value slice_axis(Builder& b, Value x, int64_t from_end, const Dim& first, const 
   return op::slice(b, x, {start, limit, {}});
 }
 
-Value insert_axis(Builder& b, Value x, size_t from_end) {
+Value insert_from_end(Builder& b, Value x, size_t from_end) {
   Shape shape = b.shape(x);
   shape.insert(shape.end() - static_cast<int64_t>(from_end), Dim(1));
   return op::reshape(b, x, {shape});
@@ -62,6 +62,11 @@ void require_square(const InferArgs& a, size_t i) {
   const Shape& s = a.in[i].shape;
   if (differ(dim_from_end(s, 1), dim_from_end(s, 2)))
     bad_operands(a, "matrix-square", fmt::format("the matrices of {} must be square", a.name(i)));
+}
+
+Types infer_square(const InferArgs& a) {
+  require_square(a, 0);
+  return {a.in[0]};
 }
 
 Dim smaller(std::string_view op, const Dim& m, const Dim& n) {
@@ -101,14 +106,14 @@ Value modulus_squared(Builder& b, Value x) {
   return op::add(b, op::square(b, op::real(b, x)), op::square(b, op::imag(b, x)));
 }
 
-Value as_row(Builder& b, Value x) { return insert_axis(b, x, 1); }
-Value as_column(Builder& b, Value x) { return insert_axis(b, x, 0); }
+Value as_row(Builder& b, Value x) { return insert_from_end(b, x, 1); }
+Value as_column(Builder& b, Value x) { return insert_from_end(b, x, 0); }
 
 Value columns_of(Builder& b, Value x, const Dim& first, const Dim& last) {
-  return slice_axis(b, x, 1, first, last);
+  return slice_from_end(b, x, 1, first, last);
 }
 Value rows_of(Builder& b, Value x, const Dim& first, const Dim& last) {
-  return slice_axis(b, x, 2, first, last);
+  return slice_from_end(b, x, 2, first, last);
 }
 
 Value reciprocal_or_zero(Builder& b, Value x) {

@@ -14,6 +14,7 @@ Shape with_matrix(Shape batch, const Dim& rows, const Dim& columns);  // batch +
 // Raises "matrix-rank" when operand i has rank < 2, "matrix-square" when it is not square.
 void require_matrix(const InferArgs& a, size_t i);
 void require_square(const InferArgs& a, size_t i);
+Types infer_square(const InferArgs& a);  // that of operand 0, which is square
 // The smaller of two sizes; raises "matrix-symbolic" when symbols hide which it is.
 Dim smaller(std::string_view op, const Dim& m, const Dim& n);
 DType real_type(DType d);  // f32 for c64

@@ -188,7 +188,7 @@ std::optional<Ellipse> visible_outline(const View& v, const Splat& s) {
   return touches ? e : std::nullopt;
 }
 
-struct Entry {
+struct ListEntry {
   int32_t tile, splat;
 };
 
@@ -196,7 +196,7 @@ struct Entry {
 struct Binner {
   int64_t tiles_x, tiles_y;
   double size;
-  Entry* entries;
+  ListEntry* entries;
   int64_t capacity, count = 0;
 
   void add(int64_t tx, int64_t ty, int32_t splat) {
@@ -256,7 +256,7 @@ struct Candidate {
 
 size_t bin_scratch_bytes(int64_t splats, const GaussianSplatRenderParams& p) {
   return static_cast<size_t>(splats) * sizeof(Candidate) +
-         static_cast<size_t>(p.max_list_entries) * sizeof(Entry) +
+         static_cast<size_t>(p.max_list_entries) * sizeof(ListEntry) +
          static_cast<size_t>(gaussian_splat_tile_count(p) + 1) * sizeof(int32_t);
 }
 
@@ -264,7 +264,7 @@ template <class T>
 void bin(int64_t splats, const GaussianSplatRenderParams& p, const BinInputs<T>& in,
          const BinLists& out, std::byte* scratch) {
   auto* const candidates = reinterpret_cast<Candidate*>(scratch);
-  auto* const entries = reinterpret_cast<Entry*>(candidates + splats);
+  auto* const entries = reinterpret_cast<ListEntry*>(candidates + splats);
   auto* const cursor = reinterpret_cast<int32_t*>(entries + p.max_list_entries);
   const View view = view_of(in.meta, p);
   Candidate* end = candidates;

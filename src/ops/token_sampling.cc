@@ -83,13 +83,13 @@ Tensors evaluate_top_p(const EvalArgs& e) {
   });
 }
 
-Values vmap_rows(Builder& b, const VmapArgs& a) { return b.clone(a.node, a.in); }
+Values vmap_mask(Builder& b, const VmapArgs& a) { return b.clone(a.node, a.in); }
 
 constexpr OpDef mask(std::string_view name, std::string_view doc, EvalRule eval) {
   OpDef d{.name = name, .doc = doc, .kind = Kind::reduction, .dtypes = kFloats};
   d.infer = infer_mask;
   d.eval = eval;
-  d.vmap = vmap_rows;
+  d.vmap = vmap_mask;
   d.cost = [](const Node&, std::span<const Type> in) {  // rows are sorted
     const double n = element_count(in[0]);
     return n * (2 + std::log2(n + 1));

@@ -177,7 +177,7 @@ int64_t offset_of(int64_t flat, const Ints& dims, const Ints& strides) {
   return at;
 }
 
-constexpr int64_t kBlock = 1024;
+constexpr int64_t kComplexBlock = 1024;
 
 class PointwiseKernel final : public BlockKernel {
  public:
@@ -192,13 +192,13 @@ class PointwiseKernel final : public BlockKernel {
     }
   }
   std::string name() const override { return fmt::format("complex {}", function_.op->name); }
-  int64_t blocks() const override { return ceil_div(elements_, kBlock); }
+  int64_t blocks() const override { return ceil_div(elements_, kComplexBlock); }
   int64_t work() const override { return 8 * elements_; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    const int64_t last = std::min(end * kBlock, elements_);
-    if (has_loop_) return function_.loop(m.operands, steps_, begin * kBlock, last);
+    const int64_t last = std::min(end * kComplexBlock, elements_);
+    if (has_loop_) return function_.loop(m.operands, steps_, begin * kComplexBlock, last);
     Complex x[3];
-    for (int64_t i = begin * kBlock; i < last; ++i) {
+    for (int64_t i = begin * kComplexBlock; i < last; ++i) {
       for (size_t k = 0; k < operands_.size(); ++k)
         x[k] = load(operands_[k].first, m.operands[k], offset_of(i, dims_, operands_[k].second));
       store(out_, m.operands[operands_.size()], i, function_.apply(x));

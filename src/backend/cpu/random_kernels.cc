@@ -46,7 +46,7 @@ struct Broadcast {
   }
 };
 
-constexpr int64_t kBlock = 512;
+constexpr int64_t kDrawBlock = 512;
 
 // draw(stream, parameter) for every element of the result.
 template <class Draw>
@@ -57,12 +57,12 @@ Plan plan_draw(std::span<const View> in, std::span<const View> out, Draw draw) {
   const View& parameter_view = in[has_parameter ? 1 : 0];
   const DType from = parameter_view.dtype, to = out[0].dtype;
   const Broadcast parameter = has_parameter ? Broadcast(in[1], out[0]) : Broadcast({}, {});
-  return {.blocks = ceil_div(elements, kBlock),
+  return {.blocks = ceil_div(elements, kDrawBlock),
           .work = 64 * elements,
           .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
             const auto* key = static_cast<const uint32_t*>(m.operands[0]);
             void* result = m.operands[has_parameter ? 2 : 1];
-            for (int64_t i = begin * kBlock; i < std::min(end * kBlock, elements); ++i) {
+            for (int64_t i = begin * kDrawBlock; i < std::min(end * kDrawBlock, elements); ++i) {
               const int64_t k = i / each;
               DrawStream stream({key[2 * k], key[2 * k + 1]}, static_cast<uint64_t>(i % each));
               const double p =
@@ -81,10 +81,10 @@ Plan plan_gamma(const Node& n, std::span<const View> in, std::span<const View> o
 Plan plan_gamma_grad(const Node& n, std::span<const View>, std::span<const View> out) {
   const bool log = n.get<GammaGradAttrs>().log;
   const int64_t elements = out[0].elements();
-  return {.blocks = ceil_div(elements, kBlock),
+  return {.blocks = ceil_div(elements, kDrawBlock),
           .work = 256 * elements,
           .run = [=, d = out[0].dtype](const StepMemory& m, int64_t begin, int64_t end) {
-            for (int64_t i = begin * kBlock; i < std::min(end * kBlock, elements); ++i)
+            for (int64_t i = begin * kDrawBlock; i < std::min(end * kDrawBlock, elements); ++i)
               write_float(d, m.operands[2], i,
                           gamma_derivative(read_float(d, m.operands[0], i),
                                            read_float(d, m.operands[1], i), log));

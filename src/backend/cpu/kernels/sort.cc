@@ -94,7 +94,7 @@ void sort_items(const SortProblem& p, const S* x, Item* items, StopPoll stop) {
 }
 
 template <class I>
-I index_as(int64_t i) {
+I sorted_index_as(int64_t i) {
   if constexpr (std::is_same_v<I, f16_t> || std::is_same_v<I, bf16_t>)
     return Element<I>::put(static_cast<float>(i));
   else
@@ -122,7 +122,7 @@ void sort_lines(const SortProblem& p, const S* x, S* values, void* indices, int6
     visit_dtype(p.index_dtype, [&]<class I>() {
       if constexpr (!std::is_same_v<I, c64_t> && !std::is_same_v<I, bool_t>)
         for (int64_t i = 0; i < p.k; ++i)
-          static_cast<I*>(indices)[to + i * p.inner] = index_as<I>(items[i].position());
+          static_cast<I*>(indices)[to + i * p.inner] = sorted_index_as<I>(items[i].position());
     });
   }
 }
