@@ -4,8 +4,8 @@
 #include <unordered_map>
 
 #include "rlx/base/clock.h"
+#include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/loops.h"
 
 namespace rlx {
 

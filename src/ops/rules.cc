@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "rlx/ops/elementwise.h"
-#include "rlx/ops/movement.h"
-#include "rlx/ops/reduce.h"
+#include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/movement/movement.h"
+#include "rlx/ops/reduce/reduce.h"
 
 namespace rlx {
 

@@ -1,6 +1,6 @@
 // HIR to MIR: every block becomes its definition, every other node stays. What a block is made of carries the author's
 // label, or the block's, and the block's number: `@ "proj" from "hir:h2"`.
-#include "rlx/ops/hir_blocks.h"
+#include "rlx/ops/blocks/hir_blocks.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {

@@ -19,10 +19,10 @@
 // verifies the graph.
 #pragma once
 
-#include "rlx/ops/fft.h"
-#include "rlx/ops/fused.h"
-#include "rlx/ops/quantise.h"
-#include "rlx/ops/splat.h"
+#include "rlx/ops/blocks/fused.h"
+#include "rlx/ops/quant/quantise.h"
+#include "rlx/ops/signal/fft.h"
+#include "rlx/ops/splat/splat.h"
 #include "rlx/stages/vocabulary.h"
 
 namespace rlx {
@@ -195,7 +195,7 @@ class GraphBuilder {
   NodeId dequantize_per_channel(NodeId x, int64_t axis, std::vector<double> scales,
                                 Ints zero_points);
 
-  // ---- spectral helpers for real signals; see ops/fft_helpers.h
+  // ---- spectral helpers for real signals; see ops/signal/fft_helpers.h
   NodeId pad_last_axis_to_pow2(NodeId x);
   NodePair split_spectrum(NodeId spectrum);
   NodePair fft_real(NodeId x, BuilderFftNorm norm);
@@ -287,7 +287,7 @@ class GraphBuilder {
   // Any number of outputs of one dtype and static shapes, packed into one.
   MultiOutputHandle custom_fn_multi(const Values& inputs, const Graph& fwd_body);
 
-  // ---- Gaussian splats; see ops/splat.h
+  // ---- Gaussian splats; see ops/splat/splat.h
   NodeId gaussian_splat_render(const GaussianSplatInputs& inputs,
                                const GaussianSplatRenderParams& params) {
     return rlx::gaussian_splat_render(b_, inputs, params);

@@ -1,6 +1,6 @@
 // Attention, its gradient, rotary embeddings.
-#include "rlx/ops/nn.h"
-#include "rlx/ops/sequence.h"
+#include "rlx/ops/nn/nn.h"
+#include "rlx/ops/sequence/sequence.h"
 #include "rlx/stages/graph_builder.h"
 
 namespace rlx {

@@ -1,7 +1,7 @@
 // The named gradients (attention's stand with attention).
-#include "rlx/ops/backward.h"
-#include "rlx/ops/complex.h"
-#include "rlx/ops/elementwise.h"
+#include "rlx/ops/elementwise/complex.h"
+#include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/nn/backward.h"
 #include "rlx/stages/graph_builder.h"
 #include "rlx/stages/window_attributes.h"
 

@@ -1,10 +1,10 @@
 // Recurrences, scans, branches and functions with bodies.
-#include "rlx/ops/control.h"
-#include "rlx/ops/loops.h"
-#include "rlx/ops/movement.h"
+#include "rlx/ops/control/control.h"
+#include "rlx/ops/control/loops.h"
+#include "rlx/ops/movement/movement.h"
 #include "rlx/ops/region.h"
 #include "rlx/ops/rules.h"
-#include "rlx/ops/sequence.h"
+#include "rlx/ops/sequence/sequence.h"
 #include "rlx/stages/graph_builder.h"
 
 namespace rlx {

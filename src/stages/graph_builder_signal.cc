@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "rlx/ops/fft_helpers.h"
-#include "rlx/ops/movement.h"
+#include "rlx/ops/movement/movement.h"
+#include "rlx/ops/signal/fft_helpers.h"
 #include "rlx/stages/graph_builder.h"
 
 namespace rlx {

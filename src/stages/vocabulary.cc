@@ -1,7 +1,7 @@
 #include "rlx/stages/vocabulary.h"
 
-#include "rlx/ops/elementwise.h"
-#include "rlx/ops/reduce.h"
+#include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/reduce/reduce.h"
 
 namespace rlx {
 

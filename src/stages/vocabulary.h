@@ -6,8 +6,8 @@
 #pragma once
 
 #include "rlx/ir/builder.h"
-#include "rlx/ops/activations.h"
-#include "rlx/ops/attention_mask.h"
+#include "rlx/ops/attention/attention_mask.h"
+#include "rlx/ops/elementwise/activations.h"
 
 namespace rlx {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "rlx/ops/conv.h"
-#include "rlx/ops/pool.h"
+#include "rlx/ops/image/conv.h"
+#include "rlx/ops/image/pool.h"
 
 namespace rlx {
 

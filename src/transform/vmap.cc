@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/movement.h"
+#include "rlx/ops/movement/movement.h"
 #include "rlx/ops/rules.h"
 #include "rlx/transform/walk.h"
 

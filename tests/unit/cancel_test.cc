@@ -14,9 +14,9 @@
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/trainer.h"
 #include "rlx/lower/lower.h"
+#include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/custom.h"
-#include "rlx/ops/loops.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx {

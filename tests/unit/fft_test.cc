@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/fft_helpers.h"
 #include "rlx/ops/ops.h"
 #include "rlx/ops/rules.h"
+#include "rlx/ops/signal/fft_helpers.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
 

@@ -10,7 +10,7 @@
 #include "rlx/base/file.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/pool.h"
+#include "rlx/ops/image/pool.h"
 #include "rlx/passes/passes.h"
 #include "rlx/quant/format.h"
 #include "rlx/runtime/extend.h"

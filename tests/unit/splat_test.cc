@@ -11,7 +11,7 @@
 #include "../support/expect_error.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/splat.h"
+#include "rlx/ops/splat/splat.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
 

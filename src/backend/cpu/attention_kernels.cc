@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "rlx/backend/cpu/kernels/attention.h"
-#include "rlx/ops/attention.h"
+#include "rlx/ops/attention/attention.h"
 
 namespace rlx::cpu {
 

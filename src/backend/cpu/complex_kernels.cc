@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/ops/complex.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/math.h"
+#include "rlx/ops/elementwise/complex.h"
+#include "rlx/ops/elementwise/math.h"
 
 namespace rlx::cpu {
 

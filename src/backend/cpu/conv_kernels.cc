@@ -2,8 +2,8 @@
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/conv.h"
 #include "rlx/backend/cpu/kernels/pool.h"
-#include "rlx/ops/conv.h"
-#include "rlx/ops/pool.h"
+#include "rlx/ops/image/conv.h"
+#include "rlx/ops/image/pool.h"
 
 namespace rlx::cpu {
 namespace {

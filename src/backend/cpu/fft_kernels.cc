@@ -3,7 +3,7 @@
 
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/fft.h"
-#include "rlx/ops/fft.h"
+#include "rlx/ops/signal/fft.h"
 
 namespace rlx::cpu {
 namespace {

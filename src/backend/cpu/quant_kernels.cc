@@ -7,8 +7,8 @@
 #include "rlx/backend/cpu/kernels/isa.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/checked.h"
-#include "rlx/ops/experts.h"
-#include "rlx/ops/quantise.h"
+#include "rlx/ops/nn/experts.h"
+#include "rlx/ops/quant/quantise.h"
 
 namespace rlx::cpu {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
-#include "rlx/ops/distributions.h"
-#include "rlx/ops/draws.h"
+#include "rlx/ops/random/distributions.h"
+#include "rlx/ops/random/draws.h"
 
 namespace rlx::cpu {
 namespace {

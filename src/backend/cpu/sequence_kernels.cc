@@ -6,7 +6,7 @@
 #include "rlx/backend/cpu/kernels/index.h"
 #include "rlx/backend/cpu/kernels/state_space.h"
 #include "rlx/base/checked.h"
-#include "rlx/ops/sequence.h"
+#include "rlx/ops/sequence/sequence.h"
 
 namespace rlx::cpu {
 

@@ -3,7 +3,7 @@
 
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/splat.h"
-#include "rlx/ops/splat_bin.h"
+#include "rlx/ops/splat/splat_bin.h"
 
 namespace rlx::cpu {
 

@@ -1,5 +1,5 @@
 // Dense linear algebra on single matrices by LAPACK and BLAS (OpenBLAS), for T = float, double or
-// std::complex<float>. Matrices are row-major and dense; conventions are those of rlx/ops/factor.h.
+// std::complex<float>. Matrices are row-major and dense; conventions are those of rlx/ops/linalg/factor.h.
 //
 //   SvdJob<float> svd(m, n, /*full=*/false);     // when planned: asks LAPACK for its workspace
 //   svd(a, u, s, vh, scratch);                   // svd.scratch_bytes() of scratch; any thread

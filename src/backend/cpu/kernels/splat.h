@@ -1,4 +1,4 @@
-// The rasteriser of Gaussian splats and its gradient (ops/splat.h says what they compute), over
+// The rasteriser of Gaussian splats and its gradient (ops/splat/splat.h says what they compute), over
 // dense operands. A block is one tile. A tile's list is copied into scratch column by column, and
 // vectors lie along the list: a pixel sees a whole vector of splats at a time, front to back, and is
 // done when too little light passes. For gradients the tiles' lists must lie one behind the other, so

@@ -3,7 +3,7 @@
 
 #include "rlx/backend/cpu/kernels/simd_math.h"
 #include "rlx/backend/cpu/kernels/splat.h"
-#include "rlx/ops/splat_math.h"
+#include "rlx/ops/splat/splat_math.h"
 
 namespace rlx::cpu {
 
