@@ -9,8 +9,8 @@
 
 #include "rlx/backend/cpu/backend.h"
 #include "rlx/backend/cpu/block_kernel.h"
-#include "rlx/backend/cpu/kernels/sort.h"
-#include "rlx/backend/cpu/kernels/state_space.h"
+#include "rlx/backend/cpu/kernels/indexing/sort.h"
+#include "rlx/backend/cpu/kernels/sequence/state_space.h"
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/trainer.h"
 #include "rlx/lower/lower.h"

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "rlx/backend/cpu/kernels/attention.h"
+#include "rlx/backend/cpu/kernels/attention/attention.h"
 #include "rlx/base/file.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/ops/core.h"

@@ -1,7 +1,7 @@
 // Gaussian splats: the builders, the two-stage image against the one op, what is empty, lists that
 // are wrong, threads and instruction sets, and the messages for wrong operands. The sample table and
 // the golden values test the rest.
-#include "rlx/backend/cpu/kernels/splat.h"
+#include "rlx/backend/cpu/kernels/splat/splat.h"
 
 #include <gtest/gtest.h>
 

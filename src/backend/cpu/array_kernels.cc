@@ -2,11 +2,11 @@
 #include <cstring>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/axis_kernels.h"
-#include "rlx/backend/cpu/kernels/copy.h"
-#include "rlx/backend/cpu/kernels/gather.h"
-#include "rlx/backend/cpu/kernels/index.h"
-#include "rlx/backend/cpu/kernels/sort.h"
+#include "rlx/backend/cpu/kernels/indexing/gather.h"
+#include "rlx/backend/cpu/kernels/indexing/index.h"
+#include "rlx/backend/cpu/kernels/indexing/sort.h"
+#include "rlx/backend/cpu/kernels/movement/copy.h"
+#include "rlx/backend/cpu/kernels/reduce/axis_kernels.h"
 #include "rlx/ops/ops.h"
 
 namespace rlx::cpu {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "rlx/backend/cpu/kernels/attention.h"
+#include "rlx/backend/cpu/kernels/attention/attention.h"
 #include "rlx/ops/attention/attention.h"
 
 namespace rlx::cpu {

@@ -1,7 +1,7 @@
 // Native kernels: convolution, pooling and resampling.
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/conv.h"
-#include "rlx/backend/cpu/kernels/pool.h"
+#include "rlx/backend/cpu/kernels/image/conv.h"
+#include "rlx/backend/cpu/kernels/image/pool.h"
 #include "rlx/ops/image/conv.h"
 #include "rlx/ops/image/pool.h"
 

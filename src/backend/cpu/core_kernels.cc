@@ -1,7 +1,7 @@
 // Native kernels: products, gather and scatter_add, random bits.
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/gather.h"
-#include "rlx/backend/cpu/kernels/matmul.h"
+#include "rlx/backend/cpu/kernels/indexing/gather.h"
+#include "rlx/backend/cpu/kernels/matmul/matmul.h"
 #include "rlx/base/philox.h"
 #include "rlx/ops/core.h"
 

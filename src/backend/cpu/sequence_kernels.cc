@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "rlx/backend/cpu/attention_kernels.h"
-#include "rlx/backend/cpu/kernels/index.h"
-#include "rlx/backend/cpu/kernels/state_space.h"
+#include "rlx/backend/cpu/kernels/indexing/index.h"
+#include "rlx/backend/cpu/kernels/sequence/state_space.h"
 #include "rlx/base/checked.h"
 #include "rlx/ops/sequence/sequence.h"
 

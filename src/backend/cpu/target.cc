@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/copy.h"
+#include "rlx/backend/cpu/kernels/movement/copy.h"
 #include "rlx/codegen/region_kernel.h"
 #include "rlx/ops/core.h"
 

@@ -1,0 +1,10 @@
+// Matrix-product tiles with 32-byte vectors.
+#include "rlx/backend/cpu/kernels/matmul/matmul_impl.h"
+
+namespace rlx::cpu {
+
+#define RLX_INSTANTIATE(S, O) template MatmulTileFns matmul_tile_fns<S, O, 32>();
+RLX_MATMUL_PAIRS(RLX_INSTANTIATE)
+#undef RLX_INSTANTIATE
+
+}  // namespace rlx::cpu
