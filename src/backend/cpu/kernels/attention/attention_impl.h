@@ -642,4 +642,9 @@ AttentionFns attention_fns(bool general) {
   return {&Plain::forward, &Plain::backward, &Plain::forward_scratch, &Plain::backward_scratch};
 }
 
+template AttentionFns attention_fns<float, kVectorBytes>(bool);
+template AttentionFns attention_fns<double, kVectorBytes>(bool);
+template AttentionFns attention_fns<f16_t, kVectorBytes>(bool);
+template AttentionFns attention_fns<bf16_t, kVectorBytes>(bool);
+
 }  // namespace rlx::cpu

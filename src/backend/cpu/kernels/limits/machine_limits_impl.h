@@ -23,4 +23,6 @@ float fma_loop(int64_t rounds, float seed) {
   return total[0];
 }
 
+template float fma_loop<kVectorBytes>(int64_t rounds, float seed);
+
 }  // namespace rlx::cpu

@@ -65,4 +65,6 @@ LineFns line_fns_of() {
           &Lines<W>::template extreme<false>, &Lines<W>::add_run, &Lines<W>::add_running};
 }
 
+template LineFns line_fns_of<kVectorBytes>();
+
 }  // namespace rlx::cpu

@@ -387,4 +387,8 @@ MatmulTileFns matmul_tile_fns() {
   return {&TileImpl<S, O, W>::run, &TileImpl<S, O, W>::pack, &TileImpl<S, O, W>::sizes};
 }
 
+#define RLX_INSTANTIATE(S, O) template MatmulTileFns matmul_tile_fns<S, O, kVectorBytes>();
+RLX_MATMUL_PAIRS(RLX_INSTANTIATE)
+#undef RLX_INSTANTIATE
+
 }  // namespace rlx::cpu

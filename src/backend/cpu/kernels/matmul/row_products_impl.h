@@ -140,4 +140,6 @@ RowProducts row_products_of() {
   return {dot_rows<W>, combine_rows<W>};
 }
 
+template RowProducts row_products_of<kVectorBytes>();
+
 }  // namespace rlx::cpu

@@ -313,4 +313,9 @@ StateSpaceFns state_space_fns() {
           &DeltaNetImpl<S, W>::run};
 }
 
+template StateSpaceFns state_space_fns<float, kVectorBytes>();
+template StateSpaceFns state_space_fns<double, kVectorBytes>();
+template StateSpaceFns state_space_fns<f16_t, kVectorBytes>();
+template StateSpaceFns state_space_fns<bf16_t, kVectorBytes>();
+
 }  // namespace rlx::cpu

@@ -412,4 +412,10 @@ void fft_run(const FftProgram<T>& f, const FftLines<const T>& x, const FftLines<
   }
 }
 
+template void fft_run<float, kVectorBytes>(const FftProgram<float>&, const FftLines<const float>&,
+                                           const FftLines<float>&, int64_t, int64_t, float*);
+template void fft_run<double, kVectorBytes>(const FftProgram<double>&,
+                                            const FftLines<const double>&, const FftLines<double>&,
+                                            int64_t, int64_t, double*);
+
 }  // namespace rlx::cpu

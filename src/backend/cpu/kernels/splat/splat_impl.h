@@ -243,4 +243,7 @@ SplatFns splat_fns() {
   return {SplatImpl<T, W>::raster, SplatImpl<T, W>::backward};
 }
 
+template SplatFns splat_fns<float, kVectorBytes>();
+template SplatFns splat_fns<double, kVectorBytes>();
+
 }  // namespace rlx::cpu
