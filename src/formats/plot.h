@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace rlx::cli {
+namespace rlx {
 
 struct PlotText {
   std::string title, x_axis, y_axis;
@@ -30,4 +30,4 @@ std::vector<double> centred_means(const std::vector<double>& values, size_t reac
 // Round numbers that divide [low, high] into about `count` parts: 1, 2 or 5 times a power of ten.
 std::vector<double> axis_ticks(double low, double high, int count);
 
-}  // namespace rlx::cli
+}  // namespace rlx

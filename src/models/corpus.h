@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rlx::cli {
+namespace rlx {
 
 struct Corpus {
   std::vector<int32_t> train, validation;
@@ -32,4 +32,4 @@ Corpus make_corpus(std::string_view text, int64_t block);
 // there.
 std::string demo_text();
 
-}  // namespace rlx::cli
+}  // namespace rlx

@@ -1,4 +1,4 @@
-#include "rlx/cli/corpus.h"
+#include "rlx/models/corpus.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include "rlx/base/file.h"
 #include "rlx/base/hash.h"
 
-namespace rlx::cli {
+namespace rlx {
 
 namespace {
 
@@ -95,4 +95,4 @@ std::string demo_text() {
   return out;
 }
 
-}  // namespace rlx::cli
+}  // namespace rlx

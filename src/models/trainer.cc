@@ -1,23 +1,21 @@
-#include "rlx/cli/trainer.h"
+#include "rlx/models/trainer.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "rlx/base/philox.h"
-#include "rlx/cli/cli.h"
-#include "rlx/cli/interrupt.h"
 #include "rlx/formats/checkpoint.h"
 
-namespace rlx::cli {
+namespace rlx {
 
 namespace {
 
 constexpr double kBitsPerNat = 1 / std::numbers::ln2;
 // Streams of random numbers that belong to one seed.
-enum class Stream : uint32_t { batches = 1, samples = 2 };
+enum class DrawStream : uint32_t { batches = 1, samples = 2 };
 
-uint64_t draw(uint64_t seed, Stream stream, uint64_t index) {
+uint64_t draw(uint64_t seed, DrawStream stream, uint64_t index) {
   PhiloxBlock counter = philox_counter(index);
   counter[2] = static_cast<uint32_t>(stream);
   const PhiloxBlock r = philox4x32(philox_key(seed), counter);
@@ -25,7 +23,7 @@ uint64_t draw(uint64_t seed, Stream stream, uint64_t index) {
 }
 
 // Uniform in [0, n).
-size_t draw_below(uint64_t seed, Stream stream, uint64_t index, size_t n) {
+size_t draw_below(uint64_t seed, DrawStream stream, uint64_t index, size_t n) {
   return static_cast<size_t>((static_cast<unsigned __int128>(draw(seed, stream, index)) * n) >> 64);
 }
 
@@ -70,7 +68,7 @@ float Trainer::step(const RunOptions& options) {
   const size_t places = corpus_.train.size() - static_cast<size_t>(config_.block);
   for (uint64_t row = 0; row < batch; ++row)
     fill_row(x_, y_, static_cast<int64_t>(row), corpus_.train,
-             draw_below(options_.seed, Stream::batches, n * batch + row, places));
+             draw_below(options_.seed, DrawStream::batches, n * batch + row, places));
   torn_ = true;  // until all updates are written
   step_.run(options);
   torn_ = false;
@@ -98,7 +96,7 @@ double Trainer::validate(int64_t batches) {
   const size_t count = batches > 0 ? std::min(static_cast<size_t>(batches), all) : all;
   double sum = 0;
   for (size_t i = 0; i < count; ++i) {
-    check_interrupt();
+    options_.poll();
     const size_t first = (batches > 0 ? i * all / count : i) * rows;
     for (size_t row = 0; row < rows; ++row)  // a text of fewer windows than rows is read again
       fill_row(x_, y_, static_cast<int64_t>(row), text, (first + row) % windows * block);
@@ -135,7 +133,7 @@ std::vector<int32_t> Trainer::sample(const std::vector<int32_t>& prompt, int64_t
   std::vector<int32_t> text = prompt;
   std::vector<double> weights(static_cast<size_t>(corpus_.vocab()));
   for (int64_t i = 0; i < length; ++i) {
-    check_interrupt();
+    options_.poll();
     const auto window = std::min<size_t>(text.size(), static_cast<size_t>(config_.block));
     std::copy_n(text.end() - static_cast<std::ptrdiff_t>(window), window,
                 x.mutable_data<int32_t>());
@@ -146,7 +144,7 @@ std::vector<int32_t> Trainer::sample(const std::vector<int32_t>& prompt, int64_t
     double total = 0;
     for (size_t t = 0; t < weights.size(); ++t)
       total += weights[t] = std::exp((scores[t] - top) / temperature);
-    const uint64_t bits = draw(options_.seed, Stream::samples, static_cast<uint64_t>(i));
+    const uint64_t bits = draw(options_.seed, DrawStream::samples, static_cast<uint64_t>(i));
     double left = static_cast<double>(bits >> 11) * 0x1p-53 * total;
     size_t token = 0;
     while (token + 1 < weights.size() && (left -= weights[token]) >= 0) ++token;
@@ -254,4 +252,4 @@ void Trainer::load(const NamedTensors& all, const std::filesystem::path& path) {
                                     validation.get_float(2 * i + 1));
 }
 
-}  // namespace rlx::cli
+}  // namespace rlx

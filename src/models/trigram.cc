@@ -1,9 +1,9 @@
-#include "rlx/cli/trigram.h"
+#include "rlx/models/trigram.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace rlx::cli {
+namespace rlx {
 
 void Trigram::Order::close(size_t vocab) {
   totals.assign(events.size() / vocab, 0);
@@ -74,4 +74,4 @@ Trigram Trigram::fit(std::span<const int32_t> train, int64_t vocab) {
   return Trigram(train, vocab, m.discounts_);
 }
 
-}  // namespace rlx::cli
+}  // namespace rlx

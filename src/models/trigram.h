@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-namespace rlx::cli {
+namespace rlx {
 
 class Trigram {
  public:
@@ -41,4 +41,4 @@ class Trigram {
   std::array<Order, 3> orders_;
 };
 
-}  // namespace rlx::cli
+}  // namespace rlx

@@ -1,4 +1,4 @@
-#include "rlx/cli/plot.h"
+#include "rlx/formats/plot.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <iterator>
 
-namespace rlx::cli {
+namespace rlx {
 
 namespace {
 
@@ -137,4 +137,4 @@ std::string svg_plot(const PlotText& text, const std::vector<Curve>& curves) {
       kWidth, kHeight, chart.body());
 }
 
-}  // namespace rlx::cli
+}  // namespace rlx

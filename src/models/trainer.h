@@ -10,15 +10,19 @@
 // checkpoint gives the same bits as one that never stopped.
 #pragma once
 
-#include "rlx/cli/corpus.h"
+#include <functional>
+
+#include "rlx/models/corpus.h"
 #include "rlx/models/gpt.h"
 #include "rlx/runtime/runtime.h"
 
-namespace rlx::cli {
+namespace rlx {
 
 struct TrainerOptions {
   uint64_t seed = 1;
   int threads = 1;
+  std::function<void()> poll = [] {
+  };  // called between the runs of validate() and sample(); may raise
 };
 
 // Losses so far, in bits per character.
@@ -70,4 +74,4 @@ class Trainer {
 // frequent, in sources blanks, and does not find out again.
 std::vector<int32_t> sample_prompt(const Corpus& corpus, int64_t block);
 
-}  // namespace rlx::cli
+}  // namespace rlx
