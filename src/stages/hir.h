@@ -13,7 +13,7 @@
 #pragma once
 
 #include "rlx/ops/blocks/hir_blocks.h"
-#include "rlx/stages/graph_builder.h"
+#include "rlx/stages/builders/graph_builder.h"
 
 namespace rlx {
 

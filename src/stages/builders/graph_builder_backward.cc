@@ -2,8 +2,8 @@
 #include "rlx/ops/elementwise/complex.h"
 #include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/nn/backward.h"
-#include "rlx/stages/graph_builder.h"
-#include "rlx/stages/window_attributes.h"
+#include "rlx/stages/builders/graph_builder.h"
+#include "rlx/stages/builders/window_attributes.h"
 
 namespace rlx {
 

@@ -1,4 +1,4 @@
-#include "rlx/stages/vocabulary.h"
+#include "rlx/stages/builders/vocabulary.h"
 
 #include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/reduce/reduce.h"

@@ -11,8 +11,8 @@
 #include "rlx/ops/nn/norms.h"
 #include "rlx/ops/random/distributions.h"
 #include "rlx/ops/reduce/reduce.h"
-#include "rlx/stages/graph_builder.h"
-#include "rlx/stages/window_attributes.h"
+#include "rlx/stages/builders/graph_builder.h"
+#include "rlx/stages/builders/window_attributes.h"
 
 namespace rlx {
 namespace {

@@ -23,7 +23,7 @@
 #include "rlx/ops/quant/quantise.h"
 #include "rlx/ops/signal/fft.h"
 #include "rlx/ops/splat/splat.h"
-#include "rlx/stages/vocabulary.h"
+#include "rlx/stages/builders/vocabulary.h"
 
 namespace rlx {
 

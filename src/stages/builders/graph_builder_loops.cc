@@ -5,7 +5,7 @@
 #include "rlx/ops/region.h"
 #include "rlx/ops/rules.h"
 #include "rlx/ops/sequence/sequence.h"
-#include "rlx/stages/graph_builder.h"
+#include "rlx/stages/builders/graph_builder.h"
 
 namespace rlx {
 namespace {

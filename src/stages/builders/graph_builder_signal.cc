@@ -4,7 +4,7 @@
 
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/signal/fft_helpers.h"
-#include "rlx/stages/graph_builder.h"
+#include "rlx/stages/builders/graph_builder.h"
 
 namespace rlx {
 

@@ -1,7 +1,7 @@
 // Attention, its gradient, rotary embeddings.
 #include "rlx/ops/nn/nn.h"
 #include "rlx/ops/sequence/sequence.h"
-#include "rlx/stages/graph_builder.h"
+#include "rlx/stages/builders/graph_builder.h"
 
 namespace rlx {
 NodeId GraphBuilder::attend(const Values& qkv, const MaybeNode& mask, int64_t num_heads,

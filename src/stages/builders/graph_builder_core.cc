@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "rlx/ops/custom.h"
-#include "rlx/stages/graph_builder.h"
+#include "rlx/stages/builders/graph_builder.h"
 #include "rlx/stages/inspect.h"
 #include "rlx/stages/module.h"
 
