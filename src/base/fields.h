@@ -316,6 +316,15 @@ struct FieldInfo {
     return *member_type->id == typeid(T);
   }
   const void* member_of(const void* attrs) const { return member(const_cast<void*>(attrs)); }
+  // The member where it is a T, else null.
+  template <class T>
+  const T* get(const void* attrs) const {
+    return is<T>() ? static_cast<const T*>(member_of(attrs)) : nullptr;
+  }
+  template <class T>
+  T* get(void* attrs) const {
+    return is<T>() ? static_cast<T*>(member(attrs)) : nullptr;
+  }
   std::string type() const { return member_type->type(); }
   void print(Printer& p, const void* attrs) const { member_type->print(p, member_of(attrs)); }
   void read(Reader& r, void* attrs) const { member_type->read(r, member(attrs)); }

@@ -67,7 +67,7 @@ class GraphWriter {
   }
 
   void write_node(int32_t i) {
-    const Node& n = g_.nodes[static_cast<size_t>(i)];
+    const Node& n = g_.node(i);
     w_.varint(ops_.at(n.op));
     w_.varint(n.in.size());
     for (Value v : n.in) write_value(v, i);

@@ -16,11 +16,10 @@ namespace rlx {
 
 bool has_blocks(const Graph& g) {
   return std::any_of(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
-    const auto inside = [&](const FieldInfo& f) {
-      return f.is<Body>() && has_blocks(**static_cast<const Body*>(f.member_of(n.attrs.data())));
-    };
-    const auto fields = n.attrs.fields();
-    return n.op->stage() == Stage::hir || std::any_of(fields.begin(), fields.end(), inside);
+    const auto inside = bodies(n.attrs);
+    return n.op->stage() == Stage::hir ||
+           std::any_of(inside.begin(), inside.end(),
+                       [](const NamedBody& body) { return has_blocks(body.graph); });
   });
 }
 
@@ -33,10 +32,10 @@ Values expand_block(Builder& b, const Node& n, Operands in, FusionPolicy policy)
 
 size_t block_operands(const OpDef& op, const Attrs& attrs) {
   const auto asks = [&](const FieldInfo& f) {  // for the operands that may be left out
-    const void* const value = f.member_of(attrs.data());
-    if (f.is<bool>()) return *static_cast<const bool*>(value);
-    if (f.is<AttentionMask>()) return static_cast<const AttentionMask*>(value)->has_operand();
-    return f.is<QuantScheme>() && !static_cast<const QuantScheme*>(value)->is_gguf();
+    if (const auto* flag = f.get<bool>(attrs.data())) return *flag;
+    if (const auto* mask = f.get<AttentionMask>(attrs.data())) return mask->has_operand();
+    const auto* scheme = f.get<QuantScheme>(attrs.data());
+    return scheme && !scheme->is_gguf();
   };
   const auto fields = attrs.fields();
   const bool all = op.min_arity == 0 || std::any_of(fields.begin(), fields.end(), asks);

@@ -30,7 +30,7 @@ const Node& GraphBuilder::node(NodeId id) const {
 
 Node& GraphBuilder::node_mut(NodeId id) {
   b_.type(id);
-  return b_.mutable_graph().nodes[static_cast<size_t>(id.node)];
+  return b_.mutable_graph().node(id.node);
 }
 
 void GraphBuilder::set_outputs(Values outputs) {
@@ -65,7 +65,7 @@ Values GraphBuilder::users(NodeId id) const {
   b_.type(id);
   Values out;
   for (int32_t i = id.node + 1; i < b_.graph().size(); ++i)
-    for (Value v : b_.graph().nodes[static_cast<size_t>(i)].in)
+    for (Value v : b_.graph().node(i).in)
       if (v.node == id.node) {
         out.push_back({i, 0});
         break;
