@@ -8,6 +8,7 @@
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/nn/nn.h"
 #include "rlx/ops/random/random.h"
+#include "rlx/ops/reduce/cumulative.h"
 #include "rlx/ops/reduce/reduce.h"
 #include "rlx/ops/region.h"
 #include "rlx/ops/table.h"

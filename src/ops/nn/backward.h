@@ -13,7 +13,7 @@
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/nn/nn.h"
 #include "rlx/ops/nn/norms.h"
-#include "rlx/ops/reduce/reduce.h"
+#include "rlx/ops/reduce/cumulative.h"
 
 namespace rlx {
 

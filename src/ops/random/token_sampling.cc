@@ -9,6 +9,7 @@
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/nn/nn.h"
 #include "rlx/ops/random/distributions.h"
+#include "rlx/ops/reduce/cumulative.h"
 #include "rlx/ops/reduce/reduce.h"
 #include "rlx/ops/rules.h"
 

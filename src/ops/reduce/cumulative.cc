@@ -33,27 +33,24 @@ void walk(const EvalArgs& e, State start, Step step, Put put) {
   });
 }
 
-template <class T>
-Tensors running_product(const EvalArgs& e) {
+template <class T, class F>
+Tensor running_fold(const EvalArgs& e, T start, F combine) {
   Tensor out = e.make();
   walk(
-      e, T(1),
+      e, start,
       [&](T so_far, int64_t place, int64_t) {
-        const T v = detail::fetch<T>(e.in[0], place);
-        if constexpr (IntNumber<T>)
-          return static_cast<T>(static_cast<uint64_t>(so_far) * static_cast<uint64_t>(v));
-        else
-          return so_far * v;
+        return combine(so_far, detail::fetch<T>(e.in[0], place));
       },
       [&](int64_t place, T v) { detail::put(out, place, v); });
-  return {out};
+  return out;
 }
 
-Tensors evaluate_cumprod(const EvalArgs& e) {
+template <class F>
+Tensors evaluate_running(const EvalArgs& e, int64_t start, F combine) {
   const DType d = e.in[0].dtype();
-  if (is_float(d)) return running_product<double>(e);
-  if (is_complex(d)) return running_product<Complex>(e);
-  return running_product<int64_t>(e);
+  if (is_float(d)) return {running_fold(e, static_cast<double>(start), combine)};
+  if (is_complex(d)) return {running_fold(e, Complex(static_cast<double>(start)), combine)};
+  return {running_fold(e, start, combine)};
 }
 
 // The element that wins so far and where it is; the later of equals, NaN wins.
@@ -180,6 +177,28 @@ constexpr OpDef extremum(std::string_view name, std::string_view doc) {
 
 namespace op {
 
+constinit const Op<CumsumAttrs> cumsum = OpDef{
+    .name = "cumsum",
+    .doc =
+        "Running sum along an axis: of the elements up to each one, or with `exclusive` of those "
+        "before it; with "
+        "`reverse` from the end. f16 and bf16 are summed in f32 or wider, integers wrap.",
+    .reference = "Cumsum",
+    .kind = Kind::reduction,
+    .dtypes = kNumbers,
+    .linear = true,
+    .infer = infer_same,
+    .normalise = normalise_axis_of<CumsumAttrs>,
+    .eval = [](const EvalArgs& e) { return evaluate_running(e, 0, WrappingSum()); },
+    .jvp = jvp_through_itself,
+    .vjp = [](Builder& b, const VjpArgs& a) -> Values {
+      CumsumAttrs c = a.node.get<CumsumAttrs>();
+      c.reverse = !c.reverse;
+      return {op::cumsum(b, a.cotangents[0], c)};
+    },
+    .vmap = vmap_axis<CumsumAttrs>,
+};
+
 constinit const Op<CumsumAttrs> cumprod = OpDef{
     .name = "cumprod",
     .doc =
@@ -191,7 +210,7 @@ constinit const Op<CumsumAttrs> cumprod = OpDef{
     .dtypes = kNumbers,
     .infer = infer_same,
     .normalise = normalise_axis_of<CumsumAttrs>,
-    .eval = evaluate_cumprod,
+    .eval = [](const EvalArgs& e) { return evaluate_running(e, 1, WrappingProduct()); },
     .decompose =
         [](Builder& b, const Node& n, Operands in) {
           return running_wide(
@@ -236,8 +255,8 @@ constinit const Op<CumsumAttrs> cummin = extremum<-1>(
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kCumulativeOps[] = {&op::cumprod, &op::cumlogsumexp, &op::cummax,
-                                           &op::cummin};
+constexpr const OpDef* kCumulativeOps[] = {&op::cumsum, &op::cumprod, &op::cumlogsumexp,
+                                           &op::cummax, &op::cummin};
 }  // namespace
 constinit const Family kCumulative{"cumulative", kCumulativeOps};
 

@@ -1,4 +1,4 @@
-// Reductions, running sums, argmax and argmin.
+// Reductions, argmax and argmin.
 #include "rlx/ops/reduce/reduce.h"
 
 #include <algorithm>
@@ -86,25 +86,6 @@ Tensor fold(const EvalArgs& e, T init, F combine) {
   return out;
 }
 
-struct Sum {
-  template <class T>
-  T operator()(T a, T b) const {
-    if constexpr (IntNumber<T>)
-      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    else
-      return a + b;
-  }
-};
-struct Product {
-  template <class T>
-  T operator()(T a, T b) const {
-    if constexpr (IntNumber<T>)
-      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-    else
-      return a * b;
-  }
-};
-
 template <class F>
 Tensors evaluate_fold(const EvalArgs& e, int64_t init, F combine) {
   const DType d = e.in[0].dtype();
@@ -122,29 +103,6 @@ Tensors evaluate_extremum(const EvalArgs& e) {
   if (is_float(e.in[0].dtype()))
     return {fold(e, -kSign * std::numeric_limits<double>::infinity(), better)};
   return {fold(e, integer_limit(e.in[0].dtype(), kSign < 0), better)};
-}
-
-template <class T>
-Tensor running_sum(const EvalArgs& e) {
-  Tensor out = e.make();
-  const auto& [axis, exclusive, reverse] = e.get<CumsumAttrs>();
-  for_each_line(out.sizes(), axis, [&](int64_t first, int64_t step, int64_t n) {
-    T sum{};
-    for (int64_t k = 0; k < n; ++k) {
-      const int64_t i = first + (reverse ? n - 1 - k : k) * step;
-      const T before = sum;
-      sum = Sum()(sum, detail::fetch<T>(e.in[0], i));
-      detail::put(out, i, exclusive ? before : sum);
-    }
-  });
-  return out;
-}
-
-Tensors evaluate_cumsum(const EvalArgs& e) {
-  const DType d = e.in[0].dtype();
-  if (is_float(d)) return {running_sum<double>(e)};
-  if (is_complex(d)) return {running_sum<Complex>(e)};
-  return {running_sum<int64_t>(e)};
 }
 
 // The position of the largest element, or for sign -1 of the smallest; NaN wins.
@@ -302,7 +260,7 @@ constinit const Op<ReduceAttrs> reduce_sum = [] {
       "reduce_sum",
       "Sum of x over the given axes; 0 for none. f16 and bf16 are summed in f32 or wider, integers "
       "wrap.",
-      "Reduce", kNumbers, [](const EvalArgs& e) { return evaluate_fold(e, 0, Sum()); },
+      "Reduce", kNumbers, [](const EvalArgs& e) { return evaluate_fold(e, 0, WrappingSum()); },
       jvp_through_itself,
       [](Builder& b, const VjpArgs& a) {
         return single(expand_like(b, a.node, a.cotangents[0], a.in[0]));
@@ -332,7 +290,7 @@ constinit const Op<ReduceAttrs> reduce_prod = reducer(
     "derivative multiplies the other elements (never divides), so zeros are no special case at any "
     "order; it takes "
     "n log n multiplications, or n^2 when the number of elements is symbolic.",
-    "Reduce", kNumbers, [](const EvalArgs& e) { return evaluate_fold(e, 1, Product()); },
+    "Reduce", kNumbers, [](const EvalArgs& e) { return evaluate_fold(e, 1, WrappingProduct()); },
     jvp_product, vjp_product);
 
 constinit const Op<ReduceAttrs> reduce_mean = OpDef{
@@ -345,28 +303,6 @@ constinit const Op<ReduceAttrs> reduce_mean = OpDef{
     .normalise = normalise_axes_of<ReduceAttrs>,
     .decompose = decompose_mean,
     .vmap = vmap_axes<ReduceAttrs>,
-};
-
-constinit const Op<CumsumAttrs> cumsum = OpDef{
-    .name = "cumsum",
-    .doc =
-        "Running sum along an axis: of the elements up to each one, or with `exclusive` of those "
-        "before it; with "
-        "`reverse` from the end. f16 and bf16 are summed in f32 or wider, integers wrap.",
-    .reference = "Cumsum",
-    .kind = Kind::reduction,
-    .dtypes = kNumbers,
-    .linear = true,
-    .infer = infer_same,
-    .normalise = normalise_axis_of<CumsumAttrs>,
-    .eval = evaluate_cumsum,
-    .jvp = jvp_through_itself,
-    .vjp = [](Builder& b, const VjpArgs& a) -> Values {
-      CumsumAttrs c = a.node.get<CumsumAttrs>();
-      c.reverse = !c.reverse;
-      return {op::cumsum(b, a.cotangents[0], c)};
-    },
-    .vmap = vmap_axis<CumsumAttrs>,
 };
 
 constinit const Op<ArgmaxAttrs> argmax = position<1>(
@@ -383,8 +319,8 @@ constinit const Op<ArgmaxAttrs> argmin = position<-1>(
 
 namespace {
 constexpr const OpDef* kReduceOps[] = {&op::reduce_sum,  &op::reduce_max,  &op::reduce_min,
-                                       &op::reduce_prod, &op::reduce_mean, &op::cumsum,
-                                       &op::argmax,      &op::argmin};
+                                       &op::reduce_prod, &op::reduce_mean, &op::argmax,
+                                       &op::argmin};
 }  // namespace
 constinit const Family kReduce{"reduce", kReduceOps};
 

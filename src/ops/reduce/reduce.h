@@ -1,4 +1,4 @@
-// Reductions, running sums, argmax and argmin.
+// Reductions, argmax and argmin. Running ones are in cumulative.h.
 #pragma once
 
 #include "rlx/ir/op.h"
@@ -10,13 +10,6 @@ struct ReduceAttrs {  // empty axes: nothing is reduced
   bool keepdims = false;
   static constexpr auto fields() { return Fields<&ReduceAttrs::axes, &ReduceAttrs::keepdims>(); }
 };
-struct CumsumAttrs {
-  int64_t axis = -1;
-  bool exclusive = false, reverse = false;
-  static constexpr auto fields() {
-    return Fields<&CumsumAttrs::axis, &CumsumAttrs::exclusive, &CumsumAttrs::reverse>();
-  }
-};
 struct ArgmaxAttrs {
   int64_t axis = -1;
   bool keepdims = false, select_last = false;
@@ -27,8 +20,7 @@ struct ArgmaxAttrs {
 
 namespace op {
 extern const Op<ReduceAttrs> reduce_sum, reduce_max, reduce_min, reduce_prod;  // primitives
-extern const Op<ReduceAttrs> reduce_mean;  // composite: sum / count
-extern const Op<CumsumAttrs> cumsum;
+extern const Op<ReduceAttrs> reduce_mean;     // composite: sum / count
 extern const Op<ArgmaxAttrs> argmax, argmin;  // i64; first of equals; NaN wins
 }  // namespace op
 

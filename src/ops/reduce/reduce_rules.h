@@ -16,6 +16,26 @@ void require_elements(const InferArgs& a, const Ints& axes);
 // The highest or lowest value of an integer dtype.
 int64_t integer_limit(DType d, bool highest);
 
+// Integers wrap.
+struct WrappingSum {
+  template <class T>
+  T operator()(T a, T b) const {
+    if constexpr (IntNumber<T>)
+      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    else
+      return a + b;
+  }
+};
+struct WrappingProduct {
+  template <class T>
+  T operator()(T a, T b) const {
+    if constexpr (IntNumber<T>)
+      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    else
+      return a * b;
+  }
+};
+
 // x^p for x >= 0 and p other than 0; its derivatives at 0 are taken as 0.
 Expr power(Expr x, double p);
 

@@ -10,6 +10,7 @@
 #include "rlx/ops/nn/nn.h"
 #include "rlx/ops/nn/norms.h"
 #include "rlx/ops/random/distributions.h"
+#include "rlx/ops/reduce/cumulative.h"
 #include "rlx/ops/reduce/reduce.h"
 #include "rlx/stages/builders/graph_builder.h"
 #include "rlx/stages/builders/window_attributes.h"
