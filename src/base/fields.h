@@ -61,18 +61,7 @@ constexpr std::string_view field_name() {
   return text;
 }
 
-template <class A, class F, auto... members>
-void visit_fields(A& attrs, Fields<members...>, F& use) {
-  (use(field_name<members>(), attrs.*members), ...);
-}
-
 }  // namespace detail
-
-// Calls use(name, member) for each field of the struct.
-template <class A, class F>
-void for_each_field(A& attrs, F&& use) {
-  detail::visit_fields(attrs, A::fields(), use);
-}
 
 // What a codec may need from outside: where constants too large for text live, and the ops that
 // bodies may use.

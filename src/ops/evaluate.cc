@@ -93,12 +93,6 @@ DimBinding match_symbols(const Graph& g, std::span<const Tensor> leaves) {
   return binding;
 }
 
-Graph isolate(const Node& n, std::span<const Type> in) {
-  Builder b(std::string(n.op->name));
-  for (Value v : b.emit(*n.op, n.attrs, scratch_inputs(b, in))) b.output(v);
-  return std::move(b.mutable_graph());
-}
-
 Graph decomposed(const Node& n, std::span<const Type> in) {
   Builder b(std::string(n.op->name));
   b.set_origin(n.origin);
