@@ -205,12 +205,7 @@ Graph parse(std::string_view text, const OpTable& table, const TextStore* store)
   }
   Graph g = Parser(r).graph();
   if (!r.lex.done()) r.lex.error("expected the end of the text");
-  try {
-    verify(g);
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::resource) throw;
-    throw Error(ErrorKind::data, e.code(), e.message()).at(e.where());
-  }
+  verify_read(g);
   return g;
 }
 

@@ -161,4 +161,13 @@ void verify(const Graph& g, std::string_view stage) {
   });
 }
 
+void verify_read(const Graph& g) {
+  try {
+    verify(g);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::resource) throw;
+    throw Error(ErrorKind::data, e.code(), e.message()).at(e.where());
+  }
+}
+
 }  // namespace rlx
