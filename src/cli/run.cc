@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "rlx/runtime/sizes.h"
 #include "rlx/base/printable.h"
 #include "rlx/base/suggest.h"
 #include "rlx/cli/cli.h"
@@ -11,6 +10,7 @@
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/output.h"
 #include "rlx/formats/npy.h"
+#include "rlx/runtime/sizes.h"
 
 namespace rlx::cli {
 

@@ -247,8 +247,8 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
     }
     return make_bound(sizes, std::move(bound), std::move(program), std::move(own), threads);
   };
-  c.bind = [bindings = std::make_shared<Bindings>(make), keep = c.backend](
-               const DimBinding& sizes) { return bindings->at(sizes); };
+  c.bind = [bindings = std::make_shared<Bindings>(make),
+            keep = c.backend](const DimBinding& sizes) { return bindings->at(sizes); };
 }
 
 std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/loops.h"
 #include "rlx/ops/region.h"
 #include "rlx/passes/fuse_regions.h"
 
@@ -70,8 +70,7 @@ class Outliner {
     }
     if (n.op == &op::transpose)
       return view_transpose(layout(n.in[0]), n.get<TransposeAttrs>().perm);
-    if (n.op == &op::slice)
-      return view_slice(layout(n.in[0]), n.get<SliceAttrs>().stride, shape);
+    if (n.op == &op::slice) return view_slice(layout(n.in[0]), n.get<SliceAttrs>().stride, shape);
     if (n.op == &op::broadcast) return view_broadcast(layout(n.in[0]), shape);
     if (n.op == &op::reverse) return view_reverse(layout(n.in[0]), n.get<ReverseAttrs>().axes);
     return Layout::dense(n.type());
@@ -144,8 +143,8 @@ std::shared_ptr<const Outline> Outline::of_region(const Graph& fused, Target& ta
 
 Outline::Outline(const Graph& fused, Target& target, bool is_body, std::span<const Layout> inputs)
     : graph_(fused), entries_(Outliner(graph_, target, inputs).run()), is_body_(is_body) {
-  has_symbols_ = std::any_of(entries_.begin(), entries_.end(),
-                             [](const Entry& e) { return e.is_symbolic; });
+  has_symbols_ =
+      std::any_of(entries_.begin(), entries_.end(), [](const Entry& e) { return e.is_symbolic; });
 }
 
 Graph Outline::bound(const DimBinding& sizes) const {

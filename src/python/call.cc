@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "rlx/ops/elementwise.h"
+#include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/table.h"
 #include "rlx/python/attributes.h"
 #include "rlx/python/program.h"

@@ -93,7 +93,8 @@ void CompiledGraph::bind_sizes() {
   for (const auto& [list, what] : {std::pair(&input_leaves_, "input"), {&param_leaves_, "param"}})
     for (const Leaf& leaf : *list)
       if (leaf.is_symbolic && leaf.set)
-        leaves.push_back({fmt::format("{} \"{}\"", what, leaf.name), &leaf.type.shape, &leaf.sizes});
+        leaves.push_back(
+            {fmt::format("{} \"{}\"", what, leaf.name), &leaf.type.shape, &leaf.sizes});
   const DimBinding sizes = infer_sizes(leaves, known_);
   for (const std::string& symbol : signature().symbols())
     user_check(sizes.contains(symbol), "unbound-dim",
@@ -514,9 +515,10 @@ std::vector<Tensor> CompiledGraph::run_typed(std::span<const TypedInput> inputs,
       Type type = leaf.type;
       if (leaf.is_symbolic) type.shape = Shape::of(in.sizes);
       check_type("input", in.name, leaf.type, type);
-      user_check(leaf.type.dtype == in.dtype && static_cast<size_t>(type.bytes()) == in.bytes.size(),
-                 "input-type", "input \"{}\" is {} ({} bytes), given are {} bytes of {}", in.name,
-                 type, type.bytes(), in.bytes.size(), in.dtype);
+      user_check(
+          leaf.type.dtype == in.dtype && static_cast<size_t>(type.bytes()) == in.bytes.size(),
+          "input-type", "input \"{}\" is {} ({} bytes), given are {} bytes of {}", in.name, type,
+          type.bytes(), in.bytes.size(), in.dtype);
     }
     for (const TypedInput& in : inputs) {
       const size_t i = input_index(in.name);
@@ -536,8 +538,7 @@ int64_t CompiledGraph::resident_bytes() const {
   const Use use(*this);
   int64_t bytes = executable_->resident_bytes();
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i].block)
-      bytes += inputs_[i].shared ? input_leaves_[i].bytes() : inputs_[i].bytes;
+    if (inputs_[i].block) bytes += inputs_[i].shared ? input_leaves_[i].bytes() : inputs_[i].bytes;
   for (size_t i = 0; i < outputs_.size(); ++i)
     if (outputs_[i]) bytes += output_bytes_[i];
   return bytes;

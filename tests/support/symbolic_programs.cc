@@ -30,10 +30,8 @@ TracedTensor self_attention(Tracer& t, const TracedTensor& x, const std::string&
   for (const char* part : {".q", ".k", ".v"})
     in.push_back(dense_layer(t, x, name + part, width, width).value());
   if (padding) in.push_back(padding->value());
-  const AttentionAttrs attrs{.num_heads = heads,
-                             .num_kv_heads = heads,
-                             .mask = mask,
-                             .has_mask = padding != nullptr};
+  const AttentionAttrs attrs{
+      .num_heads = heads, .num_kv_heads = heads, .mask = mask, .has_mask = padding != nullptr};
   const TracedTensor a = t.wrap(t.builder().emit(op::attention.def, attrs, in)[0]);
   return dense_layer(t, a, name + ".o", width, width);
 }
@@ -46,14 +44,12 @@ SymbolicProgram symbolic_bert(int64_t layers, int64_t width, int64_t heads, int6
     const TracedTensor ids = t.input("ids", {batch, length}, DType::I32),
                        mask = t.input("mask", {batch, length});
     TracedTensor x = op::gather(t.param("words", {vocab, width}), ids, {.axis = 0});
-    const TracedTensor at =
-        t.wrap(op::iota(t.builder(), {}, {DType::I32, {length}, 0}));
+    const TracedTensor at = t.wrap(op::iota(t.builder(), {}, {DType::I32, {length}, 0}));
     x = norm_layer(t, x + op::gather(t.param("places", {512, width}), at, {.axis = 0}), "e", width);
     for (int64_t i = 0; i < layers; ++i) {
       const std::string name = fmt::format("l{}", i);
-      x = norm_layer(
-          t, x + self_attention(t, x, name, width, heads, MaskKind::none, &mask), name + ".n1",
-          width);
+      x = norm_layer(t, x + self_attention(t, x, name, width, heads, MaskKind::none, &mask),
+                     name + ".n1", width);
       const TracedTensor h = dense_layer(t, x, name + ".up", width, 4 * width).gelu();
       x = norm_layer(t, x + dense_layer(t, h, name + ".down", 4 * width, width), name + ".n2",
                      width);
@@ -89,9 +85,10 @@ SymbolicProgram symbolic_conv_net() {
                            int64_t stride) {
       const TracedTensor y = op::conv(x, t.param(name + ".w", {out, in, 3, 3}),
                                       {.stride = {stride, stride}, .low = {1, 1}, .high = {1, 1}});
-      return t.wrap(op::batch_norm_training(t.builder(),
-                                            {y.value(), t.param(name + ".g", {out}).value(),
-                                             t.param(name + ".b", {out}).value()}))
+      return t
+          .wrap(
+              op::batch_norm_training(t.builder(), {y.value(), t.param(name + ".g", {out}).value(),
+                                                    t.param(name + ".b", {out}).value()}))
           .relu();
     };
     TracedTensor h = block(t.input("x", {2, 3, symbol("height"), symbol("width")}), "c1", 3, 16, 1);
@@ -134,9 +131,9 @@ std::vector<SymbolicProgram> small_symbolic_programs() {
       [&](Tracer& t) { return t.input("x", {n, m}).softmax(); });
   add("reductions", {{"n", {1, 400}}, {"m", {1, 400}}}, [&](Tracer& t) {
     const TracedTensor x = t.input("x", {n, 3, m});
-    return TracedTensors{x.sum(),        x.sum({0}),    x.sum({1}),       x.sum({2}),
-                         x.sum({0, 2}),  x.mean({1, 2}), x.max({0}),       x.exp().sum({0, 1}),
-                         x.square().mean().sqrt()};
+    return TracedTensors{x.sum(),    x.sum({0}),          x.sum({1}),
+                         x.sum({2}), x.sum({0, 2}),       x.mean({1, 2}),
+                         x.max({0}), x.exp().sum({0, 1}), x.square().mean().sqrt()};
   });
   add("few_columns", {{"n", {1, 60000}}}, [&](Tracer& t) {
     const TracedTensor x = t.input("x", {n, 5});
@@ -144,7 +141,8 @@ std::vector<SymbolicProgram> small_symbolic_programs() {
   });
   add("square", {{"n", {1, 300}}}, [&](Tracer& t) {
     const TracedTensor x = t.input("x", {n, n});
-    return TracedTensors{(x * x.sum({1})).sum({1}), (x / (x.abs().sum({1}) + 1)).softmax(), x.t() + x};
+    return TracedTensors{(x * x.sum({1})).sum({1}), (x / (x.abs().sum({1}) + 1)).softmax(),
+                         x.t() + x};
   });
   add("products", {{"n", {1, 300}}, {"m", {1, 300}}}, [&](Tracer& t) {
     const TracedTensor x = t.input("x", {n, 48}), y = t.input("y", {48, m});
@@ -154,9 +152,9 @@ std::vector<SymbolicProgram> small_symbolic_programs() {
   add("views", {{"n", {1, 90}}, {"m", {1, 90}}}, [&](Tracer& t) {
     const TracedTensor x = t.input("x", {n, m, 6});
     const TracedTensor flat = op::transpose(x, {.perm = {1, 0, 2}}).reshape({n * m, 6});
-    return TracedTensors{flat.exp(), x.reshape({n * m * 6}).tanh(),
-                         x.reshape({n, m * 6}).sum({1}),
-                         t.wrap(op::concat(t.builder(), {x.value(), (x * 2).value()}, {.axis = 1}))};
+    return TracedTensors{
+        flat.exp(), x.reshape({n * m * 6}).tanh(), x.reshape({n, m * 6}).sum({1}),
+        t.wrap(op::concat(t.builder(), {x.value(), (x * 2).value()}, {.axis = 1}))};
   });
   add("halves", {{"n", {1, 300}}, {"m", {1, 700}}}, [&](Tracer& t) {
     const TracedTensor x = t.input("x", {n, m}, DType::BF16);
@@ -180,7 +178,8 @@ std::vector<SymbolicProgram> small_symbolic_programs() {
   for (Value v : loss.params())
     zeros.emplace(loss.node(v).get<LeafAttrs>().name,
                   Tensor(loss.type(v).dtype, loss.type(v).shape.sizes()));
-  out.push_back({"train_step", train_step(loss, zeros, {.optimizer = adamw({})}).graph, {{"n", {1, 1500}}}});
+  out.push_back(
+      {"train_step", train_step(loss, zeros, {.optimizer = adamw({})}).graph, {{"n", {1, 1500}}}});
   return out;
 }
 
@@ -221,7 +220,8 @@ DimBinding random_sizes(const SymbolicProgram& p, std::mt19937_64& random) {
     // Small ones as often as large ones, and those beside multiples of what kernels step by.
     const int64_t most = random() % 2 ? high : std::min(high, low + 40);
     int64_t n = low + static_cast<int64_t>(random() % static_cast<uint64_t>(most - low + 1));
-    if (random() % 4 == 0) n = std::clamp<int64_t>(n / 64 * 64 + static_cast<int64_t>(random() % 3) - 1, low, high);
+    if (random() % 4 == 0)
+      n = std::clamp<int64_t>(n / 64 * 64 + static_cast<int64_t>(random() % 3) - 1, low, high);
     out.emplace(name, n);
   }
   return out;

@@ -12,13 +12,13 @@
 #include <thread>
 
 #include "../support/tool.h"
-#include "rlx/cli/corpus.h"
-#include "rlx/cli/plot.h"
 #include "rlx/cli/tool.h"
-#include "rlx/cli/trigram.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
+#include "rlx/formats/plot.h"
+#include "rlx/models/corpus.h"
+#include "rlx/models/trigram.h"
 #include "rlx/ops/core.h"
 #include "rlx/runtime/runtime.h"
 

@@ -18,8 +18,8 @@ void expect_bits_of_static(const SymbolicProgram& p, int runs, uint64_t seed) {
     const DimBinding sizes = random_sizes(p, random);
     const std::string difference = compare_with_static(p, f, params, sizes, random);
     // Sizes of 1 change what is a dim and what is not; their results are right within rounding (below).
-    const bool ones = std::any_of(sizes.begin(), sizes.end(),
-                                  [](const auto& s) { return s.second <= 1; });
+    const bool ones =
+        std::any_of(sizes.begin(), sizes.end(), [](const auto& s) { return s.second <= 1; });
     if (!ones) {
       EXPECT_EQ(difference, "");
     }
