@@ -533,6 +533,12 @@ const Lowering::Move Lowering::kMoves[] = {
 
 }  // namespace
 
+std::shared_ptr<const KernelForm> Target::form(const Node&, std::span<const Layout>,
+                                               std::span<const Layout>) {
+  fail(ErrorKind::unsupported, "symbolic-sizes",
+       "the target {} makes no code for sizes that are not known", name());
+}
+
 void Target::arrange(Program& p) const {
   for (int32_t s = 0; s < static_cast<int32_t>(p.steps.size()); ++s)
     p.chains.push_back({s, s + 1, 0, 0});
