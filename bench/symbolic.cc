@@ -44,8 +44,8 @@ DimBinding drawn(const SymbolicProgram& p, std::mt19937_64& random) {
   DimBinding out;
   for (const auto& [name, range] : p.sizes)
     out.emplace(name, range.first + 1 +
-                          static_cast<int64_t>(random() % static_cast<uint64_t>(range.second -
-                                                                                range.first)));
+                          static_cast<int64_t>(random() %
+                                               static_cast<uint64_t>(range.second - range.first)));
   return out;
 }
 

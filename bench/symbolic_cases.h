@@ -19,18 +19,19 @@ struct SymbolicProgram {
 
 inline Dim symbol(const char* name) { return Dim::symbol(name); }
 
-inline TracedTensor dense_layer(Tracer& t, const TracedTensor& x, const std::string& name, int64_t in,
-                         int64_t out) {
+inline TracedTensor dense_layer(Tracer& t, const TracedTensor& x, const std::string& name,
+                                int64_t in, int64_t out) {
   return x.matmul(t.param(name + ".w", {in, out})) + t.param(name + ".b", {out});
 }
 
-inline TracedTensor norm_layer(Tracer& t, const TracedTensor& x, const std::string& name, int64_t width) {
+inline TracedTensor norm_layer(Tracer& t, const TracedTensor& x, const std::string& name,
+                               int64_t width) {
   return x.layer_norm(t.param(name + ".g", {width}), t.param(name + ".c", {width}));
 }
 
 inline TracedTensor self_attention(Tracer& t, const TracedTensor& x, const std::string& name,
-                            int64_t width, int64_t heads, MaskKind mask,
-                            const TracedTensor* padding) {
+                                   int64_t width, int64_t heads, MaskKind mask,
+                                   const TracedTensor* padding) {
   Values in;
   for (const char* part : {".q", ".k", ".v"})
     in.push_back(dense_layer(t, x, name + part, width, width).value());

@@ -34,6 +34,12 @@ std::vector<SymbolicProgram> small_symbolic_programs() {
     const TracedTensor x = t.input("x", {n, 5});
     return TracedTensors{x.sum({0}), (x * x).sum({0}), x.sum({1}), x.sum()};
   });
+  add("spread", {{"n", {1, 300}}, {"m", {1, 300}}},
+      [&](Tracer& t) {  // operands with strides, in reductions cut by sizes
+        const TracedTensor x = t.input("x", {n, m}), y = t.input("y", {m});
+        const TracedTensor wide = t.wrap(op::broadcast(t.builder(), y.value(), {.shape = {n, m}}));
+        return TracedTensors{wide.sum(), (wide * 2).sum({0}), (x.t() * 3).sum(), x.t().sum({0})};
+      });
   add("square", {{"n", {1, 300}}}, [&](Tracer& t) {
     const TracedTensor x = t.input("x", {n, n});
     return TracedTensors{(x * x.sum({1})).sum({1}), (x / (x.abs().sum({1}) + 1)).softmax(),

@@ -8,11 +8,11 @@
 
 namespace rlx::testing {
 
-using symbolic::SymbolicProgram;
 using symbolic::symbolic_bert;
 using symbolic::symbolic_conv_net;
 using symbolic::symbolic_gpt;
 using symbolic::symbolic_rnn;
+using symbolic::SymbolicProgram;
 
 // Smaller ones, for single matters.
 std::vector<SymbolicProgram> small_symbolic_programs();

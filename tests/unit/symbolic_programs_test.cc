@@ -41,7 +41,6 @@ TEST(SymbolicPrograms, Decoder) { expect_bits_of_static(symbolic_gpt(2, 96, 6, 5
 TEST(SymbolicPrograms, ConvNet) { expect_bits_of_static(symbolic_conv_net(), 10, 9); }
 TEST(SymbolicPrograms, Recurrence) { expect_bits_of_static(symbolic_rnn(), 10, 10); }
 
-
 // Sizes of 0 and 1 are sizes like others: right within rounding, as the reference has it.
 TEST(SymbolicPrograms, NoneAndOne) {
   std::mt19937_64 random(11);
@@ -199,6 +198,7 @@ TEST(SymbolicPrograms, OnTheReference) {
   EXPECT_EQ(f.run({{"x", rows(4)}, {"y", rows(4)}})[0].elements(), 8);
   EXPECT_EQ(f.run({{"x", rows(2)}, {"y", rows(2)}})[0].elements(), 4);
   expect_error("dim-guard", "", [&] { f.run({{"x", rows(2)}, {"y", rows(3)}}); });
+  expect_error("dim-guard", "", [&] { f.run({{"x", rows(5)}, {"y", rows(1)}}); });
 }
 
 }  // namespace
