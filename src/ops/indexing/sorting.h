@@ -6,8 +6,7 @@
 //
 // Everywhere NaN is the largest, -0 equals 0, and equals stay in the order of their positions, also
 // when descending. Gradients follow the elements. Wrong attributes raise "topk-k", "sort-values",
-// "search-shape", "quantile-q", "reduce-empty", "axis-range"; a quantile of an axis of unknown size
-// raises "quantile-symbolic".
+// "search-shape", "quantile-q", "reduce-empty", "axis-range".
 #pragma once
 
 #include "rlx/ir/op.h"
