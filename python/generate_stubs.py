@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from rlx._array import Array, ArrayLike
-from rlx._core import Dim, Graph
+from rlx._core import Graph
+from rlx._dims import Dim
 from rlx._dtypes import DType
 
 DTypeLike = Any

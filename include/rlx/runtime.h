@@ -12,8 +12,11 @@
 // Results do not depend on the number of threads, bit for bit. A CompiledGraph belongs to one
 // thread at a time (a second call meanwhile is Error(user, "running")); clone() makes one for another
 // thread that shares code and constant parameters.
-// f.info() tells what fused, what was planned and how long it took.
+// f.info() tells what fused, what was planned and how long it took. ProgramPool hands clones to threads, ProgramCache keeps
+// programs by graph and device.
 #pragma once
 
 #include "rlx/runtime/extend.h"
+#include "rlx/runtime/program_cache.h"
+#include "rlx/runtime/program_pool.h"
 #include "rlx/runtime/runtime.h"

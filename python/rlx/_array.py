@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx import _core, _indexing, op
+from rlx._dims import Dim, is_dim, pin
 from rlx._dtypes import ALL as _DTYPES
 from rlx._dtypes import BY_NUMPY, dtype, dtype_name
 from rlx._errors import UserError, make_error
@@ -23,9 +24,9 @@ from rlx._errors import UserError, make_error
 ArrayLike = Any
 _FLOAT, _DOUBLE, _INT, _BOOL = dtype("f32"), dtype("f64"), dtype("i64"), dtype("bool")
 _NUMBERS = (bool, int, float, complex)
-_WEAK = (*_NUMBERS, np.generic)
+_WEAK = (*_NUMBERS, np.generic, Dim)
 _LISTS = (list, tuple, range)  # what arrays are made of, item by item
-_OPERANDS = (_core.ArrayBase, int, float, complex, np.ndarray, np.generic, *_LISTS)
+_OPERANDS = (_core.ArrayBase, int, float, complex, np.ndarray, np.generic, Dim, *_LISTS)
 
 
 def _takes(other):
@@ -33,7 +34,7 @@ def _takes(other):
 
 
 def is_number(x):
-    """Whether x has a kind but no dtype of its own: a number of Python or a scalar of NumPy."""
+    """Whether x has a kind but no dtype of its own: a number of Python, a scalar of NumPy, a size."""
     return isinstance(x, _WEAK)
 
 
@@ -46,12 +47,16 @@ def exact(x):
     return x._as_weak(False) if isinstance(x, _core.ArrayBase) else x
 
 
+def _is_fraction(x):
+    return x.dtype.is_floating if isinstance(x, _core.ArrayBase) else isinstance(x, (float, np.floating))
+
+
 def _weakly(f, *xs):
     """f, an operator of Python; of what stands for numbers it gives what stands for a number."""
     if not builtins.all([_is_weak(x) for x in xs]):
         return f(*xs)
-    xs = [exact(x) for x in xs]
-    if f is _divide:  # as Python's, in double precision
+    xs = [exact(_core.weak(x) if is_dim(x) else x) for x in xs]
+    if f is _divide or builtins.any([_is_fraction(x) for x in xs]):  # as Python's, in double precision
         xs = [x.astype(_DOUBLE) if isinstance(x, _core.ArrayBase) else x for x in xs]
     y = f(*xs)
     return tuple(part._as_weak(True) for part in y) if isinstance(y, tuple) else y._as_weak(True)
@@ -94,7 +99,7 @@ def floating(x):
     if isinstance(x, (bool, int)):
         return float(x)
     if is_number(x) and not isinstance(x, (np.integer, np.bool_)):
-        return x
+        return x  # a size counts as a float beside floats
     x = asarray(x)
     return x if x.dtype.kind in ("floating", "complex") else x.astype(_FLOAT)
 
@@ -248,7 +253,8 @@ class Array(_core.ArrayBase):
     def __len__(self):
         if not self.shape:
             raise TypeError("len() of an array of rank 0")
-        return self.shape[0]
+        n = self.shape[0]
+        return pin("len()", n) if is_dim(n) else n
 
     def __repr__(self):
         if self._traced:
@@ -596,6 +602,8 @@ def asarray(x, dtype=None, *, device=None):
         made = _from_numpy(x if isinstance(x, np.ndarray) else np.asarray(x), to)
     elif isinstance(x, _NUMBERS):
         made = _from_list(x, to)
+    elif is_dim(x):
+        made = _core.scalar(x, _INT.index)
     elif isinstance(x, _LISTS):
         plain = builtins.all(type(item) in _NUMBERS for item in _leaves(x))
         made = _from_list(x, to) if plain else _from_mixed_list(x, to)
@@ -622,7 +630,7 @@ def from_dlpack(x):
         raise UserError("array-like", f"from_dlpack: {type(x).__name__} cannot be read through DLPack") from None
 
 
-_core.set_hooks(Array, asarray, np.generic, dtype_name, make_error)
+_core.set_hooks(Array, asarray, np.generic, dtype_name, make_error, Dim)
 for _name, _function in op.FUNCTIONS.items():
     if op.ENTRIES.get(_name) and op.ENTRIES[_name].arity != 0 and not hasattr(Array, _name):
         setattr(Array, _name, _function)

@@ -66,7 +66,7 @@ def _builder_method(index, name, parameters, doc):
     names = _parameters(parameters)
     given = ", ".join(n if default is None else f"{n}={default}" for n, _, default in names)
     values = "".join(n + ", " for n, _, _ in names)
-    space = {"_call": _core.call_builder}
+    space = {"_call": _core.call_builder, "__name__": __name__}
     exec(f"def {name}(self, {given}):\n    return _call(self._scope, {index}, ({values}))\n", space)
     method = space[name]
     method.__qualname__ = f"GraphBuilder.{name}"
@@ -145,7 +145,7 @@ def _block_method(entry):
     parts, attrs, call = _block_parts(entry)
     parts += ["*"] * bool(attrs) + [f"{n}={_s.literal(d)}" for n, _, d in attrs]
     name = entry.name.removeprefix("hir_")
-    space = {"_emit": _core.emit_into, "_entry": entry} | _s.HELPERS
+    space = {"_emit": _core.emit_into, "_entry": entry, "__name__": __name__} | _s.HELPERS
     exec(f"def {name}(self, {', '.join(parts)}):\n    return _emit(self._scope, _entry, {call})\n", space)
     method = space[name]
     method.__qualname__ = f"HirModule.{name}"

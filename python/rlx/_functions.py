@@ -9,8 +9,9 @@ import operator
 
 import numpy as np
 
-from rlx import op
+from rlx import _core, op
 from rlx._array import Array, asarray, floating
+from rlx._dims import at_most, is_dim
 from rlx._dtypes import dtype as as_dtype
 from rlx._errors import UserError
 
@@ -26,7 +27,15 @@ def full(shape, fill_value, dtype=None):
     value = asarray(fill_value, dtype)
     if value._traced:
         return op.broadcast(value, shape=shape)
+    if builtins.any(map(is_dim, shape)):
+        return op.broadcast(_constant(value), shape=shape)
     return value._from_raw(np.broadcast_to(value._raw(), shape), value.dtype)
+
+
+def _constant(value):
+    """A concrete array as a constant of the program being traced, if there is one."""
+    scope = _core.current_trace()
+    return value if scope is None else _core.emit_into(scope, op.ENTRIES["constant"], (), (value,))
 
 
 def zeros(shape, dtype="float32"):
@@ -48,9 +57,24 @@ def zeros_like(x, /, dtype=None):
 def arange(start, stop=None, step=1, dtype=None):
     """start, start + step, .. below stop; with one argument from 0 to it. Integers are int64, floats float32."""
     start, stop = (0, start) if stop is None else (start, stop)
+    if builtins.any(map(is_dim, (start, stop, step))):
+        return _symbolic_arange(start, stop, step, dtype)
     values = np.arange(start, stop, step)
     to = as_dtype(dtype or ("int64" if values.dtype.kind in "iu" else "float32"))
     return asarray(values.astype(np.float32)).astype(to) if to.bits is not None else asarray(values.astype(to.dtype))
+
+
+def _symbolic_arange(start, stop, step, dtype):
+    """arange of sizes; other numbers than integers need them as numbers."""
+    if not builtins.all(is_dim(n) or isinstance(n, (int, np.integer)) for n in (start, stop, step)) or is_dim(step):
+        return arange(*(n if not is_dim(n) else operator.index(n) for n in (start, stop, step)), dtype)
+    if step == 0:
+        raise ZeroDivisionError("arange: a step of zero")
+    distance, step = (stop - start, step) if step > 0 else (start - stop, step)
+    if at_most(distance, 0):
+        return zeros(0, dtype or "int64")
+    places = op.iota(shape=[(distance + builtins.abs(step) - 1) // builtins.abs(step)], dtype="int64", axis=0)
+    return (places * step + start).astype(dtype or "int64")
 
 
 def linspace(start, stop, num=50, endpoint=True, *, dtype="float32", count=None):
@@ -63,6 +87,10 @@ def linspace(start, stop, num=50, endpoint=True, *, dtype="float32", count=None)
 
 def eye(n, m=None, k=0, dtype="float32"):
     """Ones on the diagonal k of a matrix of n rows and m columns (by default n)."""
+    m = n if m is None else m
+    if is_dim(n) or is_dim(m):
+        rows, columns = (op.iota(shape=[n, m], dtype="int64", axis=axis) for axis in (0, 1))
+        return op.eq(columns - rows, k).astype(dtype)
     return asarray(np.eye(n, m, k, dtype=np.float32)).astype(dtype)
 
 

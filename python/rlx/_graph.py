@@ -11,11 +11,11 @@ f.set_param("w", w_value)
 from rlx import _core, op
 from rlx import _signatures as _s
 from rlx._array import Array, asarray
+from rlx._dims import Dim
 from rlx._dtypes import from_table
 from rlx._errors import Error, UserError
 
 CompiledGraph = _core.CompiledGraph
-Dim = _core.Dim
 
 
 def _with_dtypes(leaves):
@@ -172,7 +172,7 @@ class Graph:
 
 
 def _method(entry):
-    space = {"_emit": _core.emit_into, "_entry": entry} | _s.HELPERS
+    space = {"_emit": _core.emit_into, "_entry": entry, "__name__": __name__} | _s.HELPERS
     exec(_s.definition(entry, "_emit(self._scope, _entry", first="self, "), space)
     method = space[_s.python_name(entry.name)]
     method.__doc__ = _s.docstring(entry)
@@ -204,8 +204,10 @@ class Session:
 
 
 def compile(graph, device=None, *, threads=0, dims=None, fast_math=False, fuse=True):
-    """A `CompiledGraph`. threads 0 means all of the machine; dims gives the sizes of symbols; fast_math allows algebra
-    that changes values."""
+    """A `CompiledGraph`. threads 0 means all of the machine; fast_math allows algebra that changes values.
+
+    Sizes that are symbols arrive with the inputs: it runs at any size. dims makes numbers of some of them; set_sizes()
+    says those that no input has."""
     value = graph._program() if isinstance(graph, Graph) else graph
     return _core.compile(value, device or _core.get_backend(), threads, dims or {}, fast_math, fuse)
 

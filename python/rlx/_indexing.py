@@ -9,12 +9,15 @@ import numpy as np
 
 from rlx import _core, op
 from rlx._backend import use_backend
+from rlx._dims import at_most, is_dim, less, pin, same
 from rlx._errors import UserError, UserIndexError
+
+_INT64 = [name for name, *_ in _core.dtypes()].index("i64")
 
 
 def get(x, index):
     items = index if isinstance(index, tuple) else (index,)
-    traced = x._traced or any(isinstance(i, _core.ArrayBase) and i._traced for i in items)
+    traced = x._traced or any(map(_is_unknown, items))
     if not traced and not x._on_host() and not any(map(_is_mask, items)):
         with use_backend(x.device):
             return _get_traced(x, items)
@@ -25,6 +28,17 @@ def get(x, index):
         except IndexError as e:
             raise UserIndexError("index-range", str(e)) from None
     return _get_traced(x, items)
+
+
+def _is_unknown(i):
+    """Whether an index is a value or a size of a program that is being traced, or has one."""
+    if isinstance(i, slice):
+        return is_dim(i.start) or is_dim(i.stop) or is_dim(i.step)
+    return is_dim(i) or (isinstance(i, _core.ArrayBase) and i._traced) or (type(i) is list and any(map(_is_unknown, i)))
+
+
+def _same(a, b):
+    return len(a) == len(b) and all(map(same, a, b))
 
 
 def _is_array(i):
@@ -67,7 +81,7 @@ def _get_traced(x, items):
     if any(map(_is_truth, items)):
         return _by_truth(x, items)
     if any(map(_is_array, items)):  # then numbers count as arrays, which decides where the result's axes are
-        items = [np.asarray(i) if _is_place(i) else i for i in items]
+        items = [_core.scalar(i, _INT64) if is_dim(i) else np.asarray(i) if _is_place(i) else i for i in items]
     starts, limits, strides, flipped, shape = [], [], [], [], []
     arrays = []  # (axis of the sliced and reshaped array, indices from its beginning)
     axis = 0
@@ -89,11 +103,11 @@ def _get_traced(x, items):
             start, limit, step = _place(i, size, axis)
         starts.append(start), limits.append(limit), strides.append(abs(step))
         axis += 1
-    whole = starts == [0] * x.ndim and limits == list(x.shape) and strides == [1] * x.ndim
+    whole = _same(starts, [0] * x.ndim) and _same(limits, x.shape) and strides == [1] * x.ndim
     y = x if whole else op.slice(x, start=starts, limit=limits, stride=strides)
     if flipped:
         y = op.reverse(y, axes=flipped)
-    if tuple(shape) != tuple(y.shape):
+    if not _same(shape, y.shape):
         y = op.reshape(y, shape=shape)
     return _gathered(y, arrays) if arrays else y
 
@@ -104,6 +118,9 @@ def _is_place(i):
 
 def _place(i, size, axis):
     """start, limit, step of one place."""
+    if is_dim(i):
+        i = i + size if at_most(i, -1) else i
+        return i, i + 1, 1
     try:
         i = i.__index__()
     except (AttributeError, TypeError):
@@ -119,18 +136,38 @@ def _place(i, size, axis):
 
 def _range(s, size):
     """start, limit, step (of the slice op; a negative step means: then reversed) and number of places."""
-    if not isinstance(size, int):
-        if (s.start or 0) != 0 or s.stop is not None or (s.step or 1) != 1:
-            raise UserError(
-                "unbound-dim", f"a slice of an axis of symbolic size {size} must be whole; use rlx.op.slice"
-            )
-        return 0, size, 1, size
+    if is_dim(size) or _is_unknown(s):
+        return _symbolic_range(s, size)
     start, stop, step = s.indices(size)
     count = len(range(start, stop, step))
     if count == 0:
         return 0, 0, 1, 0
     last = start + (count - 1) * step
     return (start, last + 1, step, count) if step > 0 else (last, start + 1, step, count)
+
+
+def _symbolic_range(s, size):
+    """As _range, where sizes are symbols."""
+    step = 1 if s.step is None else pin("the step of a slice", s.step) if is_dim(s.step) else s.step.__index__()
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+
+    def bound(place, default):
+        if place is None:
+            return default
+        place = place if is_dim(place) else place.__index__()
+        place = place + size if at_most(place, -1) else place
+        return low if less(place, low) else high if less(high, place) else place
+
+    start, stop = (bound(s.start, low), bound(s.stop, high)) if step > 0 else (bound(s.start, high), bound(s.stop, low))
+    first, behind = (start, stop) if step > 0 else (stop, start)
+    if less(behind, first):
+        return 0, 0, 1, 0
+    count = (behind - first + abs(step) - 1) // abs(step)
+    if step > 0:
+        return start, stop, step, count
+    return start + (count - 1) * step, start + 1, step, count
 
 
 def check_places(i, size, axis):

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx import op
 from rlx._array import Array, asarray
+from rlx._dims import at_most, is_dim
 from rlx._errors import UserError
 from rlx._reductions import _given, axes_of
 
@@ -81,11 +82,11 @@ def split(x, indices_or_sections=None, /, axis=0, *, sizes=None):
     if sizes is None and cut is None:
         raise TypeError("split: say into how many parts, before which indices or into which sizes")
     if sizes is None and hasattr(cut, "__len__"):
-        bounds = [0, *map(operator.index, cut), n]
+        bounds = [0, *(c if is_dim(c) else operator.index(c) for c in cut), n]
         return tuple(x[(slice(None),) * along + (slice(a, b),)] for a, b in zip(bounds, bounds[1:]))
     if sizes is None:
         count = operator.index(cut)
-        if count < 1 or n % count:
+        if count < 1 or not at_most(n % count, 0):
             raise UserError("split-sizes", f"split: {n} elements cannot be cut into {count} equal parts")
         sizes = [n // count] * count
     return op.split(x, axis=along, sizes=sizes)
@@ -155,6 +156,20 @@ def diagonal(x, /, offset=0, axis1=0, axis2=1):
     return op.diagonal(x, offset=offset, axis1=axis1, axis2=axis2)
 
 
+def _pad_pairs(width, rank):
+    """(before, behind) of each axis; NumPy's rules, for sizes too."""
+    pairs = [width] if not isinstance(width, (list, tuple)) else list(width)
+    if not any(is_dim(n) for p in pairs for n in (p if isinstance(p, (list, tuple)) else [p])):
+        return np.broadcast_to(np.asarray(width), (rank, 2)).tolist()
+    if not any(isinstance(p, (list, tuple)) for p in pairs):  # for all axes
+        pairs = [pairs]
+    pairs = [tuple(p) * 2 if len(p) == 1 else tuple(p) for p in pairs]
+    pairs = pairs * rank if len(pairs) == 1 else pairs
+    if len(pairs) != rank or any(len(p) != 2 for p in pairs):
+        raise ValueError(f"pad: {width!r} is no pair of widths for each of {rank} axes")
+    return pairs
+
+
 _PAD_MODES = ("edge", "reflect", "symmetric", "wrap")
 
 
@@ -169,9 +184,9 @@ def pad(x, pad_width=None, /, mode="constant", *, constant_values=0, low=None, h
         return op.pad(x, 0 if pad_width is None else pad_width, low=low, high=high)
     if pad_width is None:
         raise TypeError("pad: say how many elements to add")
-    pairs = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
+    pairs = _pad_pairs(pad_width, x.ndim)
     low, high = [before for before, _ in pairs], [behind for _, behind in pairs]
-    if any(n < 0 for n in low + high):
+    if any(at_most(n, -1) for n in low + high):
         raise UserError("pad-width", f"pad: the widths must not be negative, got {pad_width!r}")
     if mode == "constant":
         if hasattr(constant_values, "__len__"):

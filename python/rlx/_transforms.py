@@ -1,4 +1,4 @@
-"""Transforms of Python functions: jit, grad, value_and_grad, vjp, jvp, vmap, jacobians.
+"""Transforms of Python functions: grad, value_and_grad, vjp, jvp, vmap, jacobians; jit is in _jit.py.
 
 A function is *traced*: it runs once on arrays that have types but no values, and the ops it uses are written down as a
 graph. Transforms are then graph to graph. Arguments and results are trees (nested tuples, lists, dicts, None) of
@@ -8,14 +8,12 @@ traced arrays writes its graph into the program around it.
 """
 
 import functools
-import inspect
-import threading
-from collections import OrderedDict
 
 import numpy as np
 
 from rlx import _core, op
 from rlx._array import Array, asarray, is_number, strong
+from rlx._dims import is_dim, same_shape
 from rlx._errors import UserError
 from rlx._functions import zeros_like
 from rlx._tree import described, flatten, spread, unflatten
@@ -50,17 +48,17 @@ def _name(f):
     return getattr(f, "__name__", type(f).__name__)
 
 
-def trace(f, leaves, tree, slices=None):
+def trace(f, leaves, tree, slices=None, shapes=None):
     """f traced on arguments of the types of `leaves`; tree is the structure of (args, kwargs).
 
-    Where slices[i] is an axis, argument i is one slice along it.
+    Where slices[i] is an axis, argument i is one slice along it; where shapes[i] is given, it has these sizes.
     """
 
     def inputs(scope):
-        axes = slices or [None] * len(leaves)
+        axes, sizes = slices or [None] * len(leaves), shapes or [None] * len(leaves)
         return [
-            scope.input_like(f"x{i}", x) if axis is None else scope.input_slice(f"x{i}", x, axis)
-            for i, (x, axis) in enumerate(zip(leaves, axes))
+            scope.input_like(f"x{i}", x, shape) if axis is None else scope.input_slice(f"x{i}", x, axis)
+            for i, (x, axis, shape) in enumerate(zip(leaves, axes, sizes))
         ]
 
     def body(xs):
@@ -120,132 +118,6 @@ def _leaf_numbers(args, argnums):
         if not -len(args) <= n < len(args):
             raise UserError("argnums", f"argument {n} of {len(args)} does not exist")
     return [i for n in argnums for i in ranges[n]]
-
-
-# ---- jit
-
-
-class jit:
-    """Compiles a function: `jit(f)(x)` is f(x), traced and compiled on the first call with arguments of these types.
-
-    static_argnums and static_argnames are arguments whose values (hashable) are part of the program, however they are
-    passed: by place, by keyword or by default. Arrays that f uses from outside are captured at tracing; arrays are
-    immutable, but a variable that later names another array is not noticed.
-
-    All functions together keep programs and captured arrays of 512 MiB, those used last; what was dropped is traced and
-    compiled again when it is called.
-    """
-
-    def __init__(self, f, static_argnums=(), static_argnames=()):
-        _check_function("jit", f)
-        functools.update_wrapper(self, f)
-        self._f = f
-        numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-        names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-        self._signature, self._static = _static_parameters(f, numbers, names) if numbers or names else (None, ())
-        self._cache = {}  # of _core.KeptFunction
-        self._lock = threading.Lock()
-        self._full = 64  # at so many entries those that were dropped are swept
-
-    def __get__(self, obj, cls=None):
-        return self if obj is None else functools.partial(self, obj)
-
-    def _split(self, args, kwargs):
-        """(f of the other arguments by name, the static ones, the others by name)."""
-        bound = self._signature.bind(*args, **kwargs)
-        parameters = self._signature.parameters
-        static = {n: bound.arguments.get(n, parameters[n].default) for n in self._static}
-        static = {n: v for n, v in static.items() if v is not inspect.Parameter.empty}
-        others = {n: v for n, v in bound.arguments.items() if n not in static}
-
-        def f(**others):
-            values = {n: (others | static)[n] for n in parameters if n in others or n in static}
-            call = inspect.BoundArguments(self._signature, OrderedDict(values))
-            return self._f(*call.args, **call.kwargs)
-
-        f.__name__ = _name(self._f)
-        for n, v in static.items():
-            try:
-                hash(v)
-            except TypeError:
-                raise TypeError(f"{_name(self._f)}: the static argument {n} must be hashable, not {v!r}") from None
-        return f, tuple((n, _typed(v)) for n, v in static.items()), others
-
-    def __call__(self, *args, **kwargs):
-        f, static = self._f, None
-        if self._static:
-            f, static, kwargs = self._split(args, kwargs)
-            args = ()
-        leaves, tree = flatten((args, kwargs))
-        if not all([type(x) is Array for x in leaves]):
-            leaves = [_argument(x) for x in leaves]
-        types = _core.types_key(leaves)
-        key = (types, tree, static, _core.device_for(leaves))
-        kept = self._cache.get(key) if types is not None else None
-        entry = None if kept is None else kept.use()
-        if entry is None:
-            traced = trace(f, leaves, tree)
-            if types is None or any(x._traced for x in traced.captured):  # part of a program around it
-                return unflatten(traced.out_tree, _core.call_graph(traced.graph, leaves + traced.captured))
-            device = _core.device_for(leaves + traced.captured)
-            entry = self._keep(key, (_core.compile_cached(traced.graph, device), traced.captured, traced.out_tree))
-        program, captured, out_tree = entry
-        return unflatten(out_tree, program.run(leaves + captured if captured else leaves))
-
-    def _keep(self, key, entry):
-        kept = _core.KeptFunction(entry)
-        with self._lock:
-            self._cache[key] = kept
-            if len(self._cache) >= self._full:
-                self._cache = {k: v for k, v in self._cache.items() if v.is_kept}
-                self._full = max(64, 2 * len(self._cache))
-        return entry
-
-    def graph(self, *args, **kwargs):
-        """The graph of the function on arguments of these types, as an `rlx.Graph`: its inputs x0, x1, .. are the
-        leaves of the arguments, and arrays that the function uses from outside are constants in it."""
-        from rlx._graph import Graph
-
-        f = self._f
-        if self._static:
-            f, _, kwargs = self._split(args, kwargs)
-            args = ()
-        leaves, tree = flatten((args, kwargs))
-        traced = trace(f, [_argument(x) for x in leaves], tree)
-        if any(x._traced for x in traced.captured):
-            raise UserError(
-                "trace-value", f"graph: {_name(self._f)} uses an array of the function being traced around it"
-            )
-        return Graph._of(traced.graph.with_constants(len(leaves), traced.captured))
-
-
-def _static_parameters(f, numbers, names):
-    """f's signature and the names of its static parameters."""
-    try:
-        signature = inspect.signature(f)
-    except ValueError:
-        raise UserError(
-            "static", f"jit: {_name(f)} has no signature that could say which arguments are static"
-        ) from None
-    kinds = {n: p.kind for n, p in signature.parameters.items()}
-    by_place = [
-        n for n, kind in kinds.items() if kind not in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    ]
-    static = []
-    for i in numbers:
-        if not -len(by_place) <= i < len(by_place):
-            raise UserError("argnums", f"jit: {_name(f)} has no argument {i} that could be static")
-        static.append(by_place[i])
-    for n in names:
-        if n not in kinds:
-            raise UserError("argnums", f"jit: {_name(f)} has no argument {n!r} that could be static")
-        static.append(n)
-    return signature, tuple(n for n in kinds if n in static)
-
-
-def _typed(value):
-    """A key for a value: 1, 1.0 and True are equal but make different programs."""
-    return (type(value), tuple(map(_typed, value)) if isinstance(value, tuple) else value)
 
 
 # ---- reverse mode
@@ -310,7 +182,7 @@ def _is_differentiable(x):
 def _direction(code, given, x):
     """A cotangent of the result x, or a tangent of the primal x, in its dtype."""
     given = asarray(given)
-    if given.shape != x.shape:
+    if not same_shape(given.shape, x.shape):
         raise UserError(code, f"one of the {code} has the shape {given.shape} where {x.shape} is needed")
     return given.astype(x.dtype)
 
@@ -415,10 +287,7 @@ def vmap(f, in_axes=0, out_axes=0):
             raise UserError("in-axes", f"vmap: {len(per_arg)} axes for {len(args)} arguments")
         axes = spread(per_arg, args) + [0] * len(flatten(kwargs)[0])
         axes = [a if a is None else _axis_of(a, x) for a, x in zip(axes, leaves)]
-        sizes = {x.shape[a] for a, x in zip(axes, leaves) if a is not None}
-        if len(sizes) != 1:
-            raise UserError("vmap-size", f"vmap: the sliced axes must have one size, got {sorted(sizes) or 'none'}")
-        (size,) = sizes
+        size = _batch_size([x.shape[a] for a, x in zip(axes, leaves) if a is not None])
         traced = trace(f, leaves, tree, axes)
         places = [-1 if a is None else a for a in axes] + [-1] * len(traced.captured)
         graph, batched = traced.graph.batched(places, size)
@@ -428,6 +297,14 @@ def vmap(f, in_axes=0, out_axes=0):
         return unflatten(traced.out_tree, outs)
 
     return wrapped
+
+
+def _batch_size(sizes):
+    """The one size of all sliced axes. Symbols may stand for it under several names: then a number, else the first."""
+    numbers = sorted({n for n in sizes if not is_dim(n)})
+    if len(numbers) > 1 or not sizes:
+        raise UserError("vmap-size", f"vmap: the sliced axes must have one size, got {numbers or 'none'}")
+    return numbers[0] if numbers else sizes[0]
 
 
 def _axis_of(axis, x):

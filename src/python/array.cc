@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "rlx/python/dims.h"
 #include "rlx/python/program.h"
 #include "rlx/python/scope.h"
 #include "rlx/runtime/runtime.h"
@@ -61,20 +62,6 @@ DType read_dtype(nb::handle h) {
   return *dtype;
 }
 
-Dim read_dim(nb::handle h) {
-  Dim d;
-  if (nb::try_cast(h, d)) return d;
-  if (PyUnicode_Check(h.ptr())) {
-    const auto text = nb::cast<std::string>(h);
-    if (text.find('?') == std::string::npos) return Dim::symbol(text);
-    Lexer lex(text);
-    return Dim::read(lex);
-  }
-  const nb::object index = nb::steal(PyNumber_Index(h.ptr()));
-  if (!index.is_valid()) throw nb::python_error();
-  return Dim(nb::cast<int64_t>(index));
-}
-
 Shape read_shape(nb::handle h) {
   Shape shape;
   if (!PySequence_Check(h.ptr()) || PyUnicode_Check(h.ptr())) return {read_dim(h)};
@@ -84,10 +71,7 @@ Shape read_shape(nb::handle h) {
 
 nb::tuple shape_tuple(const Shape& shape) {
   nb::list out;
-  for (const Dim& d : shape) {
-    const auto size = d.static_value();
-    out.append(size ? nb::cast(*size) : nb::cast(d));
-  }
+  for (const Dim& d : shape) out.append(wrap_dim(d));
   return nb::tuple(out);
 }
 
@@ -311,20 +295,6 @@ void bind_array(nb::module_& m) {
   m.def("promote", [](int a, int b) {
     return static_cast<int>(promote(static_cast<DType>(a), static_cast<DType>(b)));
   });
-  nb::class_<Dim>(m, "Dim",
-                  "A size of an axis: a polynomial over named symbols, as in rlx.Dim('batch') * 2.")
-      .def("__init__",
-           [](Dim* self, const std::string& name) { new (self) Dim(Dim::symbol(name)); })
-      .def("__add__", [](const Dim& a, nb::handle b) { return a + read_dim(b); })
-      .def("__radd__", [](const Dim& a, nb::handle b) { return read_dim(b) + a; })
-      .def("__sub__", [](const Dim& a, nb::handle b) { return a - read_dim(b); })
-      .def("__rsub__", [](const Dim& a, nb::handle b) { return read_dim(b) - a; })
-      .def("__mul__", [](const Dim& a, nb::handle b) { return a * read_dim(b); })
-      .def("__rmul__", [](const Dim& a, nb::handle b) { return read_dim(b) * a; })
-      .def(
-          "__eq__", [](const Dim& a, const Dim& b) { return a == b; }, nb::is_operator())
-      .def("__hash__", [](const Dim& a) { return static_cast<Py_hash_t>(a.hash() >> 1); })
-      .def("__repr__", &Dim::to_string);
 }
 
 }  // namespace rlx::python

@@ -47,6 +47,7 @@ struct Hooks {
   nb::object scalar_type;  // numpy.generic
   nb::object dtype_name;   // anything that names a dtype to its name, "f32"
   nb::object make_error;   // (kind, code, message, text) to an exception
+  nb::object dim_type;     // rlx.Dim
 };
 Hooks& hooks();
 
@@ -63,7 +64,6 @@ const DeviceTensor& device_tensor_of(const Array& a);
 Tensor tensor_of(const Array& a);
 
 DType read_dtype(nb::handle h);
-Dim read_dim(nb::handle h);
 Shape read_shape(nb::handle h);  // a sequence of dims, or one dim
 nb::tuple shape_tuple(const Shape& shape);
 

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include "rlx/ops/table.h"
+#include "rlx/python/dims.h"
 
 namespace rlx::python {
 

@@ -7,6 +7,7 @@
 
 #include "rlx/ops/table.h"
 #include "rlx/python/attributes.h"
+#include "rlx/python/dims.h"
 #include "rlx/python/scope.h"
 #include "rlx/stages/builders/graph_builder.h"
 

@@ -8,8 +8,10 @@
 #include <limits>
 
 #include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/movement/movement.h"
 #include "rlx/ops/table.h"
 #include "rlx/python/attributes.h"
+#include "rlx/python/dims.h"
 #include "rlx/python/program.h"
 #include "rlx/python/scope.h"
 
@@ -102,6 +104,7 @@ Tensor scalar_of(const Number& n, DType dtype) {
 struct Operand {
   const Array* array = nullptr;  // nullptr: a number
   Number number;
+  std::optional<Dim> size;  // the number is not known yet: a size of the program being traced
   // Whether it takes the dtype of what it meets: a number, or what stands for one in a trace.
   bool weak() const { return !array || array->weak; }
   DType natural() const { return array ? array->natural() : number.natural; }
@@ -122,7 +125,10 @@ OperandList read_operands(nb::handle given) {
       o.number = number_of(o.array->tensor->to_host());
       o.array = nullptr;
     } else if (!o.array) {
-      if (const auto number = read_number(h)) {
+      if (is_dim(h)) {
+        o.size = read_dim(h);
+        o.number.natural = DType::I64;
+      } else if (const auto number = read_number(h)) {
         o.number = *number;
       } else {
         out.made.push_back(hooks().as_array(h));
@@ -318,6 +324,38 @@ std::vector<DeviceTensor> run_op(const OpDef& op, const Attrs& attrs, const Oper
 
 // ---- in a trace
 
+// Where a value of a size goes: the program being traced.
+const std::shared_ptr<Scope>& scope_of_sizes(const Dim& size) {
+  user_check(!trace_stack().empty(), "unbound-dim",
+             "the size {} is not known here; only in the function or graph that it belongs to",
+             size);
+  return trace_stack().back();
+}
+
+// A size as a value; dims are integers, so that floats of it are rounded once.
+Value value_of(Builder& b, const Dim& size, DType dtype) {
+  if (!is_bool(dtype) && !is_complex(dtype)) return op::dim_size(b, {}, {size, dtype});
+  return op::cast(b, op::dim_size(b, {}, {size, DType::I64}), {dtype});
+}
+
+bool has_symbols(const Attrs& attrs) {
+  for (const FieldInfo& f : attrs.fields()) {
+    const void* member = f.member_of(attrs.data());
+    if (f.is<Shape>() && !static_cast<const Shape*>(member)->is_static()) return true;
+    if (f.is<Dim>() && !static_cast<const Dim*>(member)->is_static()) return true;
+    if (f.is<Body>() && !(*static_cast<const Body*>(member))->symbols().empty()) return true;
+  }
+  return false;
+}
+
+// Where the call goes; nullptr: it runs now. Sizes that are not known yet belong to the program being traced.
+std::shared_ptr<Scope> scope_of_call(const OperandList& list, const Attrs& attrs) {
+  if (auto scope = target_scope(list.arrays)) return scope;
+  for (const Operand& o : list.all)
+    if (o.size) return scope_of_sizes(*o.size);
+  return has_symbols(attrs) && !trace_stack().empty() ? trace_stack().back() : nullptr;
+}
+
 Values emit_op(Scope& scope, const OpDef& op, const Attrs& attrs,
                std::span<const Operand> operands) {
   DTypes wanted;
@@ -331,7 +369,9 @@ Values emit_op(Scope& scope, const OpDef& op, const Attrs& attrs,
   Values in;
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& o = operands[i];
-    const Value v = o.array ? scope.import(*o.array) : b.constant(scalar_of(o.number, wanted[i]));
+    const Value v = o.array  ? scope.import(*o.array)
+                    : o.size ? value_of(b, *o.size, wanted[i])
+                             : b.constant(scalar_of(o.number, wanted[i]));
     in.push_back(b.type(v).dtype == wanted[i] ? v : op::cast(b, v, {wanted[i]}));
   }
   return b.emit(op, attrs, in);
@@ -353,7 +393,7 @@ void check_open(const Scope& scope) {
 nb::object call_op(const OpDef& op, const nb::tuple& operands, const nb::tuple& attributes) {
   const OperandList list = read_operands(operands);
   const Attrs attrs = read_attributes(op, attributes);
-  const std::shared_ptr<Scope> scope = target_scope(list.arrays);
+  const std::shared_ptr<Scope> scope = scope_of_call(list, attrs);
   if (!scope) return one_or_tuple(op, wrap_all(run_op(op, attrs, list), list.arrays));
   check_open(*scope);
   nb::list out;
@@ -387,18 +427,35 @@ nb::list call_graph(const Graph& g, const nb::sequence& operands) {
 
 namespace {
 
-// The types of concrete arrays as bytes to look up by; None when one is traced.
+// Of concrete arrays: what they are besides their sizes, as bytes to look up by, and all sizes in a row. None when one
+// is traced.
 nb::object types_key(const nb::list& arrays) {
-  std::string key;
-  auto put = [&](int64_t n) { key.append(reinterpret_cast<const char*>(&n), sizeof n); };
+  std::string kinds;
+  size_t axes = 0;
   for (nb::handle h : arrays) {
     const Array* a = as_array(h);
     if (a->traced()) return nb::none();
-    put((static_cast<int64_t>(a->dtype()) * 2 + a->weak) * 256 +
-        static_cast<int64_t>(a->tensor->sizes().size()));
-    for (int64_t s : a->tensor->sizes()) put(s);
+    const size_t rank = a->tensor->sizes().size();
+    kinds.push_back(static_cast<char>(static_cast<int>(a->dtype()) * 2 + a->weak));
+    kinds.push_back(static_cast<char>(rank));
+    axes += rank;
   }
-  return nb::bytes(key.data(), key.size());
+  const nb::object sizes = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(axes)));
+  if (!sizes.is_valid()) throw nb::python_error();
+  Py_ssize_t at = 0;
+  for (nb::handle h : arrays)
+    for (int64_t s : as_array(h)->tensor->sizes())
+      PyTuple_SET_ITEM(sizes.ptr(), at++, PyLong_FromLongLong(s));
+  return nb::make_tuple(nb::bytes(kinds.data(), kinds.size()), sizes);
+}
+
+// A size as a value of the program being traced.
+Array array_of_size(nb::handle h, DType dtype, bool weak) {
+  const Dim size = read_dim(h);
+  const std::shared_ptr<Scope>& scope = scope_of_sizes(size);
+  Array a = scope->make(value_of(scope->builder, size, dtype));
+  a.weak = weak;
+  return a;
 }
 
 }  // namespace
@@ -452,6 +509,7 @@ void bind_call(nb::module_& m) {
     return static_cast<int>(joint_dtype(read_operands(values).all));
   });
   m.def("weak", [](nb::handle h) {  // what stands for a number in traces, with all its digits
+    if (is_dim(h)) return wrap(array_of_size(h, DType::I64, true));
     const std::optional<Number> n = read_number(h);
     user_check(n.has_value(), "dtype", "{} is no number", nb::repr(h).c_str());
     Array a(scalar_of(*n, is_float(n->natural) ? DType::F64 : n->natural));
@@ -459,6 +517,7 @@ void bind_call(nb::module_& m) {
     return wrap(std::move(a));
   });
   m.def("scalar", [](nb::handle h, int dtype) {  // a number in a dtype of its kind or above
+    if (is_dim(h)) return wrap(array_of_size(h, static_cast<DType>(dtype), false));
     const std::optional<Number> n = read_number(h);
     check(n.has_value(), "scalar takes a number");
     return wrap(scalar_of(*n, static_cast<DType>(dtype)));

@@ -10,6 +10,7 @@
 #include "rlx/ir/text.h"
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/table.h"
+#include "rlx/python/dims.h"
 #include "rlx/python/program.h"
 #include "rlx/stages/inspect.h"
 #include "rlx/stages/json.h"
@@ -41,14 +42,14 @@ nb::list output_types(const Graph& g) {
 // The graph for a batch: inputs with an axis (others: none, -1) carry the batch there. Returns it
 // with a flag per output that says whether it is batched, in front.
 std::pair<Graph, std::vector<bool>> batched(const Graph& g, const std::vector<int64_t>& axes,
-                                            int64_t size) {
+                                            const Dim& size) {
   Builder b(g.name + "_vmap");
   std::vector<Batched> in;
   const Values inputs = g.inputs();
   check(axes.size() == inputs.size(), "vmap: {} axes for {} inputs", axes.size(), inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     Type t = g.type(inputs[i]);
-    if (axes[i] >= 0) t.shape.insert(t.shape.begin() + axes[i], Dim(size));
+    if (axes[i] >= 0) t.shape.insert(t.shape.begin() + axes[i], size);
     Value v = b.input(g.node(inputs[i]).get<LeafAttrs>().name, t);
     if (axes[i] > 0) {
       Ints perm{axes[i]};
@@ -106,6 +107,7 @@ nb::dict info_of(const CompileInfo& i) {
   out["codegen_seconds"] = i.codegen_seconds;
   out["flops"] = i.flops;
   out["fusion_report"] = i.fusion_report;
+  out["per_size"] = i.per_size;
   out["plan"] = i.plan();
   return out;
 }
@@ -174,6 +176,11 @@ void bind_compiled(nb::module_& m) {
             return out;
           },
           "The parameters that have been set, by name.")
+      .def("set_sizes", &CompiledGraph::set_sizes, nb::arg("sizes"),
+           "Sizes of symbols by name, besides those that follow from inputs and parameters.")
+      .def_prop_ro(
+          "sizes", &CompiledGraph::sizes,
+          "What the symbols stood for in the last run, by name; empty where there are none.")
       .def(
           "clone", [](CompiledGraph& f) { return f.clone(); },
           "Another one with the same code and values.")
@@ -220,7 +227,8 @@ void bind_graphs(nb::module_& m) {
       .def("hvp", [](const Graph& g, const Names& wrt) { return hvp(g, wrt); })
       .def("vmap", [](const Graph& g, const std::map<std::string, int64_t>& axes, nb::handle size,
                       int64_t out_axis) { return vmap(g, axes, read_dim(size), out_axis); })
-      .def("batched", batched)
+      .def("batched", [](const Graph& g, const std::vector<int64_t>& axes,
+                         nb::handle size) { return batched(g, axes, read_dim(size)); })
       .def("with_constants", with_constants)
       .def("first_outputs",
            [](Graph g, size_t count) {

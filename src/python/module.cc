@@ -9,6 +9,7 @@
 #include "rlx/python/array.h"
 #include "rlx/python/builder.h"
 #include "rlx/python/call.h"
+#include "rlx/python/dims.h"
 #include "rlx/python/graphs.h"
 #include "rlx/python/program.h"
 #include "rlx/python/scope.h"
@@ -33,6 +34,7 @@ void translate(const std::exception_ptr& error, void*) {
 
 NB_MODULE(_core, m) {
   nb::register_exception_translator(translate);
+  bind_dims(m);
   bind_array(m);
   bind_scope(m);
   bind_graphs(m);
@@ -41,9 +43,9 @@ NB_MODULE(_core, m) {
   bind_program(m);
   m.attr("version") = RLX_VERSION;
   m.def("set_hooks", [](nb::object array_type, nb::object as_array, nb::object scalar_type,
-                        nb::object dtype_name, nb::object make_error) {
-    hooks() = {std::move(array_type), std::move(as_array), std::move(scalar_type),
-               std::move(dtype_name), std::move(make_error)};
+                        nb::object dtype_name, nb::object make_error, nb::object dim_type) {
+    hooks() = {std::move(array_type), std::move(as_array),   std::move(scalar_type),
+               std::move(dtype_name), std::move(make_error), std::move(dim_type)};
   });
 #ifdef RLX_CPU
   // For tests: a device whose memory the host cannot touch.

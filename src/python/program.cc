@@ -104,30 +104,23 @@ void run_interruptibly(bool is_long, bool repeatable,
 
 namespace {
 
-bool may_be_long(const CompiledGraph& f) {
-  if (f.info().interpreted || f.signature().size() > 64) return true;
-  if (f.info().flops > 1e7 || f.info().planned_bytes > (4 << 20)) return true;
-  for (const Node& n : f.signature().nodes)
+bool may_be_long(const Graph& signature, const CompileInfo& info) {
+  if (info.interpreted || signature.size() > 64) return true;
+  if (info.flops > 1e7 || info.planned_bytes > (4 << 20)) return true;
+  for (const Node& n : signature.nodes)
     if (n.op->kind == Kind::control) return true;
-  return false;
+  return !signature.symbols().empty();  // how long depends on them
 }
 
 }  // namespace
 
-Program::Program(CompiledGraph compiled)
-    : prototype_(std::move(compiled)),
-      outputs_(prototype_.signature().output_types()),
-      device_(prototype_.device()),
+Program::Program(std::shared_ptr<ProgramPool> pool)
+    : pool_(std::move(pool)),
+      device_(pool_->device()),
       backend_(backend_for(device_)),
-      is_long_(may_be_long(prototype_)) {
-  prototype_.prepare();
-}
-
-int64_t Program::resident_bytes() const {
-  const int64_t shared = prototype_.resident_bytes();
-  int64_t bytes = shared;
-  for (const auto& f : idle_) bytes += f->resident_bytes() - shared;
-  return bytes;
+      is_long_(may_be_long(pool_->signature(), pool_->info())) {
+  const Graph& g = pool_->signature();
+  for (Value v : g.inputs()) sized_.push_back(!g.type(v).shape.is_static());
 }
 
 namespace {
@@ -139,15 +132,8 @@ namespace {
 
 }  // namespace
 
-std::vector<DeviceTensor> Program::run(std::span<const Array* const> inputs) {
-  if (idle_.empty()) idle_.push_back(std::make_unique<CompiledGraph>(prototype_.clone()));
-  struct Lease {
-    std::vector<std::unique_ptr<CompiledGraph>>& home;
-    std::unique_ptr<CompiledGraph> f;
-    ~Lease() { home.push_back(std::move(f)); }
-  } lease{idle_, std::move(idle_.back())};
-  idle_.pop_back();
-
+std::vector<DeviceTensor> Program::bind(CompiledGraph& f,
+                                        std::span<const Array* const> inputs) const {
   std::vector<DeviceTensor> moved;
   moved.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -156,19 +142,47 @@ std::vector<DeviceTensor> Program::run(std::span<const Array* const> inputs) {
       if (!inputs[i]->goes_along()) refuse_mixed(t->device(), backend_->memory());
       t = &moved.emplace_back(t->to(device_));
     }
-    lease.f->bind_input(i, t->data().get());
+    if (sized_[i])
+      f.bind_input(i, t->data().get(), t->sizes());
+    else
+      f.bind_input(i, t->data().get());
   }
+  return moved;
+}
+
+std::vector<DeviceTensor> Program::run_bound(CompiledGraph& f) const {
+  const Types& types = f.output_types();
   std::vector<DeviceTensor> results;
   std::vector<void*> pointers;
-  results.reserve(outputs_.size()), pointers.reserve(outputs_.size());
-  for (const Type& t : outputs_) {
+  results.reserve(types.size()), pointers.reserve(types.size());
+  for (const Type& t : types) {
     results.emplace_back(backend_, t.dtype, t.shape.sizes(), backend_->allocate(t.bytes()));
     pointers.push_back(results.back().data().get());
   }
   run_interruptibly(is_long_, true, [&](const std::atomic<bool>* cancel) {
-    lease.f->run_into(pointers, {.cancel = cancel});
+    f.run_into(pointers, {.cancel = cancel});
   });
   return results;
+}
+
+std::vector<DeviceTensor> Program::run(std::span<const Array* const> inputs) {
+  const ProgramPool::Lease f = pool_->take();
+  const std::vector<DeviceTensor> moved = bind(*f, inputs);
+  return run_bound(*f);
+}
+
+std::variant<std::vector<DeviceTensor>, std::string> Program::run_guarded(
+    std::span<const Array* const> inputs) {
+  const ProgramPool::Lease f = pool_->take();
+  const std::vector<DeviceTensor> moved = bind(*f, inputs);
+  try {
+    const nb::gil_scoped_release unlocked;
+    (void)f->output_types();  // binds the sizes
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::user) throw;
+    return e.message();
+  }
+  return run_bound(*f);
 }
 
 namespace {
@@ -208,32 +222,27 @@ Device device_for(std::span<const Array* const> arrays) {
 
 namespace {
 
-struct GraphKey {
-  Device device;
-  Graph graph;
-};
-using GraphCache = LruCache<GraphKey, std::shared_ptr<Program>>;
-GraphCache& graph_cache() {
-  static auto* cache =
-      new GraphCache(kCacheBytes, [](const auto& p) { return p->resident_bytes(); });
+ProgramCache& graph_cache() {
+  static auto* cache = new ProgramCache(kCacheBytes);
   return *cache;
+}
+
+template <class Compile>
+std::shared_ptr<Program> without_lock(Compile&& compile) {
+  std::shared_ptr<ProgramPool> pool;
+  run_interruptibly(true, /*repeatable=*/false,
+                    [&](const std::atomic<bool>*) { pool = compile(); });
+  return std::make_shared<Program>(std::move(pool));
 }
 
 }  // namespace
 
 std::shared_ptr<Program> compile_cached(const Graph& g, const Device& device) {
-  const uint64_t hash = mix(g.hash(), rlx::hash(device));
-  auto same = [&](const GraphKey& k) { return k.device == device && k.graph == g; };
-  if (auto* hit = graph_cache().find(hash, same)) return *hit;
-  return *graph_cache().insert(hash, {device, g}, compile_interruptibly(device, g));
+  return without_lock([&] { return graph_cache().compile(g, device); });
 }
 
 std::shared_ptr<Program> compile_interruptibly(const Device& device, const Graph& g) {
-  std::optional<CompiledGraph> compiled;
-  run_interruptibly(true, /*repeatable=*/false, [&](const std::atomic<bool>*) {
-    compiled.emplace(Session(device).compile(g));
-  });
-  return std::make_shared<Program>(std::move(*compiled));
+  return without_lock([&] { return std::make_shared<ProgramPool>(Session(device).compile(g)); });
 }
 
 // ---- what jit keeps
@@ -287,11 +296,22 @@ void clear_caches() {
 
 void bind_program(nb::module_& m) {
   nb::class_<Program>(m, "Program", "A compiled function.")
-      .def("run", [](const std::shared_ptr<Program>& p, const nb::sequence& operands) {
-        std::vector<const Array*> inputs;
-        for (nb::handle h : operands) inputs.push_back(as_array(h));
-        return wrap_all(p->run(inputs), inputs);
-      });
+      .def("run",
+           [](const std::shared_ptr<Program>& p, const nb::sequence& operands) {
+             std::vector<const Array*> inputs;
+             for (nb::handle h : operands) inputs.push_back(as_array(h));
+             return wrap_all(p->run(inputs), inputs);
+           })
+      .def("run_guarded",  // a message where the program has no meaning at the sizes of the arrays
+           [](const std::shared_ptr<Program>& p, const nb::sequence& operands) -> nb::object {
+             std::vector<const Array*> inputs;
+             for (nb::handle h : operands) inputs.push_back(as_array(h));
+             auto results = p->run_guarded(inputs);
+             if (const auto* why = std::get_if<std::string>(&results)) return nb::cast(*why);
+             return wrap_all(std::get<0>(std::move(results)), inputs);
+           })
+      .def_prop_ro("per_size", [](const Program& p) { return p.info().per_size; })
+      .def_prop_ro("seconds", [](const Program& p) { return p.info().seconds; });
   nb::class_<KeptFunction>(m, "KeptFunction", "What jit keeps of a function.")
       .def(nb::init<nb::tuple>())
       .def("use", &KeptFunction::use)
@@ -302,6 +322,10 @@ void bind_program(nb::module_& m) {
     std::vector<const Array*> list;
     for (nb::handle h : arrays) list.push_back(as_array(h));
     return name(device_for(list));
+  });
+  m.def("program_counts", [] {
+    const ProgramCache::Counts c = graph_cache().counts();
+    return nb::make_tuple(c.hits, c.compilations, c.programs, c.bytes);
   });
   m.def("clear_caches", clear_caches);
   m.def("get_backend", [] { return name(current_device()); });

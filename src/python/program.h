@@ -1,33 +1,40 @@
-// Program: a compiled graph without parameters that any thread may run, and the caches that keep
-// programs.
+// Program: a compiled graph without parameters, run on Python's arrays by any thread, and the caches that keep programs.
 //
 //   std::shared_ptr<Program> p = compile_cached(graph, device_for(arrays));
 //   std::vector<DeviceTensor> y = p->run(arrays);      // gives the interpreter lock away meanwhile
 //
-// Each thread that runs at the same moment gets a clone of its own. Ctrl-C stops a long run; a second
-// one that comes before the run has noticed ends the process.
+// Where the graph has symbols they stand for the sizes that the arrays have. Ctrl-C stops a long run; a second one that comes
+// before the run has noticed ends the process.
 #pragma once
+
+#include <variant>
 
 #include "rlx/base/function_ref.h"
 #include "rlx/base/lru_cache.h"
 #include "rlx/python/array.h"
-#include "rlx/runtime/runtime.h"
+#include "rlx/runtime/program_cache.h"
 
 namespace rlx::python {
 
 class Program {
  public:
-  explicit Program(CompiledGraph compiled);
+  explicit Program(std::shared_ptr<ProgramPool> pool);
   Program(const Program&) = delete;
   // Weak arrays, which stand for numbers, are moved to the device; others must lie there: "device-mixed".
   std::vector<DeviceTensor> run(std::span<const Array* const> inputs);
-  const Device& device() const { return device_; }
-  int64_t resident_bytes() const;  // code, constants and the memory of clones that wait
+  // As run(); the message where the program has no meaning at these sizes ("dim-guard").
+  std::variant<std::vector<DeviceTensor>, std::string> run_guarded(
+      std::span<const Array* const> inputs);
+  const CompileInfo& info() const { return pool_->info(); }
+  int64_t resident_bytes() const { return pool_->resident_bytes(); }
 
  private:
-  CompiledGraph prototype_;  // of which clones are made; never runs, so it has no memory for that
-  std::vector<std::unique_ptr<CompiledGraph>> idle_;
-  std::vector<Type> outputs_;
+  // Gives the inputs to a clone; returns what had to be moved for that.
+  std::vector<DeviceTensor> bind(CompiledGraph& f, std::span<const Array* const> inputs) const;
+  std::vector<DeviceTensor> run_bound(CompiledGraph& f) const;
+
+  std::shared_ptr<ProgramPool> pool_;
+  std::vector<bool> sized_;  // by input: its sizes are symbols
   Device device_;
   std::shared_ptr<const Backend> backend_;
   bool is_long_;
@@ -41,7 +48,7 @@ const Device& current_device();
 Device device_for(std::span<const Array* const> arrays);
 
 // What the programs in a cache may keep; those used last stay.
-inline constexpr int64_t kCacheBytes = int64_t{512} << 20;
+inline constexpr int64_t kCacheBytes = ProgramCache::kDefaultBytes;
 
 // What jit keeps of a function for one kind of arguments: `entry` is a tuple of a Program, a list of arrays, and
 // anything. All functions share one cache, bounded by the bytes of programs and arrays: an entry is there

@@ -6,6 +6,7 @@
 
 #include "rlx/ir/verify.h"
 #include "rlx/ops/rules.h"
+#include "rlx/python/dims.h"
 
 namespace rlx::python {
 
@@ -97,12 +98,15 @@ void bind_scope(nb::module_& m) {
                        nb::handle dtype) { return wrap(leaf(s, op::input, name, shape, dtype)); })
       .def("param", [](Scope& s, const std::string& name, nb::handle shape,
                        nb::handle dtype) { return wrap(leaf(s, op::param, name, shape, dtype)); })
-      .def("input_like",  // an input of the array's type
-           [](Scope& s, const std::string& name, const Array& a) {
-             Array made = s.make(s.builder.input(name, a.type()));
-             made.weak = a.weak;
-             return wrap(std::move(made));
-           })
+      .def(
+          "input_like",  // an input of the array's type, or of its dtype and these sizes
+          [](Scope& s, const std::string& name, const Array& a, nb::handle shape) {
+            const Type type{a.dtype(), shape.is_none() ? a.type().shape : read_shape(shape)};
+            Array made = s.make(s.builder.input(name, type));
+            made.weak = a.weak;
+            return wrap(std::move(made));
+          },
+          nb::arg("name"), nb::arg("array"), nb::arg("shape") = nb::none())
       .def("input_slice",  // an input of the type of a[0]
            [](Scope& s, const std::string& name, const Array& a, int64_t axis) {
              Type t = a.type();
@@ -151,6 +155,8 @@ void bind_scope(nb::module_& m) {
            [](Scope& s, std::string label) { return s.builder.set_label(std::move(label)); });
   m.def("push_trace", [](const std::shared_ptr<Scope>& s) { trace_stack().push_back(s); });
   m.def("pop_trace", [] { trace_stack().pop_back(); });
+  m.def("current_trace",  // None: this thread traces nothing
+        [] { return trace_stack().empty() ? nullptr : trace_stack().back(); });
 }
 
 }  // namespace rlx::python

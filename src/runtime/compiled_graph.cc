@@ -127,6 +127,14 @@ DimBinding CompiledGraph::sizes() const {
   return bound ? bound->sizes : DimBinding{};
 }
 
+const Types& CompiledGraph::output_types() {
+  const Use use(*this);
+  return within_memory([&]() -> const Types& {
+    get_ready(outputs_.size());
+    return executable_->bound()->outputs;
+  });
+}
+
 CompiledGraph CompiledGraph::clone() const {
   const Use use(*this);
   return within_memory([&] {

@@ -118,6 +118,8 @@ class CompiledGraph {
   void set_sizes(const DimBinding& sizes);
   // What the symbols stood for in the last run; empty where there are none.
   DimBinding sizes() const;
+  // The types of the outputs at the sizes of what was set, which are bound now: raises what a run would ("dim-guard").
+  const Types& output_types();
   // Outputs must not overlap inputs: the program may write one before it has read the other.
   void bind_output(size_t index, void* data);
   void run(const RunOptions& options = {});

@@ -53,13 +53,40 @@ def test_compile_and_run():
         "input-type": lambda: f.run({"x": X[:2]}),
         "param-unknown": lambda: f.set_param("v", W),
         "input-missing": lambda: rlx.compile(mlp().bind(batch=3)).run({}),
-        "unbound-dim": lambda: rlx.compile(mlp()),
+        "dim-unknown": lambda: rlx.compile(mlp()).set_sizes({"rows": 3}),
         "device": lambda: rlx.compile(mlp(), "abacus"),
     }
     for code, bad in cases.items():
         with pytest.raises(rlx.Error) as e:
             bad()
         assert e.value.code == code, code
+
+
+def test_a_graph_with_symbols_runs_at_any_size():
+    f = rlx.compile(mlp())
+    f.set_param("w", W)
+    assert f.sizes == {} and f.info["per_size"] == ""
+    for n in (3, 17, 1, 0, 200, 3):
+        x = np.random.default_rng(n).normal(size=(n, 4)).astype(np.float32)
+        (y,) = f.run({"x": x})
+        np.testing.assert_allclose(y, np.tanh(x @ W + 1), rtol=1e-5)
+        assert f.sizes == {"batch": n} and f.clone().run()[0].shape == (n, 2)
+        static = rlx.compile(mlp(), dims={"batch": n})
+        static.set_param("w", W)
+        assert n < 2 or np.asarray(static.run({"x": x})[0]).tobytes() == np.asarray(y).tobytes()
+    g = rlx.Graph("g")
+    x, y = g.input("x", ("n", "m")), g.input("y", ("n",))
+    g.outputs = [g.broadcast(x.sum(1) + y, shape=("k", "n"))]
+    f = g.compile(dims={"m": 2})
+    values = {"x": np.ones((3, 2), np.float32), "y": np.ones(3, np.float32)}
+    with pytest.raises(rlx.Error) as e:
+        f.run(values)  # ?k follows from no input
+    assert e.value.code == "unbound-dim" and "set_sizes" in str(e.value)
+    f.set_sizes({"k": 4})
+    assert f.run(values)[0].tolist() == [[3.0] * 3] * 4 and f.sizes == {"k": 4, "n": 3}
+    with pytest.raises(rlx.Error) as e:
+        f.run(values | {"y": np.ones(5, np.float32)})
+    assert e.value.code == "dim-guard"
 
 
 def test_transforms():

@@ -96,7 +96,7 @@ def test_what_jit_keeps_is_bounded_by_bytes():
         functions[-1].__wrapped__ = functions[-1]._f = None  # what the user's own function holds is not the cache's
         del big
     assert resident() - before < 640 << 20
-    kept = [len([k for k in f._cache.values() if k.is_kept]) for f in functions]
+    kept = [f.cache_info().programs for f in functions]
     assert kept[-1] == 1 and kept[0] == 0 and 6 <= sum(kept) <= 8  # those used last
     rlx.clear_caches()
     assert resident() - before < 128 << 20
@@ -118,13 +118,20 @@ def test_functions_that_were_dropped_work():
 
 
 def test_keys_of_dropped_functions_do_not_pile_up():
-    f = rlx.jit(lambda x: x + 1.0)
+    f = rlx.jit(lambda x: x + float(x.shape[0]))  # a program for each size
     with rlx.use_backend("reference"):
         for i in range(300):
             f(rlx.zeros(i + 1))
             if i % 50 == 0:
                 rlx.clear_caches()
-    assert len(f._cache) < 130
+    assert f.cache_info().compilations == 300
+    assert sum(len(family.programs) for family in f._families.values()) < 130
+    g = rlx.jit(lambda x, k: x * k, static_argnums=1)
+    for k in range(300):
+        g(rlx.zeros(3), k)
+        if k % 50 == 0:
+            rlx.clear_caches()
+    assert len(g._families) < 130
 
 
 # What runs in the background is often given SIGINT ignored, and Python then sets no handler: these programs set it.
