@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "rlx/backend/cpu/kernels/attention.h"
-#include "rlx/backend/cpu/kernels/copy.h"
-#include "rlx/backend/cpu/kernels/machine_limits.h"
-#include "rlx/backend/cpu/kernels/matmul.h"
+#include "rlx/backend/cpu/kernels/attention/attention.h"
+#include "rlx/backend/cpu/kernels/limits/machine_limits.h"
+#include "rlx/backend/cpu/kernels/matmul/matmul.h"
+#include "rlx/backend/cpu/kernels/movement/copy.h"
 #include "rlx/base/parallel.h"
 
 namespace rlx::cpu {

@@ -102,11 +102,27 @@ function(rlx_define folder)
   endif()
 endfunction()
 
-# rlx_instruction_set(suffix flag...): compiles src/backend/cpu/**/*_<suffix>.cc with the flags, on x86-64.
-function(rlx_instruction_set suffix)
-  file(GLOB_RECURSE instruction_set_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*_${suffix}.cc)
-  if(instruction_set_sources AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    set_source_files_properties(${instruction_set_sources} PROPERTIES
-      COMPILE_OPTIONS "${ARGN}" SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+# rlx_instruction_set(isa bytes flag...): compiles each src/backend/cpu/kernels/**/<name>_impl.h for one instruction set:
+# <name>_<isa>.cc, made in the build folder, says how wide its vectors are and includes it.
+function(rlx_instruction_set isa bytes)
+  get_target_property(type rlx_backend_cpu TYPE)
+  if(type STREQUAL INTERFACE_LIBRARY)
+    return()  # nothing to compile
   endif()
+  set(source_dir ${PROJECT_SOURCE_DIR}/src)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${source_dir}/backend/cpu/kernels/*_impl.h)
+  foreach(header ${headers})
+    file(RELATIVE_PATH path ${source_dir} ${header})
+    string(REPLACE "_impl.h" "_${isa}.cc" source ${PROJECT_BINARY_DIR}/instruction_sets/${path})
+    file(CONFIGURE OUTPUT ${source} CONTENT
+"// Made by cmake/RlxLibrary.cmake.
+namespace rlx::cpu {
+constexpr int kVectorBytes = ${bytes};
+}
+#include \"rlx/${path}\"
+")
+    target_sources(rlx_backend_cpu PRIVATE ${source})
+    set_source_files_properties(${source} PROPERTIES
+      COMPILE_OPTIONS "${ARGN}" SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
 endfunction()

@@ -21,7 +21,7 @@ foreach(source ${python_sources})
 endforeach()
 
 # The table of GraphBuilder's methods, from its header.
-set(builder_header ${PROJECT_SOURCE_DIR}/src/stages/graph_builder.h)
+set(builder_header ${PROJECT_SOURCE_DIR}/src/stages/builders/graph_builder.h)
 set(builder_methods ${PROJECT_BINARY_DIR}/python_builder/builder_methods.inc)
 add_custom_command(OUTPUT ${builder_methods}
   COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/generate_builder.py ${builder_header} ${builder_methods}

@@ -1,6 +1,6 @@
 """Writes the table of GraphBuilder's methods for the Python extension, from their declarations in its header.
 
-    python generate_builder.py src/stages/graph_builder.h OUT
+    python generate_builder.py src/stages/builders/graph_builder.h OUT
 
 A row for each method that makes nodes: {"matmul", "NodeId lhs, NodeId rhs, const Declared& out_shape = {}", "doc",
 &call<&GraphBuilder::matmul>}. The doc is the comment before the declaration. Fails where a declaration has a form that

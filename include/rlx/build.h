@@ -16,7 +16,7 @@
 // hir_to_json and lir_to_json are for files, to_svg draws.
 #pragma once
 
-#include "rlx/stages/graph_builder.h"
+#include "rlx/stages/builders/graph_builder.h"
 #include "rlx/stages/hir.h"
 #include "rlx/stages/inspect.h"
 #include "rlx/stages/json.h"

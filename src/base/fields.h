@@ -61,18 +61,7 @@ constexpr std::string_view field_name() {
   return text;
 }
 
-template <class A, class F, auto... members>
-void visit_fields(A& attrs, Fields<members...>, F& use) {
-  (use(field_name<members>(), attrs.*members), ...);
-}
-
 }  // namespace detail
-
-// Calls use(name, member) for each field of the struct.
-template <class A, class F>
-void for_each_field(A& attrs, F&& use) {
-  detail::visit_fields(attrs, A::fields(), use);
-}
 
 // What a codec may need from outside: where constants too large for text live, and the ops that
 // bodies may use.
@@ -316,6 +305,15 @@ struct FieldInfo {
     return *member_type->id == typeid(T);
   }
   const void* member_of(const void* attrs) const { return member(const_cast<void*>(attrs)); }
+  // The member where it is a T, else null.
+  template <class T>
+  const T* get(const void* attrs) const {
+    return is<T>() ? static_cast<const T*>(member_of(attrs)) : nullptr;
+  }
+  template <class T>
+  T* get(void* attrs) const {
+    return is<T>() ? static_cast<T*>(member(attrs)) : nullptr;
+  }
   std::string type() const { return member_type->type(); }
   void print(Printer& p, const void* attrs) const { member_type->print(p, member_of(attrs)); }
   void read(Reader& r, void* attrs) const { member_type->read(r, member(attrs)); }

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "rlx/runtime/sizes.h"
 #include "rlx/base/printable.h"
 #include "rlx/base/suggest.h"
 #include "rlx/cli/cli.h"
@@ -11,6 +10,7 @@
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/output.h"
 #include "rlx/formats/npy.h"
+#include "rlx/runtime/sizes.h"
 
 namespace rlx::cli {
 
@@ -52,9 +52,10 @@ void check_given(const Graph& g, const Values& leaves, const NamedTensors& given
 void check_sizes(const Graph& g, const NamedTensors& inputs, const NamedTensors& params,
                  const DimBinding& dims) {
   std::vector<SizedLeaf> leaves;
-  for (const auto* given : {&inputs, &params})
+  for (const auto& [given, what] : {std::pair(&inputs, "input"), {&params, "param"}})
     for (const auto& [name, tensor] : *given)
-      leaves.push_back({name, &g.type(g.find_leaf(name)).shape, &tensor.sizes()});
+      leaves.push_back({fmt::format("{} \"{}\"", what, name), &g.type(g.find_leaf(name)).shape,
+                        &tensor.sizes()});
   require_dims(g, infer_sizes(leaves, dims));
 }
 

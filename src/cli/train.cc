@@ -9,12 +9,12 @@
 #include "rlx/cli/input.h"
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/output.h"
-#include "rlx/cli/plot.h"
 #include "rlx/cli/process_memory.h"
 #include "rlx/cli/progress.h"
-#include "rlx/cli/trainer.h"
-#include "rlx/cli/trigram.h"
 #include "rlx/formats/checkpoint.h"
+#include "rlx/formats/plot.h"
+#include "rlx/models/trainer.h"
+#include "rlx/models/trigram.h"
 
 namespace rlx::cli {
 
@@ -99,7 +99,8 @@ class TrainCommand {
     if (!o_.resume.empty()) from = load_checkpoint(o_.resume);
     require_memory(o_.model);
     const auto start = Clock::now();
-    Trainer trainer(corpus_, o_.model, {.seed = seed_, .threads = threads_});
+    Trainer trainer(corpus_, o_.model,
+                    {.seed = seed_, .threads = threads_, .poll = check_interrupt});
     compile_seconds_ = seconds_since(start);
     if (from) trainer.load(*std::exchange(from, std::nullopt), o_.resume);
     note("{} training and {} validation characters, {} different; compiled in {:.2f} s\n",

@@ -13,8 +13,8 @@ class Amount {
  public:
   using Rule = std::function<int64_t(const DimBinding& sizes)>;
 
-  Amount(int64_t n = 0) : dim_(n) {}         // NOLINT: implicit by design
-  Amount(Dim d) : dim_(std::move(d)) {}      // NOLINT
+  Amount(int64_t n = 0) : dim_(n) {}     // NOLINT: implicit by design
+  Amount(Dim d) : dim_(std::move(d)) {}  // NOLINT
   static Amount computed(Rule rule) {
     Amount a;
     a.rule_ = std::make_shared<const Rule>(std::move(rule));
@@ -49,9 +49,8 @@ class Amount {
 inline Amount parts_of(const Amount& total, const Amount& size) {
   const auto n = total.constant(), s = size.constant();
   if (n && s) return ceil_div(*n, *s);
-  return Amount::computed([total, size](const DimBinding& sizes) {
-    return ceil_div(total.at(sizes), size.at(sizes));
-  });
+  return Amount::computed(
+      [total, size](const DimBinding& sizes) { return ceil_div(total.at(sizes), size.at(sizes)); });
 }
 
 }  // namespace rlx::codegen

@@ -16,7 +16,7 @@ BlockAccess::BlockAccess(const Kernel& kernel, std::span<const int64_t> sizes, i
       if (in.kind == LoopKind::Block) block_ = i;
       parent_[static_cast<size_t>(i)] = open;
       open = i;
-    } else if (in.op == Op::Load || in.op == Op::Store || in.op == Op::CheckIndex) {
+    } else if (in.op == Op::Load || in.op == Op::Store) {
       Access a{i, open, in.buffer, {}};
       for (const Term& t : in.address) {
         const int64_t stride = value(t.stride);
@@ -98,7 +98,6 @@ std::optional<BlockAccess::Range> BlockAccess::atom_bounds(int32_t atom) const {
   const Instr& in = k_.body[static_cast<size_t>(atom)];
   auto below = [](int64_t count) { return Range{0, std::max<int64_t>(count, 1) - 1}; };
   if (atom == block_) return below(blocks_);
-  if (in.op == Op::CheckIndex) return below(value(in.extent.total));
   if (in.op == Op::Loop) {
     const int64_t total = value(in.extent.total);
     return below(in.extent.is_tile() ? std::min(value(in.extent.tile), total) : total);

@@ -25,7 +25,6 @@ constexpr OpInfo kOps[] = {
     {Op::Result, "result", Structure, 1, kValues},
     {Op::Load, "load", Memory, 0, {}},
     {Op::Store, "store", Memory, 1, kValues},
-    {Op::CheckIndex, "check_index", Memory, 1, {DType::I64}},
     {Op::Add, "add", Arithmetic, 2, kValueNumbers},
     {Op::Sub, "sub", Arithmetic, 2, kValueNumbers},
     {Op::Mul, "mul", Arithmetic, 2, kValueNumbers},

@@ -131,13 +131,12 @@ enum class Op : uint8_t {
   Argument,    // the scalar in word extent.total.argument of the ABI's `sizes`
   Loop,        // kind, extent; its value is the index (I64); everything to the matching End is its body
   Carry,       // directly after Loop: args[0] = init, combine
-  Update,      // args[0] = carry of the innermost loop, args[1] = contribution; args[2] if given: fma(1, 2, carry)
+  Update,      // args[0] = carry of the innermost loop, args[1] = contribution
   End,         // args[0] = loop
   Result,      // args[0] = carry of a loop that has ended in this body: its final value
   // memory
   Load,        // buffer, address
   Store,       // buffer, address, args[0]
-  CheckIndex,  // args[0] clamped to [0, extent.total); when outside, *buffer (U32) becomes bits
   // arithmetic
   Add, Sub, Mul, Div, Rem, Min, Max, Pow, CopySign, UMulHi, Fma,
   Neg, Abs, Sqrt, Exp, Log, Tanh, Erf, Sin, Cos, Floor, Ceil, Trunc, Rint,
@@ -169,7 +168,7 @@ struct Instr {
   Combine combine = Combine::None;
   std::array<Value, 3> args{};
   Buffer buffer;
-  uint64_t bits = 0;  // Const: the value's bits, zero-extended; CheckIndex: the error code
+  uint64_t bits = 0;  // Const: the value's bits, zero-extended
   bool free = false;  // Const, while building: its value is not part of the kernel's form
   Extent extent;
   Address address;

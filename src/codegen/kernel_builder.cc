@@ -98,12 +98,6 @@ void KernelBuilder::update(Value carry, Value value) {
   push(in);
 }
 
-void KernelBuilder::update_fma(Value carry, Value a, Value b) {
-  Instr in{.op = Op::Update};
-  in.args = {carry, a, b};
-  push(in);
-}
-
 void KernelBuilder::end_loop() {
   check(!open_loops_.empty(), "{}: end of a loop that was not begun", kernel_.name);
   Instr in{.op = Op::End};
@@ -131,15 +125,6 @@ void KernelBuilder::store(Buffer buffer, Address address, Value value) {
   in.address = std::move(address);
   in.args[0] = value;
   push(in);
-}
-
-Value KernelBuilder::check_index(Value index, Size extent, Buffer flag, uint32_t code) {
-  Instr in{.op = Op::CheckIndex, .dtype = DType::I64};
-  in.args[0] = index;
-  in.extent = extent;
-  in.buffer = flag;
-  in.bits = code;
-  return push(in);
 }
 
 Value KernelBuilder::apply(Op op, std::span<const Value> args) {

@@ -24,7 +24,7 @@
 //   Value s = b.carry(Combine::Add, zero), q = b.carry(Combine::Add, zero);
 //   Value x = b.load(in, {{1, i}});
 //   b.update(s, x);
-//   b.update_fma(q, x, x);
+//   b.update(q, b.mul(x, x));
 //   b.end_loop();
 //   Value sum = b.result(s), squares = b.result(q);
 #pragma once
@@ -45,7 +45,6 @@ class KernelBuilder {
   // Parameters, in the order of the ABI's arrays; scratch arrays live on the stack for one call.
   Buffer input(DType dtype) { return parameter(dtype, Access::Read); }
   Buffer output(DType dtype) { return parameter(dtype, Access::Write); }
-  Buffer inout(DType dtype) { return parameter(dtype, Access::ReadWrite); }
   Buffer parameter(DType dtype, Access access);
   Buffer scratch(DType dtype, int64_t length);
   void resize_scratch(Buffer scratch, int64_t length);
@@ -66,7 +65,6 @@ class KernelBuilder {
   Value begin_loop(LoopKind kind, Extent extent);
   Value carry(Combine combine, Value init);
   void update(Value carry, Value value);
-  void update_fma(Value carry, Value a, Value b);  // carry = fma(a, b, carry); Combine::Add only
   void end_loop();
   Value result(Value carry);
 
@@ -97,9 +95,6 @@ class KernelBuilder {
   // Memory. The value has value_dtype(buffer's dtype); Bool is one byte, stored as 0 or 1.
   Value load(Buffer buffer, Address address);
   void store(Buffer buffer, Address address, Value value);
-  // index clamped to [0, extent), extent >= 1; outside that range flag[0] becomes code (flag: U32,
-  // ReadWrite).
-  Value check_index(Value index, Size extent, Buffer flag, uint32_t code = 1);
 
   // Any arithmetic, comparison or Select by its code.
   Value apply(Op op, std::span<const Value> args);

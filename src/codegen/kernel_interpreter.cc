@@ -275,9 +275,6 @@ class Interpreter {
       x = with_type(carry.dtype, [&](auto t) {
         using T = decltype(t);
         Op op = kOps[static_cast<int>(carry.combine)];
-        if (in.args[2])
-          return arithmetic<T>(Op::Fma, unpack<T>(x), unpack<T>(values_[in.args[2].id]),
-                               unpack<T>(old));
         return arithmetic<T>(op, unpack<T>(old), unpack<T>(x), T{});
       });
     }
@@ -300,13 +297,6 @@ class Interpreter {
     uint64_t bits = values_[in.args[0].id];
     if (const NarrowFloat* f = info(memory).narrow) bits = f->from_float(unpack<float>(bits));
     std::memcpy(base_[in.buffer.id] + offset(in) * bytes, &bits, bytes);
-  }
-
-  uint64_t check_index(const Instr& in) {
-    int64_t i = index(in.args[0]), n = size(in.extent.total);
-    uint32_t code = static_cast<uint32_t>(in.bits);
-    if (i < 0 || i >= n) std::memcpy(base_[in.buffer.id], &code, sizeof(code));
-    return pack<int64_t>(std::max<int64_t>(0, std::min(i, n - 1)));
   }
 
   void step(int at) {
@@ -334,9 +324,6 @@ class Interpreter {
         break;
       case Op::Store:
         store(in);
-        break;
-      case Op::CheckIndex:
-        out = check_index(in);
         break;
       case Op::Select:
         out = arg(0) ? arg(1) : arg(2);

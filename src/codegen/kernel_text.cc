@@ -63,9 +63,6 @@ std::string operands(const Instr& in) {
       return fmt::format("b{}[{}]", in.buffer.id, text(in.address));
     case Op::Store:
       return fmt::format("b{}[{}], {}", in.buffer.id, text(in.address), text(in.args[0]));
-    case Op::CheckIndex:
-      return fmt::format("{}, {}, b{}, {}", text(in.args[0]), text(in.extent), in.buffer.id,
-                         in.bits);
     default:
       break;
   }

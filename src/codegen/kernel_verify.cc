@@ -153,12 +153,6 @@ class Verifier {
         value(in.args[0]);
         return require(k_[in.args[0]].dtype == value_dtype(k_[in.buffer].dtype),
                        "store of {} to {}", k_[in.args[0]].dtype, k_[in.buffer].dtype);
-      case Op::CheckIndex:
-        access(in), value(in.args[0]), extent(in.extent);
-        require(k_[in.buffer].dtype == DType::U32 && k_[in.buffer].access == Access::ReadWrite,
-                "the flag must be a read-write u32 buffer");
-        return require(in.dtype == DType::I64 && k_[in.args[0]].dtype == DType::I64,
-                       "an index is i64");
       case Op::Cast:
         value(in.args[0]);
         return require(info(in.op).operands.has(in.dtype), "cast to {}", in.dtype);
@@ -209,11 +203,6 @@ class Verifier {
     value(in.args[1]);
     require(k_[in.args[1]].dtype == k_[c].dtype, "update of {} with {}", k_[c].dtype,
             k_[in.args[1]].dtype);
-    if (!in.args[2]) return;
-    value(in.args[2]);
-    require(k_[in.args[2]].dtype == k_[c].dtype && is_float(k_[c].dtype) &&
-                k_[c].combine == Combine::Add,
-            "fma needs a floating sum");
   }
 
   void result(const Instr& in) {

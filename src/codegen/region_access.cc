@@ -21,8 +21,7 @@ std::vector<LoopNest::Loop> LoopNest::merge(const Shape& domain, const std::vect
     const auto axis = static_cast<size_t>(a);
     if (domain[axis] == Dim(1)) continue;
     bool joins = !loops.empty();
-    for (const Shape& s : strides)
-      joins = joins && s[loops.back().axis] == s[axis] * domain[axis];
+    for (const Shape& s : strides) joins = joins && s[loops.back().axis] == s[axis] * domain[axis];
     if (joins)
       loops.back() = {loops.back().size * domain[axis], axis, {}};
     else

@@ -351,8 +351,7 @@ class Lowering {
   void size_stages() {
     if (inner_elements_.is_static()) return;
     for (const auto& [v, stage] : staged_)
-      if (stage.result < 0)
-        b_.resize_scratch(stage.buffer, schedule_.stage_bytes / staged_bytes_);
+      if (stage.result < 0) b_.resize_scratch(stage.buffer, schedule_.stage_bytes / staged_bytes_);
   }
 
   // Marks the values that pass p needs from earlier passes and that are worth keeping.
@@ -605,8 +604,7 @@ class Lowering {
       b_.loop(LoopKind::Serial, Extent(b_.size(rows)),
               [&](Value row) { columns ? split_columns(row) : split_row(row); });
     });
-    for (GraphValue v : reductions_)
-      result_.partials.push_back(value_dtype(node(v).type().dtype));
+    for (GraphValue v : reductions_) result_.partials.push_back(value_dtype(node(v).type().dtype));
     result_.results = kept;
     result_.combine = std::make_shared<RegionCode>(combine_parts(kept, result_.blocks));
   }

@@ -68,7 +68,7 @@ struct RunOptions {
 class Executable {
  public:
   virtual ~Executable() = default;
-  virtual const Graph& signature() const = 0;  // inputs, params and outputs in order
+  virtual const Graph& signature() const = 0;   // inputs, params and outputs in order
   virtual const CompileInfo& info() const = 0;  // at the sizes of bound(), if there are some
   // The program that run() runs. nullptr: the signature has symbols, and none was bound yet.
   virtual const Bound* bound() const = 0;

@@ -149,25 +149,19 @@ Values Builder::expand(const Node& n, Operands in) {
 
 Values Builder::inline_graph(const Graph& body, Operands inputs) {
   return within_memory([&] {
-    std::vector<Values> map(body.nodes.size());
+    ResultMap<Values> map(body);
     size_t next = 0;
-    for (size_t i = 0; i < body.nodes.size(); ++i) {
-      const Node& n = body.nodes[i];
+    for (int32_t i = 0; i < body.size(); ++i) {
+      const Node& n = body.node(i);
       if (n.op == &op::input) {
         check(next < inputs.size(), "inline_graph: too few inputs for \"{}\"", body.name);
         map[i] = {inputs[next++]};
         continue;
       }
-      Values in;
-      for (Value v : n.in)
-        in.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
-      map[i] = clone(n, in);
+      map[i] = clone(n, map.at(n.in));
     }
     check(next == inputs.size(), "inline_graph: too many inputs for \"{}\"", body.name);
-    Values out;
-    for (Value v : body.outputs)
-      out.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
-    return out;
+    return map.at(body.outputs);
   });
 }
 
@@ -219,45 +213,40 @@ Graph Builder::finish() {
   });
 }
 
-namespace {
-
-// Rebuilds g node by node with other attributes.
-Graph rebuild(const Graph& g, FunctionRef<Attrs(const Node&)> attrs) {
+Graph rebuild(const Graph& g, FunctionRef<Values(Builder&, int32_t, Operands)> make) {
   Builder b(g.name);
-  std::vector<Values> map(g.nodes.size());
-  auto at = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
+  ResultMap<Values> map(g);
   for (int32_t i = 0; i < g.size(); ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(i)];
-    Values in;
-    for (Value v : n.in) in.push_back(at(v));
-    b.set_origin(n.origin);
-    map[static_cast<size_t>(i)] = b.emit(*n.op, attrs(n), in);
+    b.set_origin(g.node(i).origin);
+    map[i] = make(b, i, map.at(g.node(i).in));
   }
   Graph out = std::move(b.mutable_graph());
-  for (Value v : g.outputs) out.outputs.push_back(at(v));
-  for (const Update& u : g.updates) out.updates.push_back({u.param, at(u.value)});
+  out.outputs = map.at(g.outputs);
+  for (const Update& u : g.updates) out.updates.push_back({u.param, map.at(u.value)});
   return out;
 }
+
+namespace {
 
 Graph bind_known(const Graph& g, const DimBinding& binding);
 
 Attrs bind_attrs(const Attrs& attrs, const DimBinding& binding) {
   std::shared_ptr<void> copy;
   for (const FieldInfo& f : attrs.fields()) {
-    const bool dims = f.is<Shape>(), dim = f.is<Dim>(), body = f.is<Body>();
-    if (!dims && !dim && !body) continue;
+    if (!f.is<Shape>() && !f.is<Dim>() && !f.is<Body>()) continue;
     if (!copy) copy = attrs.copy();
-    void* member = f.member(copy.get());
-    if (dims) *static_cast<Shape*>(member) = static_cast<Shape*>(member)->bind(binding);
-    if (dim) *static_cast<Dim*>(member) = static_cast<Dim*>(member)->bind(binding);
-    if (body) *static_cast<Body*>(member) = Body(bind_known(**static_cast<Body*>(member), binding));
+    if (auto* shape = f.get<Shape>(copy.get())) *shape = shape->bind(binding);
+    if (auto* dim = f.get<Dim>(copy.get())) *dim = dim->bind(binding);
+    if (auto* body = f.get<Body>(copy.get())) *body = bind_known(**body, binding);
   }
   return copy ? Attrs(attrs.type(), std::move(copy)) : attrs;
 }
 
 // A body need not have all the symbols of the graph around it.
 Graph bind_known(const Graph& g, const DimBinding& binding) {
-  return rebuild(g, [&](const Node& n) { return bind_attrs(n.attrs, binding); });
+  return rebuild(g, [&](Builder& b, int32_t i, Operands in) {
+    return b.emit(*g.node(i).op, bind_attrs(g.node(i).attrs, binding), in);
+  });
 }
 
 }  // namespace

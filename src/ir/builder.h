@@ -112,4 +112,8 @@ Graph bind_checked(const Graph& g, const DimBinding& binding);
 // too when asked.
 Graph drop_dead(Graph g, bool keep_params = false);
 
+// g node by node: make() gives the results of node i over operands of the new graph. Nodes carry the origin of
+// node i unless it says otherwise.
+Graph rebuild(const Graph& g, FunctionRef<Values(Builder&, int32_t, Operands)> make);
+
 }  // namespace rlx

@@ -10,7 +10,7 @@ namespace {
 Values leaves(const Graph& g, const OpDef* op) {
   Values out;
   for (int32_t i = 0; i < g.size(); ++i)
-    if (g.nodes[static_cast<size_t>(i)].op == op) out.push_back({i, 0});
+    if (g.node(i).op == op) out.push_back({i, 0});
   return out;
 }
 }  // namespace
@@ -22,7 +22,7 @@ Values Graph::params() const { return leaves(*this, &op::param); }
 
 Value Graph::find_leaf(std::string_view leaf) const {
   for (int32_t i = 0; i < size(); ++i) {
-    const Node& n = nodes[static_cast<size_t>(i)];
+    const Node& n = node(i);
     if ((n.op == &op::input || n.op == &op::param) && n.get<LeafAttrs>().name == leaf)
       return {i, 0};
   }
@@ -41,16 +41,45 @@ std::vector<std::string> Graph::symbols() const {
     for (const Type& t : n.out)
       for (const Dim& d : t.shape) d.collect_symbols(names);
     for (const FieldInfo& f : n.attrs.fields()) {
-      const void* member = f.member_of(n.attrs.data());
-      if (f.is<Dim>()) static_cast<const Dim*>(member)->collect_symbols(names);
-      if (f.is<Shape>())
-        for (const Dim& d : *static_cast<const Shape*>(member)) d.collect_symbols(names);
-      if (f.is<Body>())
-        for (const std::string& s : static_cast<const Body*>(member)->graph->symbols())
+      if (const auto* dim = f.get<Dim>(n.attrs.data())) dim->collect_symbols(names);
+      if (const auto* shape = f.get<Shape>(n.attrs.data()))
+        for (const Dim& d : *shape) d.collect_symbols(names);
+      if (const auto* body = f.get<Body>(n.attrs.data()))
+        for (const std::string& s : (*body)->symbols())
           if (std::find(names.begin(), names.end(), s) == names.end()) names.push_back(s);
     }
   }
   return names;
+}
+
+std::vector<int32_t> last_readers(const Graph& g) {
+  std::vector<int32_t> last(g.nodes.size());
+  auto read = [&](Value v, int32_t i) { last[static_cast<size_t>(v.node)] = i; };
+  for (int32_t i = 0; i < g.size(); ++i) {
+    read({i, 0}, i);
+    for (Value v : g.node(i).in) read(v, i);
+  }
+  for (Value v : g.outputs) read(v, g.size());
+  for (const Update& u : g.updates) read(u.value, g.size());
+  return last;
+}
+
+std::vector<NamedBody> bodies(const Attrs& attrs) {
+  std::vector<NamedBody> out;
+  for (const FieldInfo& f : attrs.fields())
+    if (const auto* body = f.get<Body>(attrs.data())) out.push_back({f.name, **body});
+  return out;
+}
+
+Attrs map_bodies(const Attrs& attrs, FunctionRef<Body(const Body&)> f) {
+  std::shared_ptr<void> copy;
+  for (const FieldInfo& field : attrs.fields()) {
+    if (!field.is<Body>()) continue;
+    if (!copy) copy = attrs.copy();
+    Body& body = *field.get<Body>(copy.get());
+    body = f(body);
+  }
+  return copy ? Attrs(attrs.type(), std::move(copy)) : attrs;
 }
 
 uint64_t Graph::hash() const {
@@ -92,7 +121,7 @@ Uses::Uses(const Graph& g) : output_(g.nodes.size(), false) {
   auto each_read = [&](auto&& visit) {
     std::vector<int32_t> last(g.nodes.size(), -1);
     for (int32_t i = 0; i < g.size(); ++i)
-      for (Value v : g.nodes[static_cast<size_t>(i)].in)
+      for (Value v : g.node(i).in)
         if (std::exchange(last[static_cast<size_t>(v.node)], i) != i)
           visit(static_cast<size_t>(v.node), i);
   };

@@ -20,6 +20,7 @@
 #include "rlx/base/few.h"
 #include "rlx/base/fields.h"
 #include "rlx/base/format.h"
+#include "rlx/base/function_ref.h"
 #include "rlx/base/shared_text.h"
 #include "rlx/ir/shape.h"
 #include "rlx/ir/tensor.h"
@@ -76,7 +77,9 @@ class Graph {
   Values outputs;
   std::vector<Update> updates;
 
-  const Node& node(Value v) const { return nodes[static_cast<size_t>(v.node)]; }
+  Node& node(int32_t i) { return nodes[static_cast<size_t>(i)]; }
+  const Node& node(int32_t i) const { return nodes[static_cast<size_t>(i)]; }
+  const Node& node(Value v) const { return node(v.node); }
   const Type& type(Value v) const { return node(v).out[static_cast<size_t>(v.index)]; }
   int32_t size() const { return static_cast<int32_t>(nodes.size()); }
 
@@ -117,6 +120,38 @@ struct Codec<Body> {
 };
 extern template struct MemberTypeOf<Body>;
 
+// The bodies among attributes, with the names of their fields.
+struct NamedBody {
+  std::string_view field;
+  const Graph& graph;
+};
+std::vector<NamedBody> bodies(const Attrs& attrs);
+// The attributes with f(body) for each body.
+Attrs map_bodies(const Attrs& attrs, FunctionRef<Body(const Body&)> f);
+
+// Something for each result of each node of a graph: values of another graph, tensors.
+//
+//   ResultMap<Values> map(g);
+//   map[i] = b.clone(g.node(i), map.at(g.node(i).in));
+//   b.output(map.at(g.outputs[0]));
+template <class Row>
+class ResultMap {
+ public:
+  explicit ResultMap(const Graph& g) : rows_(g.nodes.size()) {}
+  Row& operator[](int32_t node) { return rows_[static_cast<size_t>(node)]; }
+  const auto& at(Value v) const {
+    return rows_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  }
+  Row at(std::span<const Value> values) const {
+    Row out;
+    for (Value v : values) out.push_back(at(v));
+    return out;
+  }
+
+ private:
+  std::vector<Row> rows_;
+};
+
 // Who reads each result, and how often; outputs and updates count as uses.
 class Uses {
  public:
@@ -138,6 +173,9 @@ class Uses {
   std::vector<int32_t> users_;
   std::vector<bool> output_;
 };
+
+// The last node that reads each node; outputs and updates count as a reader behind the end.
+std::vector<int32_t> last_readers(const Graph& g);
 
 std::string to_string(Value v);
 

@@ -67,7 +67,7 @@ class GraphWriter {
   }
 
   void write_node(int32_t i) {
-    const Node& n = g_.nodes[static_cast<size_t>(i)];
+    const Node& n = g_.node(i);
     w_.varint(ops_.at(n.op));
     w_.varint(n.in.size());
     for (Value v : n.in) write_value(v, i);
@@ -272,12 +272,7 @@ Graph from_bytes(std::string_view bytes, const OpTable& table, const std::string
   payload.version = static_cast<int>(version);
   Graph g = GraphReader(payload).read();
   if (!payload.done()) payload.error("graph-length", "{} bytes are left over", payload.left());
-  try {
-    verify(g);
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::resource) throw;
-    throw Error(ErrorKind::data, e.code(), e.message()).at(e.where());
-  }
+  verify_read(g);
   return g;
 }
 

@@ -66,7 +66,7 @@ struct EvalArgs {
 };
 
 // The transforms of body graphs, for the rules of control flow; supplied by whoever runs the rule
-// (ops/control_hooks.h).
+// (ops/control/control_hooks.h).
 struct BodyTransforms;
 
 // What derivative rules see: the original node (attributes, types), and values in the graph being

@@ -8,6 +8,7 @@
 //   const Cut& cut = at(ways, sizes);
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -70,12 +71,12 @@ auto all_answers(Make&& make) {
 
 template <class T>
 const T& at(const std::vector<SizeWay<T>>& ways, const DimBinding& sizes) {
-  for (const SizeWay<T>& way : ways) {
-    bool right = true;
-    for (const auto& asked : way.asked) right = right && asked.holds(sizes);
-    if (right) return way.made;
-  }
-  fail(ErrorKind::internal, "check", "no way for these sizes");
+  const auto holds = [&](const SizeQuestions::Asked& asked) { return asked.holds(sizes); };
+  const auto right = std::find_if(ways.begin(), ways.end(), [&](const SizeWay<T>& way) {
+    return std::all_of(way.asked.begin(), way.asked.end(), holds);
+  });
+  check(right != ways.end(), "no way for these sizes");
+  return right->made;
 }
 
 }  // namespace rlx

@@ -33,7 +33,7 @@ void print_graph(Printer& p, const Graph& g) {
   p.out += fmt::format("graph @{} {{\n", quote(g.name));
   ++p.indent;
   for (int32_t i = 0; i < g.size(); ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(i)];
+    const Node& n = g.node(i);
     p.version = std::max(p.version, n.op->since);
     indent(p);
     p.out += fmt::format("%{} = {}({})", i, n.op->name, fmt::join(n.in, ", "));
@@ -205,12 +205,7 @@ Graph parse(std::string_view text, const OpTable& table, const TextStore* store)
   }
   Graph g = Parser(r).graph();
   if (!r.lex.done()) r.lex.error("expected the end of the text");
-  try {
-    verify(g);
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::resource) throw;
-    throw Error(ErrorKind::data, e.code(), e.message()).at(e.where());
-  }
+  verify_read(g);
   return g;
 }
 

@@ -48,7 +48,7 @@ class Verifier {
   }
 
   void check_node(int32_t i) {
-    const Node& n = g_.nodes[static_cast<size_t>(i)];
+    const Node& n = g_.node(i);
     const std::string where = fmt::format("%{} {}", i, n.op->name);
     bool ok = true;
     for (Value v : n.in)
@@ -91,16 +91,14 @@ class Verifier {
   }
 
   void check_bodies(const Node& n, const std::string& where) {
-    for (const FieldInfo& f : n.attrs.fields()) {
-      if (!f.is<Body>()) continue;
-      const Graph& body = **static_cast<const Body*>(f.member_of(n.attrs.data()));
+    for (const auto& [field, body] : bodies(n.attrs)) {
       if (depth_left_ == 0) return add("body", where, "nested too deeply");
       if (!body.updates.empty()) add("body", where, "a body cannot have updates");
       for (const Node& inner : body.nodes)
         if (inner.op == &op::param)
           add("body", where, "a body cannot have parameters; pass them as operands");
       for (Violation& v : Verifier(body, depth_left_ - 1).run())
-        add(v.rule, fmt::format("{} {}: {}", where, f.name, v.where), v.message);
+        add(v.rule, fmt::format("{} {}: {}", where, field, v.where), v.message);
     }
   }
 
@@ -161,6 +159,15 @@ void verify(const Graph& g, std::string_view stage) {
     throw Error(ErrorKind::internal, v.rule, fmt::format("after {}: {}", stage, v.message))
         .at(v.where);
   });
+}
+
+void verify_read(const Graph& g) {
+  try {
+    verify(g);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::resource) throw;
+    throw Error(ErrorKind::data, e.code(), e.message()).at(e.where());
+  }
 }
 
 }  // namespace rlx

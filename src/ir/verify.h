@@ -28,5 +28,6 @@ std::string wrong_arity(const OpDef& op, int count);
 void verify(
     const Graph& g,
     std::string_view stage = {});  // Error(internal) after a pass, Error(user) when stage is empty
+void verify_read(const Graph& g);  // what was read from outside: Error(data)
 
 }  // namespace rlx

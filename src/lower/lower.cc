@@ -5,8 +5,8 @@
 
 #include "rlx/base/clock.h"
 #include "rlx/lower/outline.h"
+#include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/loops.h"
 
 namespace rlx {
 
@@ -300,9 +300,8 @@ class Lowering {
       if (!packed) continue;
       const int32_t buffer =
           new_buffer(Place::packed, static_cast<int32_t>(p_.packed.size()), packed->packed_bytes());
-      p_.packed.push_back(
-          {static_cast<int32_t>(p_.steps.size()), s.in[k],
-           packed_form(s.in[k], packed->packed_form())});
+      p_.packed.push_back({static_cast<int32_t>(p_.steps.size()), s.in[k],
+                           packed_form(s.in[k], packed->packed_form())});
       s.in[k].buffer = buffer;
       s.in[k].offset = 0;
       s.kernel = std::move(packed);
@@ -314,13 +313,11 @@ class Lowering {
   std::string packed_form(const View& v, const std::string& how) const {
     const Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
     const std::string source =
-        b.place == Place::joined
-            ? "joined " + p_.joined[static_cast<size_t>(b.index)].label
+        b.place == Place::joined ? "joined " + p_.joined[static_cast<size_t>(b.index)].label
         : b.place == Place::param
             ? fmt::format("param {}", b.index)
-            : fmt::format(
-                  "constant {}",
-                  fmt::ptr(p_.constants[static_cast<size_t>(b.index)].storage().get()));
+            : fmt::format("constant {}",
+                          fmt::ptr(p_.constants[static_cast<size_t>(b.index)].storage().get()));
     return fmt::format("{} from {}: {}", source, v.offset, how);
   }
 
@@ -351,8 +348,8 @@ class Lowering {
       if (e && e->programs[k])
         s.bodies.push_back(e->programs[k]);
       else
-        s.bodies.push_back(std::make_shared<const Program>(
-            e ? e->bodies[k]->at(sizes_, target_) : Lowering(*b, target_, true).run()));
+        s.bodies.push_back(std::make_shared<const Program>(e ? e->bodies[k]->at(sizes_, target_)
+                                                             : Lowering(*b, target_, true).run()));
     };
     if (n.op == &op::scan) {
       const auto& a = n.get<ScanAttrs>();
@@ -516,8 +513,8 @@ class Lowering {
   Target& target_;
   bool is_body_;
   DimBinding sizes_;
-  const Graph* graph_ = nullptr;            // p_.graph, or what stands in the place of one of its nodes
-  const Outline* outline_;                  // of that; nullptr: all sizes are numbers
+  const Graph* graph_ = nullptr;  // p_.graph, or what stands in the place of one of its nodes
+  const Outline* outline_;        // of that; nullptr: all sizes are numbers
   const std::vector<View>* given_ = nullptr;  // its inputs
   size_t next_given_ = 0;
   int32_t node_ = 0;  // that is being lowered
@@ -535,6 +532,12 @@ const Lowering::Move Lowering::kMoves[] = {
 };
 
 }  // namespace
+
+std::shared_ptr<const KernelForm> Target::form(const Node&, std::span<const Layout>,
+                                               std::span<const Layout>) {
+  fail(ErrorKind::unsupported, "symbolic-sizes",
+       "the target {} makes no code for sizes that are not known", name());
+}
 
 void Target::arrange(Program& p) const {
   for (int32_t s = 0; s < static_cast<int32_t>(p.steps.size()); ++s)

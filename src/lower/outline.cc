@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/loops.h"
 #include "rlx/ops/region.h"
 #include "rlx/passes/fuse_regions.h"
 
@@ -70,17 +70,31 @@ class Outliner {
     }
     if (n.op == &op::transpose)
       return view_transpose(layout(n.in[0]), n.get<TransposeAttrs>().perm);
-    if (n.op == &op::slice)
-      return view_slice(layout(n.in[0]), n.get<SliceAttrs>().stride, shape);
-    if (n.op == &op::broadcast) return view_broadcast(layout(n.in[0]), shape);
+    if (n.op == &op::slice) return view_slice(layout(n.in[0]), n.get<SliceAttrs>().stride, shape);
+    if (n.op == &op::broadcast) {
+      line_up(g_.type(n.in[0]).shape, shape, e);
+      return view_broadcast(layout(n.in[0]), shape);
+    }
     if (n.op == &op::reverse) return view_reverse(layout(n.in[0]), n.get<ReverseAttrs>().axes);
     return Layout::dense(n.type());
+  }
+
+  // Right-aligned: a dim that is not 1 is the one it stands for.
+  static void line_up(const Shape& operand, const Shape& result, Outline::Entry& e) {
+    for (size_t i = 0; i < operand.size(); ++i) {
+      const Dim &own = operand[operand.size() - 1 - i], &all = result[result.size() - 1 - i];
+      if (!(own == all) && !(own == Dim(1))) e.equal.emplace_back(own, all);
+    }
   }
 
   void region(const Node& n, size_t i, Outline::Entry& e) {
     std::vector<Layout> in;
     for (Value v : n.in) in.push_back(layout(v));
     const auto& a = n.get<RegionAttrs>();
+    for (const Node& member : a.body->nodes)
+      for (Value v : member.in)
+        if (member.op->kind == Kind::elementwise || member.op == &op::broadcast)
+          line_up(a.body->type(v).shape, member.type().shape, e);
     FusionOptions options;
     options.schedule = target_.schedule();
     const bool may_be_cut = a.kind != RegionKind::elementwise && !a.domain.is_static();
@@ -144,13 +158,17 @@ std::shared_ptr<const Outline> Outline::of_region(const Graph& fused, Target& ta
 
 Outline::Outline(const Graph& fused, Target& target, bool is_body, std::span<const Layout> inputs)
     : graph_(fused), entries_(Outliner(graph_, target, inputs).run()), is_body_(is_body) {
-  has_symbols_ = std::any_of(entries_.begin(), entries_.end(),
-                             [](const Entry& e) { return e.is_symbolic; });
+  has_symbols_ =
+      std::any_of(entries_.begin(), entries_.end(), [](const Entry& e) { return e.is_symbolic; });
 }
 
 Graph Outline::bound(const DimBinding& sizes) const {
   Graph g = graph_;
   for (size_t i = 0; i < g.nodes.size(); ++i) {
+    for (const auto& [a, b] : entries_[i].equal)
+      user_check(a.bind(sizes) == b.bind(sizes), "dim-guard",
+                 "{}: {} = {} and {} = {} must be equal", g.nodes[i].op->name, a, a.bind(sizes), b,
+                 b.bind(sizes));
     if (!entries_[i].is_symbolic) continue;
     Node& n = g.nodes[i];
     n.attrs = bound_attrs(n.attrs, sizes);

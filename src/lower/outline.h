@@ -25,6 +25,8 @@ class Outline {
     bool is_symbolic = false;  // its types or attributes have symbols
     bool copies = false;       // a reshape that is no view for some sizes
     std::vector<SizeWay<RegionWay>> ways;
+    // Sizes of operands that its code takes for sizes of what it makes: the same for all sizes, or not to be run.
+    std::vector<std::pair<Dim, Dim>> equal;
     // Of control flow: programs of bodies without symbols, outlines of the others.
     std::vector<std::shared_ptr<const Program>> programs;
     std::vector<std::shared_ptr<const Outline>> bodies;

@@ -31,9 +31,9 @@ class Target {
                                                  std::span<const View> in,
                                                  std::span<const View> out) = 0;
   virtual std::shared_ptr<const StepKernel> make_copy(const View& from, const View& to) = 0;
-  // Of a region, for all sizes.
+  // Of a region, for all sizes. As it stands: Error(unsupported, "symbolic-sizes"), and programs are compiled for each size.
   virtual std::shared_ptr<const KernelForm> form(const Node& region, std::span<const Layout> in,
-                                                 std::span<const Layout> out) = 0;
+                                                 std::span<const Layout> out);
   virtual void finish() = 0;
   // How it wants regions to be grown and cut.
   virtual RegionSchedule schedule() const { return {}; }

@@ -129,9 +129,7 @@ Layout Layout::dense(const Type& type) {
   return {type.dtype, type.shape, dense_strides(type.shape)};
 }
 
-Layout Layout::of(const View& v) {
-  return {v.dtype, Shape::of(v.dims), Shape::of(v.strides)};
-}
+Layout Layout::of(const View& v) { return {v.dtype, Shape::of(v.dims), Shape::of(v.strides)}; }
 
 bool covers(const View& v, const Buffer& b) {
   return v.offset == 0 && v.is_dense() && v.elements() * size_of(v.dtype) == b.bytes;

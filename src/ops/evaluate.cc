@@ -13,46 +13,25 @@ bool is_leaf(const Node& n) { return n.op == &op::input || n.op == &op::param; }
 std::vector<int32_t> leaf_nodes(const Graph& g) {
   std::vector<int32_t> out;
   for (int32_t i = 0; i < g.size(); ++i)
-    if (is_leaf(g.nodes[static_cast<size_t>(i)])) out.push_back(i);
+    if (is_leaf(g.node(i))) out.push_back(i);
   return out;
 }
 
-const LeafAttrs& leaf(const Graph& g, int32_t node) {
-  return g.nodes[static_cast<size_t>(node)].get<LeafAttrs>();
-}
+const LeafAttrs& leaf(const Graph& g, int32_t node) { return g.node(node).get<LeafAttrs>(); }
 
-// The last node that reads each node; outputs and updates count as a reader behind the end.
-std::vector<int32_t> last_readers(const Graph& g) {
-  std::vector<int32_t> last(g.nodes.size());
-  for (int32_t i = 0; i < g.size(); ++i) {
-    last[static_cast<size_t>(i)] = i;
-    for (Value v : g.nodes[static_cast<size_t>(i)].in) last[static_cast<size_t>(v.node)] = i;
-  }
-  for (Value v : g.outputs) last[static_cast<size_t>(v.node)] = g.size();
-  for (const Update& u : g.updates) last[static_cast<size_t>(u.value.node)] = g.size();
-  return last;
-}
-
-struct Run {
-  std::vector<Tensors> values;  // per node; emptied after the last read
-  const Tensor& at(Value v) const {
-    return values[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
-  }
-};
-
-Run run_nodes(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe, Poll poll) {
+ResultMap<Tensors> run_nodes(const Graph& g, std::span<const Tensor> leaves, NodeObserver observe,
+                             Poll poll) {
   const std::vector<int32_t> last = last_readers(g);
-  Run run{std::vector<Tensors>(g.nodes.size())};
+  ResultMap<Tensors> values(g);  // emptied after the last read
   size_t next = 0;
   for (int32_t i = 0; i < g.size(); ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(i)];
-    Tensors& out = run.values[static_cast<size_t>(i)];
+    const Node& n = g.node(i);
+    Tensors& out = values[i];
     if (is_leaf(n)) {
       out = {leaves[next++]};
       continue;
     }
-    Tensors in;
-    for (Value v : n.in) in.push_back(run.at(v));
+    const Tensors in = values.at(n.in);
     poll();
     try {
       out = evaluate_node(n, in, poll);
@@ -61,9 +40,9 @@ Run run_nodes(const Graph& g, std::span<const Tensor> leaves, NodeObserver obser
     }
     observe(i, out);
     for (Value v : n.in)
-      if (last[static_cast<size_t>(v.node)] == i) run.values[static_cast<size_t>(v.node)].clear();
+      if (last[static_cast<size_t>(v.node)] == i) values[v.node].clear();
   }
-  return run;
+  return values;
 }
 
 // g with its symbols bound to the sizes of the leaves; g itself when it has none.
@@ -114,12 +93,6 @@ DimBinding match_symbols(const Graph& g, std::span<const Tensor> leaves) {
   return binding;
 }
 
-Graph isolate(const Node& n, std::span<const Type> in) {
-  Builder b(std::string(n.op->name));
-  for (Value v : b.emit(*n.op, n.attrs, scratch_inputs(b, in))) b.output(v);
-  return std::move(b.mutable_graph());
-}
-
 Graph decomposed(const Node& n, std::span<const Type> in) {
   Builder b(std::string(n.op->name));
   b.set_origin(n.origin);
@@ -160,10 +133,10 @@ Evaluated evaluate_polling(const Graph& unbound, std::span<const Tensor> leaves,
                            NodeObserver observe, Poll poll) {
   const BoundGraph bound(unbound, leaves);
   const Graph& g = *bound;
-  const Run run = run_nodes(g, leaves, observe, poll);
+  const ResultMap<Tensors> values = run_nodes(g, leaves, observe, poll);
   Evaluated out;
-  for (Value v : g.outputs) out.outputs.push_back(run.at(v));
-  for (const Update& u : g.updates) out.updates[u.param] = run.at(u.value);
+  out.outputs = values.at(g.outputs);
+  for (const Update& u : g.updates) out.updates[u.param] = values.at(u.value);
   return out;
 }
 

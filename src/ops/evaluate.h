@@ -51,10 +51,8 @@ double element_count(const Type& t);
 // "leaf-type" when they do not fit.
 DimBinding match_symbols(const Graph& g, std::span<const Tensor> leaves);
 
-// One node as a graph of its own: inputs "0", "1", ... of the given types; outputs are the node's
-// results.
-Graph isolate(const Node& n, std::span<const Type> in);
-// The same after one step of decomposition. The op must state one.
+// A node as a graph of its own, after one step of decomposition, which its op must state: inputs "0",
+// "1", ... of the given types; outputs are the node's results.
 Graph decomposed(const Node& n, std::span<const Type> in);
 
 }  // namespace rlx

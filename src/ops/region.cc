@@ -1,8 +1,8 @@
 #include "rlx/ops/region.h"
 
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/movement.h"
-#include "rlx/ops/reduce.h"
+#include "rlx/ops/movement/movement.h"
+#include "rlx/ops/reduce/reduce.h"
 #include "rlx/ops/rules.h"
 
 namespace rlx {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "rlx/ops/elementwise.h"
-#include "rlx/ops/math.h"
-#include "rlx/ops/movement.h"
-#include "rlx/ops/reduce.h"
+#include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/elementwise/math.h"
+#include "rlx/ops/movement/movement.h"
+#include "rlx/ops/reduce/reduce.h"
 
 namespace rlx {
 

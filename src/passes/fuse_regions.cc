@@ -628,12 +628,14 @@ Decision fusible(const Node& n, const Graph& g) {
     return Decision::no("complex values are not generated");
   if (n.op->kind == Kind::elementwise && !n.op->scalar)
     return Decision::no("{} has no scalar form", n.op->name);
-  if (joins_only(n) || (makes_regions(*n.op) && !is_generated_leaf(n) && n.op != &op::iota)) return Decision::yes();
+  if (joins_only(n) || (makes_regions(*n.op) && !is_generated_leaf(n) && n.op != &op::iota))
+    return Decision::yes();
   return Decision::no("{} has a kernel of its own", n.op->name);
 }
 
 bool makes_regions(const OpDef& op) {
-  return op.scalar || &op == &op::iota || &op == &op::dim_size || (is_region_reduction(op) && &op != &op::reduce_mean);
+  return op.scalar || &op == &op::iota || &op == &op::dim_size ||
+         (is_region_reduction(op) && &op != &op::reduce_mean);
 }
 
 bool cuts_reductions(const Graph& g, const FusionOptions& options) {

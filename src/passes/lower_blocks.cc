@@ -1,6 +1,6 @@
 // HIR to MIR: every block becomes its definition, every other node stays. What a block is made of carries the author's
 // label, or the block's, and the block's number: `@ "proj" from "hir:h2"`.
-#include "rlx/ops/hir_blocks.h"
+#include "rlx/ops/blocks/hir_blocks.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {
@@ -19,28 +19,17 @@ FusionPolicy policy_of(const PassOptions& o) {
 }
 
 Graph lower(const Graph& g, FusionPolicy policy) {
-  Builder b(g.name);
-  std::vector<Values> map;
-  const auto at = [&](Value v) {
-    return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
-  };
-  for (int32_t i = 0; i < g.size(); ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(i)];
-    Values in;
-    for (Value v : n.in) in.push_back(at(v));
+  return rebuild(g, [&](Builder& b, int32_t i, Operands in) {
+    const Node& n = g.node(i);
     const bool is_block = n.op->stage() == Stage::hir;
-    b.set_origin(n.origin);
     if (is_block) b.set_pass(fmt::format("hir:h{}", i));
     if (is_block && n.origin.label.empty()) b.set_label(block_label(*n.op, n.attrs));
-    map.push_back(is_block ? expand_block(b, n, in, policy) : b.emit(*n.op, n.attrs, in));
+    Values out = is_block ? expand_block(b, n, in, policy) : b.emit(*n.op, n.attrs, in);
     for (size_t k = 0; k < n.out.size(); ++k)
-      check(b.type(map.back()[k]) == n.out[k], "{}: lowered to {}, not to {}", n.op->name,
-            b.type(map.back()[k]), n.out[k]);
-  }
-  Graph out = std::move(b.mutable_graph());
-  for (Value v : g.outputs) out.outputs.push_back(at(v));
-  for (const Update& u : g.updates) out.updates.push_back({u.param, at(u.value)});
-  return out;
+      check(b.type(out[k]) == n.out[k], "{}: lowered to {}, not to {}", n.op->name, b.type(out[k]),
+            n.out[k]);
+    return out;
+  });
 }
 
 }  // namespace

@@ -49,21 +49,10 @@ namespace {
 
 // The node with every body run through the pass.
 void run_in_bodies(Node& n, const Pass& pass, const PassOptions& options) {
-  std::shared_ptr<void> copy;
-  for (const FieldInfo& f : n.attrs.fields()) {
-    if (!f.is<Body>()) continue;
-    if (!copy) copy = n.attrs.copy();
-    Body& body = *static_cast<Body*>(f.member(copy.get()));
+  n.attrs = map_bodies(n.attrs, [&](const Body& body) {
     Graph after = run_pass(*body, pass, options);
-    if (!(after == *body)) body = Body(std::move(after));
-  }
-  if (copy) n.attrs = Attrs(n.attrs.type(), std::move(copy));
-}
-
-bool has_bodies(const Node& n) {
-  for (const FieldInfo& f : n.attrs.fields())
-    if (f.is<Body>()) return true;
-  return false;
+    return after == *body ? body : Body(std::move(after));
+  });
 }
 
 using Signature = std::vector<std::pair<std::string, Type>>;
@@ -97,7 +86,7 @@ Graph run_pass(Graph g, const Pass& pass, const PassOptions& options) {
   }
   if (pass.in_bodies)
     for (Node& n : g.nodes)
-      if (has_bodies(n)) run_in_bodies(n, pass, options);
+      if (!bodies(n.attrs).empty()) run_in_bodies(n, pass, options);
   return pass.run(std::move(g), options);
 }
 

@@ -9,7 +9,7 @@
 #include "rlx/python/attributes.h"
 #include "rlx/python/dims.h"
 #include "rlx/python/scope.h"
-#include "rlx/stages/graph_builder.h"
+#include "rlx/stages/builders/graph_builder.h"
 
 namespace rlx::python {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "rlx/ops/elementwise.h"
-#include "rlx/ops/movement.h"
+#include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/movement/movement.h"
 #include "rlx/ops/table.h"
 #include "rlx/python/attributes.h"
 #include "rlx/python/dims.h"

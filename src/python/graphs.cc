@@ -8,7 +8,7 @@
 
 #include "rlx/formats/graph_file.h"
 #include "rlx/ir/text.h"
-#include "rlx/ops/movement.h"
+#include "rlx/ops/movement/movement.h"
 #include "rlx/ops/table.h"
 #include "rlx/python/dims.h"
 #include "rlx/python/program.h"

@@ -37,7 +37,7 @@ Graph Scope::snapshot(const std::vector<const Array*>& outputs) {
   for (const Array* a : outputs) g.outputs.push_back(import(*a));
   // An output from outside has become a leaf just now.
   for (int32_t i = g.size(); i < builder.graph().size(); ++i)
-    g.nodes.push_back(builder.graph().nodes[static_cast<size_t>(i)]);
+    g.nodes.push_back(builder.graph().node(i));
   verify(g);
   return g;
 }
@@ -149,8 +149,7 @@ void bind_scope(nb::module_& m) {
            [](Scope& s, const Array& a, const std::string& label) {
              user_check(a.scope.get() == &s, "trace-mixed",
                         "an array of another program than \"{}\"", s.builder.graph().name);
-             s.builder.mutable_graph().nodes[static_cast<size_t>(a.value.node)].origin.label =
-                 label;
+             s.builder.mutable_graph().node(a.value.node).origin.label = label;
            })
       .def("set_label",
            [](Scope& s, std::string label) { return s.builder.set_label(std::move(label)); });

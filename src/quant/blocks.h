@@ -8,7 +8,6 @@
 
 namespace rlx::quant {
 
-using Decode = void (*)(const uint8_t* block, float* out);
 using Encode = void (*)(const float* in, uint8_t* block);
 
 // Multi-byte numbers of a block are little-endian and unaligned.

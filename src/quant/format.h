@@ -6,7 +6,7 @@
 //
 // Two kinds of formats. ggml's are blocks that hold everything; GGUF files store tensors in them, and decoding
 // gives the values that ggml's own tools give, bit for bit. The others are codes only (block_bytes for
-// block_elements elements); their scales and zero points are tensors of their own, which ops/quantise.h
+// block_elements elements); their scales and zero points are tensors of their own, which ops/quant/quantise.h
 // describes. decode of a code gives the number before scaling.
 //
 // Encoders of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, TQ1_0, TQ2_0, MXFP4 and Q1_0 follow the plain rule that ggml

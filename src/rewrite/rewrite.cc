@@ -25,7 +25,7 @@ void fetch_ahead(const std::vector<Node>& nodes, size_t i) {
 }  // namespace
 
 const Node& Rebuild::node(int32_t i) {
-  Node& n = g_.nodes[static_cast<size_t>(i)];
+  Node& n = g_.node(i);
   now_ = i;
   fetch_ahead(g_.nodes, static_cast<size_t>(i));
   if (changed_)
@@ -39,7 +39,7 @@ void Rebuild::keep(int32_t i) {
 
 void Rebuild::move(int32_t i) {
   Graph& out = b_.mutable_graph();
-  Node& n = g_.nodes[static_cast<size_t>(i)];
+  Node& n = g_.node(i);
   for (int32_t k = 0; k < static_cast<int32_t>(n.out.size()); ++k)
     map_[slot({i, k})] = {out.size(), k};
   out.nodes.push_back(std::move(n));
@@ -61,7 +61,7 @@ void Rebuild::begin_to_change() {
 
 void Rebuild::replace(int32_t i, const Values& values) {
   builder();
-  const Node& n = g_.nodes[static_cast<size_t>(i)];
+  const Node& n = g_.node(i);
   check(values.size() == n.out.size(), "{}: {} results replaced by {}", n.op->name, n.out.size(),
         values.size());
   for (size_t k = 0; k < values.size(); ++k)

@@ -180,7 +180,7 @@ HirModule HirModule::wrap_mir_graph(Graph g) {
 MirModule HirModule::lower_to_mir() const {
   Graph g = graph();
   for (int32_t i = 0; i < g.size(); ++i) {
-    Node& n = g.nodes[static_cast<size_t>(i)];
+    Node& n = g.node(i);
     for (Value v : n.in)
       user_check(v.node >= 0 && v.node < i, "hir-node", "{}: {} does not come before it",
                  rlx::to_string(HirNodeId{i}), rlx::to_string(HirNodeId{v.node}));

@@ -6,14 +6,14 @@
 //   m.set_outputs({y});
 //   MirModule mir = m.lower_to_mir();           // nodes carry the label "proj" and the id h2
 //
-// A module is a graph: blocks are ops of the table (ops/hir_blocks.h), any other op may stand between them. A block's
+// A module is a graph: blocks are ops of the table (ops/blocks/hir_blocks.h), any other op may stand between them. A block's
 // type is that of its definition; a shape given by the caller is checked against it when the node is made
 // (Error(user, "declared-shape")). Wrong operands raise what the ops raise, a wrong number of them
 // "wrong-input-count", ids of nothing "hir-node"; a failed call leaves the module as it was.
 #pragma once
 
-#include "rlx/ops/hir_blocks.h"
-#include "rlx/stages/graph_builder.h"
+#include "rlx/ops/blocks/hir_blocks.h"
+#include "rlx/stages/builders/graph_builder.h"
 
 namespace rlx {
 

@@ -88,7 +88,7 @@ std::string kinds_line(const Graph& g) {
 std::vector<Row> graph_rows(const Graph& g, bool hir = false) {
   std::vector<Row> rows;
   for (int32_t i = 0; i < g.size(); ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(i)];
+    const Node& n = g.node(i);
     const bool leaf = n.op == &op::input || n.op == &op::param;
     Row r;
     r.tag = tag_of(fmt::format("{}{}", hir ? 'h' : '%', i), leaf ? n.op->name : "",

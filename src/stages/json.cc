@@ -287,7 +287,7 @@ std::string hir_to_json(const HirModule& hir) {
   for (const Update& u : g.updates) j["updates"][u.param] = id_json(u.value);
   j["nodes"] = Json::array();
   for (int32_t i = 0; i < g.size(); ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(i)];
+    const Node& n = g.node(i);
     j["nodes"].push_back({{"id", i},
                           {"op", block_json(n, store)},
                           {"inputs", ids_json(n.in)},

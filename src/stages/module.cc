@@ -42,13 +42,13 @@ std::string_view name(Phase phase) {
 std::vector<Phase> derive_phases(const Graph& g) {
   int32_t last_product = -1, last_token = -1;
   for (int32_t i = 0; i < g.size(); ++i) {
-    const Role role = g.nodes[static_cast<size_t>(i)].op->role;
+    const Role role = g.node(i).op->role;
     if (role == Role::product) last_product = i;
     if (role == Role::token) last_token = i;
   }
   std::vector<Phase> out;
   for (int32_t i = 0; i < g.size(); ++i) {
-    const OpDef& op = *g.nodes[static_cast<size_t>(i)].op;
+    const OpDef& op = *g.node(i).op;
     const bool ends =
         (last_product >= 0 && i > last_product) || (last_token >= 0 && i > last_token);
     out.push_back(op.kind == Kind::leaf            ? Phase::prologue

@@ -92,7 +92,7 @@ class Drawing {
   };
 
   bool is_folded(int32_t i) const {  // into the box of its one reader
-    const Node& n = g_.nodes[static_cast<size_t>(i)];
+    const Node& n = g_.node(i);
     if (n.op == &op::input || n.op->kind != Kind::leaf) return false;
     const bool number = n.op == &op::constant && n.type().rank() == 0;
     return !uses_.is_output(i) && !updated(n) && (number || uses_.users(i).size() == 1);
@@ -111,7 +111,7 @@ class Drawing {
   }
 
   Shown shown(int32_t i) const {
-    const Node& n = g_.nodes[static_cast<size_t>(i)];
+    const Node& n = g_.node(i);
     const bool leaf = n.op->kind == Kind::leaf;
     Shown s;
     s.kind = n.op->block ? "block" : leaf ? n.op->name : "op";
@@ -144,7 +144,7 @@ class Drawing {
     std::vector<Shown> out;
     for (int32_t i = 0; i < g_.size(); ++i) {
       if (is_folded(i)) continue;
-      const std::string group = group_of(g_.nodes[static_cast<size_t>(i)]);
+      const std::string group = group_of(g_.node(i));
       if (group.empty()) {
         out.push_back(shown(i));
         continue;

@@ -1,6 +1,6 @@
 #include "rlx/train/functions.h"
 
-#include "rlx/ops/losses.h"
+#include "rlx/ops/nn/losses.h"
 #include "rlx/transform/reverse.h"
 
 namespace rlx {

@@ -1,4 +1,4 @@
-// The transforms of body graphs, as ops/control_hooks.h asks for them.
+// The transforms of body graphs, as ops/control/control_hooks.h asks for them.
 #include "rlx/ops/rules.h"
 #include "rlx/transform/forward.h"
 #include "rlx/transform/reverse.h"

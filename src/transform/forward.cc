@@ -47,7 +47,7 @@ class ForwardWalk {
   Value tangent(Value v) const { return find(tangents_, v); }
 
   void visit(int32_t i) {
-    const Node n = b_.graph().nodes[static_cast<size_t>(i)];  // a copy: rules append to the graph
+    const Node n = b_.graph().node(i);  // a copy: rules append to the graph
     Values in, out;
     for (Value v : n.in) in.push_back(tangent(v));
     if (blocks(n) || std::none_of(in.begin(), in.end(), [](Value v) { return v.valid(); })) return;

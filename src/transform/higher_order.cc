@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "rlx/ops/elementwise.h"
+#include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/rules.h"
 #include "rlx/transform/reverse.h"
 #include "rlx/transform/walk.h"

@@ -14,7 +14,7 @@ Values reverse_range(Builder& b, Range range, Operands outputs, Operands cotange
 
 // Swaps node i for the form of it that saves residuals, when that is one node on the same operands.
 void save_residuals(Builder& b, int32_t i) {
-  const Node n = b.graph().nodes[static_cast<size_t>(i)];
+  const Node n = b.graph().node(i);
   Builder scratch;
   scratch.set_origin(n.origin);
   Values in;
@@ -28,7 +28,7 @@ void save_residuals(Builder& b, int32_t i) {
       saved.out.size() >= n.out.size() && std::equal(n.out.begin(), n.out.end(), saved.out.begin()),
       "{}: with_residuals shall keep the results", n.op->name);
   saved.in = n.in;
-  b.mutable_graph().nodes[static_cast<size_t>(i)] = std::move(saved);
+  b.mutable_graph().node(i) = std::move(saved);
 }
 
 // The reverse rule of a node from its forward rule: jvp is linear in the tangents, so walking back
@@ -116,22 +116,20 @@ class ReverseWalk {
 
  private:
   void visit(int32_t i) {
-    const size_t results = b_.graph().nodes[static_cast<size_t>(i)].out.size();
+    const size_t results = b_.graph().node(i).out.size();
     bool reached = false;
     for (size_t k = 0; k < results; ++k)
       reached |= cotangents_.contains({i, static_cast<int32_t>(k)});
-    if (!reached || b_.graph().nodes[static_cast<size_t>(i)].in.empty()) return;
+    if (!reached || b_.graph().node(i).in.empty()) return;
     std::vector<bool> wanted;
-    for (Value v : b_.graph().nodes[static_cast<size_t>(i)].in)
-      wanted.push_back(active_.contains(v));
-    if (blocks(b_.graph().nodes[static_cast<size_t>(i)]) ||
-        std::find(wanted.begin(), wanted.end(), true) == wanted.end())
+    for (Value v : b_.graph().node(i).in) wanted.push_back(active_.contains(v));
+    if (blocks(b_.graph().node(i)) || std::find(wanted.begin(), wanted.end(), true) == wanted.end())
       return;
-    const Node n = b_.graph().nodes[static_cast<size_t>(i)];  // a copy: rules append to the graph
+    const Node n = b_.graph().node(i);  // a copy: rules append to the graph
     if (n.op->with_residuals) save_residuals(b_, i);
     origin_.of(n);
     Values out, cotangents;
-    for (size_t k = 0; k < b_.graph().nodes[static_cast<size_t>(i)].out.size(); ++k)
+    for (size_t k = 0; k < b_.graph().node(i).out.size(); ++k)
       out.push_back({i, static_cast<int32_t>(k)});
     for (size_t k = 0; k < n.out.size(); ++k) cotangents.push_back(find(cotangents_, out[k]));
     const Values found = apply_vjp(b_, VjpArgs{n, n.in, out, cotangents, wanted, &kBodies});
@@ -175,7 +173,7 @@ std::string why_no_gradient(const Graph& g, Operands outputs, Value leaf) {
   const ValueSet active = active_values(g, {&leaf, 1}, range.begin, range.end);
   std::string blocked;
   for (int32_t i = range.begin; i < range.end; ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(i)];
+    const Node& n = g.node(i);
     if (!needed[static_cast<size_t>(i - range.begin)]) continue;
     if (std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); }))
       continue;

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/movement.h"
+#include "rlx/ops/movement/movement.h"
 #include "rlx/ops/rules.h"
 #include "rlx/transform/walk.h"
 
@@ -64,21 +64,19 @@ std::vector<Batched> apply_vmap(Builder& b, const Graph& g, const Node& n,
   return out;
 }
 
-std::vector<std::vector<Batched>> vmap_nodes(Builder& b, const Graph& g,
-                                             std::span<const Batched> leaves, const Dim& size) {
+ResultMap<std::vector<Batched>> vmap_nodes(Builder& b, const Graph& g,
+                                           std::span<const Batched> leaves, const Dim& size) {
   OriginScope origin(b, "vmap");
-  std::vector<std::vector<Batched>> map(g.nodes.size());
+  ResultMap<std::vector<Batched>> map(g);
   size_t next = 0;
-  for (size_t i = 0; i < g.nodes.size(); ++i) {
-    const Node& n = g.nodes[i];
+  for (int32_t i = 0; i < g.size(); ++i) {
+    const Node& n = g.node(i);
     if (is_leaf(n)) {
       check(next < leaves.size(), "vmap: too few values for the leaves of \"{}\"", g.name);
       map[i] = {leaves[next++]};
       continue;
     }
-    std::vector<Batched> in;
-    for (Value v : n.in)
-      in.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
+    const std::vector<Batched> in = map.at(n.in);
     if (std::none_of(in.begin(), in.end(), [](const Batched& v) { return v.batched; })) {
       Values values;
       for (const Batched& v : in) values.push_back(v.value);
@@ -127,11 +125,7 @@ std::vector<Batched> declare_leaves(Builder& b, const Graph& g,
 
 std::vector<Batched> vmap_inline(Builder& b, const Graph& g, std::span<const Batched> leaves,
                                  const Dim& size) {
-  const auto map = vmap_nodes(b, g, leaves, size);
-  std::vector<Batched> out;
-  for (Value v : g.outputs)
-    out.push_back(map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]);
-  return out;
+  return vmap_nodes(b, g, leaves, size).at(g.outputs);
 }
 
 namespace {
@@ -142,21 +136,20 @@ Graph vmap_graph(const Graph& g, const std::map<std::string, int64_t>& axes, con
   Builder b(g.name + "_vmap");
   const std::vector<Batched> leaves = declare_leaves(b, g, axes, size);
   const auto map = vmap_nodes(b, g, leaves, size);
-  auto at = [&](Value v) { return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; };
   b.set_origin({"", "vmap"});
   for (Value v : g.outputs) {
-    const Value batched = force_batched(b, at(v), size);
+    const Value batched = force_batched(b, map.at(v), size);
     b.output(move_axis(b, batched, 0, normalise_axis(out_axis, b.type(batched).rank(), "vmap")));
   }
   for (const Update& u : g.updates) {
     const auto it = axes.find(u.param);
-    Value v = at(u.value).value;
+    Value v = map.at(u.value).value;
     user_check(
-        it != axes.end() || !at(u.value).batched, "update-batched",
+        it != axes.end() || !map.at(u.value).batched, "update-batched",
         "vmap: parameter \"{}\" is shared by the batch but would be updated with a batch of values",
         u.param);
     if (it != axes.end()) {
-      v = force_batched(b, at(u.value), size);
+      v = force_batched(b, map.at(u.value), size);
       v = move_axis(b, v, 0, normalise_axis(it->second, b.type(v).rank(), "vmap"));
     }
     b.update(u.param, v);

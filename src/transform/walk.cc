@@ -60,7 +60,7 @@ ValueSet active_values(const Graph& g, Operands wrt, int32_t begin, int32_t end)
   ValueSet active(wrt.begin(), wrt.end());
   active.erase(kNone);
   for (int32_t i = begin; i < end; ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(i)];
+    const Node& n = g.node(i);
     if (blocks(n) ||
         std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); }))
       continue;
@@ -78,7 +78,7 @@ std::vector<bool> needed_nodes(const Graph& g, Operands outputs, int32_t begin, 
   for (Value v : outputs) mark(v);
   for (int32_t i = end; i-- > begin;)
     if (needed[static_cast<size_t>(i - begin)])
-      for (Value v : g.nodes[static_cast<size_t>(i)].in) mark(v);
+      for (Value v : g.node(i).in) mark(v);
   return needed;
 }
 

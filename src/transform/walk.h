@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "rlx/ir/builder.h"
-#include "rlx/ops/control_hooks.h"
+#include "rlx/ops/control/control_hooks.h"
 
 namespace rlx {
 

@@ -3,7 +3,7 @@
 
 #include "../support/exact_sums.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/pool.h"
+#include "rlx/ops/image/pool.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx::testing {

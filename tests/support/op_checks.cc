@@ -173,7 +173,7 @@ Graph loss_of(const Case& c) {
   Value sum = kNone;
   const Values results = b.inline_graph(c.graph, in);
   for (size_t i = 0; i < results.size(); ++i) {
-    if (!is_float(b.type(results[i]).dtype)) continue;
+    if (!kFloats.has(b.type(results[i]).dtype)) continue;
     const Type type = b.type(results[i]);
     Expr y(b, results[i]), w(b, b.constant(noise(Tensor(type.dtype, type.shape.sizes()), 40 + i)));
     sum = add_maybe(b, sum, total(b, (w * y * y * 0.5).value()));

@@ -220,12 +220,12 @@ std::optional<Gradients> with_gradients(const RandomProgram& p, uint64_t seed) {
     Values in;
     for (Value v : g.nodes[i].in) in.push_back(at(v));
     map[i] = b.clone(g.nodes[i], in);
-    if (is_leaf(g.nodes[i]) && is_float(g.nodes[i].type().dtype))
+    if (is_leaf(g.nodes[i]) && kFloats.has(g.nodes[i].type().dtype))
       wrt.push_back(leaf_name(g.nodes[i]));
   }
   Values floats;
   for (Value v : g.outputs)
-    if (is_float(b.type(at(v)).dtype) && b.shape(at(v)).elements() != Dim(0))
+    if (kFloats.has(b.type(at(v)).dtype) && b.shape(at(v)).elements() != Dim(0))
       floats.push_back(at(v));
   if (floats.empty() || wrt.empty()) return std::nullopt;
   const Value y = floats[seed % floats.size()];

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "error_bound.h"
-#include "rlx/ops/loops.h"
-#include "rlx/ops/sorting.h"
+#include "rlx/ops/control/loops.h"
+#include "rlx/ops/indexing/sorting.h"
 #include "samples.h"
 
 namespace rlx::testing {

@@ -3,23 +3,18 @@
 
 #include <random>
 
-#include "rlx/front/trace.h"
+#include "../../bench/symbolic_cases.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx::testing {
 
-struct SymbolicProgram {
-  std::string name;
-  Graph graph;
-  std::map<std::string, std::pair<int64_t, int64_t>> sizes;  // of each symbol: drawn from
-};
+using symbolic::symbolic_bert;
+using symbolic::symbolic_conv_net;
+using symbolic::symbolic_gpt;
+using symbolic::symbolic_rnn;
+using symbolic::SymbolicProgram;
 
-// An encoder (of `layers` layers, `width` wide) over [?batch, ?length] tokens, a decoder over [1, ?length], a conv net over
-// [2, 3, ?height, ?width], a recurrence over ?steps, and smaller programs for single matters.
-SymbolicProgram symbolic_bert(int64_t layers, int64_t width, int64_t heads, int64_t vocab);
-SymbolicProgram symbolic_gpt(int64_t layers, int64_t width, int64_t heads, int64_t vocab);
-SymbolicProgram symbolic_conv_net();
-SymbolicProgram symbolic_rnn();
+// Smaller ones, for single matters.
 std::vector<SymbolicProgram> small_symbolic_programs();
 
 // A value for a leaf: numbers of a normal distribution, small integers, half of the bools.

@@ -5,8 +5,8 @@
 
 #include "builder_rows.h"
 #include "rlx/ops/custom.h"
-#include "rlx/ops/elementwise.h"
-#include "rlx/ops/movement.h"
+#include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/movement/movement.h"
 
 namespace rlx {
 namespace {

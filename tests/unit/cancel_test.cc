@@ -9,14 +9,14 @@
 
 #include "rlx/backend/cpu/backend.h"
 #include "rlx/backend/cpu/block_kernel.h"
-#include "rlx/backend/cpu/kernels/sort.h"
-#include "rlx/backend/cpu/kernels/state_space.h"
+#include "rlx/backend/cpu/kernels/indexing/sort.h"
+#include "rlx/backend/cpu/kernels/sequence/state_space.h"
 #include "rlx/cli/interrupt.h"
-#include "rlx/cli/trainer.h"
 #include "rlx/lower/lower.h"
+#include "rlx/models/trainer.h"
+#include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/custom.h"
-#include "rlx/ops/loops.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx {
@@ -248,9 +248,9 @@ TEST(Cancel, NoCheckpointAfterAStoppedStep) {
   for (size_t i = 0; i < 4000; ++i) text += "abcd\n"[i % 5];
   GptConfig config{.width = 8, .layers = 1, .heads = 1, .block = 8, .batch = 2};
   config.steps = 10, config.warmup = 1;
-  const cli::Corpus corpus = cli::make_corpus(text, config.block);
+  const Corpus corpus = make_corpus(text, config.block);
   config.vocab = corpus.vocab();
-  cli::Trainer trainer(corpus, config, {});
+  Trainer trainer(corpus, config, {});
   const fs::path path = fs::path(::testing::TempDir()) / "rlx_cancel_test.ckpt";
   fs::remove(path);
   trainer.step();

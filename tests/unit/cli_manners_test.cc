@@ -14,10 +14,10 @@
 #include "rlx/base/printable.h"
 #include "rlx/base/suggest.h"
 #include "rlx/cli/progress.h"
-#include "rlx/cli/trainer.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
 #include "rlx/ir/builder.h"
+#include "rlx/models/trainer.h"
 #include "rlx/ops/core.h"
 #include "rlx/runtime/runtime.h"
 

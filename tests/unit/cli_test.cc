@@ -12,13 +12,13 @@
 #include <thread>
 
 #include "../support/tool.h"
-#include "rlx/cli/corpus.h"
-#include "rlx/cli/plot.h"
 #include "rlx/cli/tool.h"
-#include "rlx/cli/trigram.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
+#include "rlx/formats/plot.h"
+#include "rlx/models/corpus.h"
+#include "rlx/models/trigram.h"
 #include "rlx/ops/core.h"
 #include "rlx/runtime/runtime.h"
 
@@ -296,7 +296,7 @@ TEST_F(Tool, RunRefuses) {
       {{"--param", w}, "?b"},
       {{"--param", w, "--dim", "b=1"}, "never set"},
       {{"--input", x, "--param", w, "--dim", "b=2"},
-       "input \"x\" is [2, 2] f32, given is [1, 2] f32"},
+       "axis 0 of input \"x\" is ?b, given is 1; with ?b = 2 by the sizes given it must be 2"},
       {{"--input", x, "--param", w, "--dim", "b=many"}, "expected a size"},
       {{"--input", x, "--param", w, "--dim", "c=1"}, "no dim ?c"},
       {{"--input", x, "--input", x}, "given twice"},

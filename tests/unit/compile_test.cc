@@ -7,7 +7,7 @@
 #include "../support/replay.h"
 #include "rlx/base/function_ref.h"
 #include "rlx/ir/text.h"
-#include "rlx/ops/control.h"
+#include "rlx/ops/control/control.h"
 #include "rlx/runtime/extend.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/stages/json.h"

@@ -1,6 +1,6 @@
 // Control flow: what the derivative and batching rules emit, the corner cases, and the messages for
 // wrong bodies. The sample table compares derivatives with differences and batches with loops.
-#include "rlx/ops/control.h"
+#include "rlx/ops/control/control.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <random>
 
 #include "../support/expect_error.h"
+#include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/loops.h"
 
 namespace rlx {
 namespace {

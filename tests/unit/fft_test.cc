@@ -1,7 +1,7 @@
 // Fourier transforms: every kernel against NumPy's numbers at many lengths (tests/golden/
 // fft_probes.txt, which fft_probes.py writes), the relations that transforms obey, the spectral
 // helpers, and gradients with PyTorch's numbers.
-#include "rlx/backend/cpu/kernels/fft.h"
+#include "rlx/backend/cpu/kernels/signal/fft.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/fft_helpers.h"
 #include "rlx/ops/ops.h"
 #include "rlx/ops/rules.h"
+#include "rlx/ops/signal/fft_helpers.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
 

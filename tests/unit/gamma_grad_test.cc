@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "rlx/ops/distributions.h"
 #include "rlx/ops/evaluate.h"
+#include "rlx/ops/random/distributions.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx {

@@ -8,7 +8,7 @@
 #include "../support/hidden_checks.h"
 #include "rlx/base/function_ref.h"
 #include "rlx/models/gpt.h"
-#include "rlx/ops/control.h"
+#include "rlx/ops/control/control.h"
 #include "rlx/ops/rules.h"
 #include "rlx/ops/table.h"
 #include "rlx/runtime/extend.h"

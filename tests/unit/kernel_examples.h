@@ -66,7 +66,7 @@ inline Kernel layer_norm(int64_t n, DType dtype = DType::F32) {
     Value i = b.begin_loop(LoopKind::Vector, n);
     Value squares = b.carry(Combine::Add, zero);
     Value d = b.sub(b.load(in, {{n, r}, {1, i}}), mean);
-    b.update_fma(squares, d, d);
+    b.update(squares, b.mul(d, d));
     b.end_loop();
     Value variance = b.mul(b.result(squares), inverse);
     Value scale = b.div(b.constant(DType::F32, 1), b.sqrt(b.add(variance, epsilon)));
@@ -193,14 +193,19 @@ inline Kernel column_cumsum() {
   return b.finish();
 }
 
-// out[i, :] = table[ids[i], :]; an id outside the table sets flag[0] = 7.
+// An index in [0, length).
+inline Value clamped(KernelBuilder& b, Value index, Size length) {
+  const Value last = b.sub(b.size_value(length), b.integer(DType::I64, 1));
+  return b.max(b.min(b.cast(index, DType::I64), last), b.integer(DType::I64, 0));
+}
+
+// out[i, :] = table[ids[i], :]; an id outside the table is the nearest one inside.
 inline Kernel gather_rows(DType ids_dtype) {
   KernelBuilder b("gather_rows");
-  Buffer table = b.input(DType::F32), ids = b.input(ids_dtype), flag = b.inout(DType::U32),
-         out = b.output(DType::F32);
+  Buffer table = b.input(DType::F32), ids = b.input(ids_dtype), out = b.output(DType::F32);
   Size count = b.size(), vocabulary = b.size(), width = b.size();
   b.loop(LoopKind::Block, count, [&](Value i) {
-    Value id = b.check_index(b.cast(b.load(ids, {{1, i}}), DType::I64), vocabulary, flag, 7);
+    Value id = clamped(b, b.load(ids, {{1, i}}), vocabulary);
     b.loop(LoopKind::Vector, width, [&](Value c) {
       b.store(out, {{width, i}, {1, c}}, b.load(table, {{width, id}, {1, c}}));
     });
@@ -212,13 +217,11 @@ inline Kernel gather_rows(DType ids_dtype) {
 inline Kernel gather_elements() {
   constexpr int64_t kTile = 64;
   KernelBuilder b("gather_elements");
-  Buffer table = b.input(DType::F32), ids = b.input(DType::I32), flag = b.inout(DType::U32),
-         out = b.output(DType::F32);
+  Buffer table = b.input(DType::F32), ids = b.input(DType::I32), out = b.output(DType::F32);
   Size blocks = b.size(), n = b.size(), length = b.size();
   b.loop(LoopKind::Block, blocks, [&](Value t) {
     b.loop(LoopKind::Vector, Extent::tail(n, kTile, t), [&](Value i) {
-      Value id =
-          b.check_index(b.cast(b.load(ids, {{kTile, t}, {1, i}}), DType::I64), length, flag, 3);
+      Value id = clamped(b, b.load(ids, {{kTile, t}, {1, i}}), length);
       b.store(out, {{kTile, t}, {1, i}}, b.load(table, {{1, id}}));
     });
   });

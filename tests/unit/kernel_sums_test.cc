@@ -3,14 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "../support/exact_sums.h"
-#include "rlx/ops/attention.h"
-#include "rlx/ops/conv.h"
+#include "rlx/ops/attention/attention.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/experts.h"
-#include "rlx/ops/pool.h"
-#include "rlx/ops/quantise.h"
-#include "rlx/ops/scatter.h"
-#include "rlx/ops/sequence.h"
+#include "rlx/ops/image/conv.h"
+#include "rlx/ops/image/pool.h"
+#include "rlx/ops/indexing/scatter.h"
+#include "rlx/ops/nn/experts.h"
+#include "rlx/ops/quant/quantise.h"
+#include "rlx/ops/sequence/sequence.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx::testing {

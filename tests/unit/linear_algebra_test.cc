@@ -6,12 +6,12 @@
 
 #include "../support/allocations.h"
 #include "../support/samples.h"
-#include "rlx/ops/elementwise.h"
-#include "rlx/ops/factor.h"
-#include "rlx/ops/linalg.h"
-#include "rlx/ops/matrix.h"
-#include "rlx/ops/matrix_rules.h"
-#include "rlx/ops/movement.h"
+#include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/linalg/factor.h"
+#include "rlx/ops/linalg/linalg.h"
+#include "rlx/ops/linalg/matrix.h"
+#include "rlx/ops/linalg/matrix_rules.h"
+#include "rlx/ops/movement/movement.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
 

@@ -362,10 +362,10 @@ TEST(LlvmEmitter, Examples) {
   cases.push_back({philox(5), {{{2, 60}, {3}, 3}}});
   cases.push_back({philox(64), {{{2, 768}, {3}, 3}}});
   cases.push_back({complex_norm(), {{{99, 99}, {3, 33}, 3}, {{6, 6}, {3, 2}, 3}}});
-  cases.push_back({gather_rows(DType::I32), {{{10 * 40, 20, 1, 20 * 40}, {20, 10, 40}, 20}}});
-  cases.push_back({gather_rows(DType::U8), {{{10 * 3, 20, 1, 20 * 3}, {20, 10, 3}, 20}}});
+  cases.push_back({gather_rows(DType::I32), {{{10 * 40, 20, 20 * 40}, {20, 10, 40}, 20}}});
+  cases.push_back({gather_rows(DType::U8), {{{10 * 3, 20, 20 * 3}, {20, 10, 3}, 20}}});
   cases.push_back(
-      {gather_elements(), {{{10, 200, 1, 200}, {4, 200, 10}, 4}, {{10, 1, 1, 1}, {1, 1, 10}, 1}}});
+      {gather_elements(), {{{10, 200, 200}, {4, 200, 10}, 4}, {{10, 1, 1}, {1, 1, 10}, 1}}});
   for (DType t : {DType::I8, DType::I32, DType::I64, DType::U8, DType::U32}) {
     cases.push_back({row_reductions(t),
                      {{{90, 12}, {3, 30}, 3}, {{3 * 257, 12}, {3, 257}, 3}, {{3, 12}, {3, 1}, 3}}});

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "native_util.h"
-#include "rlx/backend/cpu/kernels/attention.h"
-#include "rlx/backend/cpu/kernels/attention_scores.h"
+#include "rlx/backend/cpu/kernels/attention/attention.h"
+#include "rlx/backend/cpu/kernels/attention/attention_scores.h"
 #include "rlx/backend/cpu/kernels/simd_math.h"
 #include "rlx/base/error.h"
 #include "rlx/base/parallel.h"

@@ -7,10 +7,10 @@
 #include <numeric>
 
 #include "native_util.h"
-#include "rlx/backend/cpu/kernels/axis_kernels.h"
-#include "rlx/backend/cpu/kernels/copy.h"
-#include "rlx/backend/cpu/kernels/gather.h"
-#include "rlx/backend/cpu/kernels/machine_limits.h"
+#include "rlx/backend/cpu/kernels/indexing/gather.h"
+#include "rlx/backend/cpu/kernels/limits/machine_limits.h"
+#include "rlx/backend/cpu/kernels/movement/copy.h"
+#include "rlx/backend/cpu/kernels/reduce/axis_kernels.h"
 #include "rlx/base/error.h"
 #include "rlx/base/philox.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "native_util.h"
-#include "rlx/backend/cpu/kernels/matmul.h"
+#include "rlx/backend/cpu/kernels/matmul/matmul.h"
 #include "rlx/base/error.h"
 #include "rlx/base/parallel.h"
 

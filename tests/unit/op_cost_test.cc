@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "../support/samples.h"
-#include "rlx/ops/conv.h"
 #include "rlx/ops/evaluate.h"
+#include "rlx/ops/image/conv.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {

@@ -2,11 +2,11 @@
 // gradients.
 #include <gtest/gtest.h>
 
-#include "rlx/ops/activations.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/elementwise/activations.h"
+#include "rlx/ops/elementwise/math.h"
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/losses.h"
-#include "rlx/ops/math.h"
+#include "rlx/ops/nn/losses.h"
 #include "rlx/ops/rules.h"
 #include "rlx/transform/transform.h"
 

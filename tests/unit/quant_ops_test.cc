@@ -9,7 +9,7 @@
 #include "rlx/runtime/runtime.h"
 #ifdef RLX_CPU
 #include "rlx/backend/cpu/kernels/isa.h"
-#include "rlx/backend/cpu/kernels/row_products.h"
+#include "rlx/backend/cpu/kernels/matmul/row_products.h"
 #endif
 
 namespace rlx {

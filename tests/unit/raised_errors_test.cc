@@ -6,11 +6,11 @@
 
 #include <filesystem>
 
-#include "rlx/backend/cpu/kernels/attention.h"
+#include "rlx/backend/cpu/kernels/attention/attention.h"
 #include "rlx/base/file.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/pool.h"
+#include "rlx/ops/image/pool.h"
 #include "rlx/passes/passes.h"
 #include "rlx/quant/format.h"
 #include "rlx/runtime/extend.h"

@@ -47,7 +47,7 @@ TEST(ReferenceBackend, RunsAndUpdates) {
 
 TEST(ReferenceBackend, Refusals) {
   const auto backend = reference::make_reference_backend();
-  EXPECT_EQ(code_of([&] { compile(program(), backend, {}); }), "unbound-dim");
+  EXPECT_EQ(code_of([&] { compile(program(), backend, {})->bind({}); }), "unbound-dim");
   auto f = compile(program(), backend, {.dims = {{"n", 1}}});
   const double w[] = {-1}, x[] = {1};
   double y[1];

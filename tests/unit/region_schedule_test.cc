@@ -5,7 +5,7 @@
 
 #include "../support/cpu_checks.h"
 #include "rlx/codegen/region_kernel.h"
-#include "rlx/ops/norms.h"
+#include "rlx/ops/nn/norms.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/runtime/runtime.h"
 

@@ -1,14 +1,14 @@
 // The golden values of the specification (ops.md, appendix C), six decimals.
 #include <gtest/gtest.h>
 
-#include "rlx/ops/backward.h"
+#include "rlx/ops/control/loops.h"
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/fft.h"
-#include "rlx/ops/fft_helpers.h"
-#include "rlx/ops/loops.h"
-#include "rlx/ops/pool.h"
-#include "rlx/ops/quantise.h"
-#include "rlx/ops/sequence.h"
+#include "rlx/ops/image/pool.h"
+#include "rlx/ops/nn/backward.h"
+#include "rlx/ops/quant/quantise.h"
+#include "rlx/ops/sequence/sequence.h"
+#include "rlx/ops/signal/fft.h"
+#include "rlx/ops/signal/fft_helpers.h"
 
 namespace rlx {
 namespace {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../support/golden.h"
-#include "rlx/ops/math.h"
+#include "rlx/ops/elementwise/math.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx::testing {

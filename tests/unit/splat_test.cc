@@ -1,7 +1,7 @@
 // Gaussian splats: the builders, the two-stage image against the one op, what is empty, lists that
 // are wrong, threads and instruction sets, and the messages for wrong operands. The sample table and
 // the golden values test the rest.
-#include "rlx/backend/cpu/kernels/splat.h"
+#include "rlx/backend/cpu/kernels/splat/splat.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "../support/expect_error.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/splat.h"
+#include "rlx/ops/splat/splat.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
 

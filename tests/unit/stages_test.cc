@@ -4,13 +4,13 @@
 
 #include "rlx/build.h"
 #include "rlx/front/trace.h"
+#include "rlx/ops/blocks/fused.h"
 #include "rlx/ops/custom.h"
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/fused.h"
-#include "rlx/ops/linalg.h"
-#include "rlx/ops/movement.h"
+#include "rlx/ops/indexing/sorting.h"
+#include "rlx/ops/linalg/linalg.h"
+#include "rlx/ops/movement/movement.h"
 #include "rlx/ops/rules.h"
-#include "rlx/ops/sorting.h"
 #include "rlx/ops/table.h"
 #include "rlx/passes/fuse_regions.h"
 #include "rlx/passes/passes.h"
@@ -696,6 +696,7 @@ TEST(Modules, LirPlansWhenSymbolsAreBound) {
   const LirModule open = plan_lir(m.lower_to_mir(), target);
   EXPECT_EQ(open.dynamic_symbols(), (std::vector<std::string>{"batch", "seq"}));
   expect_error("no-plan", [&] { open.plan(); });
+  expect_error("symbolic-sizes", [&] { target.form(open.as_graph().nodes.back(), {}, {}); });
   const LirModule lir = specialize_lir(open, {{"batch", 2}, {"seq", 16}}, target);
   EXPECT_TRUE(lir.is_fully_static());
   EXPECT_GT(lir.bytes_saved(), 0);

@@ -4,11 +4,11 @@
 
 #include "../support/exact_sums.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/cumulative.h"
-#include "rlx/ops/losses.h"
-#include "rlx/ops/nn.h"
-#include "rlx/ops/norms.h"
-#include "rlx/ops/statistics.h"
+#include "rlx/ops/nn/losses.h"
+#include "rlx/ops/nn/nn.h"
+#include "rlx/ops/nn/norms.h"
+#include "rlx/ops/reduce/cumulative.h"
+#include "rlx/ops/reduce/statistics.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx::testing {

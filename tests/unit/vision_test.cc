@@ -4,11 +4,11 @@
 
 #include <random>
 
-#include "rlx/ops/conv.h"
 #include "rlx/ops/evaluate.h"
-#include "rlx/ops/norms.h"
-#include "rlx/ops/pool.h"
-#include "rlx/ops/resize.h"
+#include "rlx/ops/image/conv.h"
+#include "rlx/ops/image/pool.h"
+#include "rlx/ops/image/resize.h"
+#include "rlx/ops/nn/norms.h"
 #include "rlx/runtime/runtime.h"
 
 namespace rlx {

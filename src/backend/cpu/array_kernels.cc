@@ -2,11 +2,11 @@
 #include <cstring>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/axis_kernels.h"
-#include "rlx/backend/cpu/kernels/copy.h"
-#include "rlx/backend/cpu/kernels/gather.h"
-#include "rlx/backend/cpu/kernels/index.h"
-#include "rlx/backend/cpu/kernels/sort.h"
+#include "rlx/backend/cpu/kernels/indexing/gather.h"
+#include "rlx/backend/cpu/kernels/indexing/index.h"
+#include "rlx/backend/cpu/kernels/indexing/sort.h"
+#include "rlx/backend/cpu/kernels/movement/copy.h"
+#include "rlx/backend/cpu/kernels/reduce/axis_kernels.h"
 #include "rlx/ops/ops.h"
 
 namespace rlx::cpu {
@@ -17,21 +17,50 @@ using Views = std::span<const View>;
 
 size_t bytes_of(const View& v) { return static_cast<size_t>(size_of(v.dtype)); }
 
-// ---- scatter ------------------------------------------------------------------------------------
+// ---- gather and scatter -------------------------------------------------------------------------
+
+// Of a dense tensor that is read or written at indices along an axis.
+template <class Problem>
+Problem index_problem(const View& x, int64_t axis, const View& indices) {
+  const auto a = static_cast<size_t>(axis);
+  Problem p;
+  p.index_dtype = indices.dtype;
+  p.outer = product_of(x.dims, 0, a);
+  p.axis = x.dims[a];
+  p.inner = product_of(x.dims, a + 1, x.dims.size());
+  p.count = indices.elements();
+  p.set_dense();
+  return p;
+}
+
+Plan plan_gather(const Node& n, Views in, Views) {
+  auto p = index_problem<GatherProblem>(in[0], n.get<AxisAttrs>().axis, in[1]);
+  p.element_bytes = bytes_of(in[0]);
+  return {.blocks = gather_blocks(p),
+          .work = p.outer * p.count * p.inner,
+          .run = [p](const StepMemory& m, int64_t begin, int64_t end) {
+            gather(p, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end);
+          }};
+}
+
+Plan plan_scatter_add(const Node& n, Views in, Views out) {
+  auto p = index_problem<ScatterProblem>(out[0], n.get<ScatterAttrs>().axis, in[1]);
+  p.dtype = out[0].dtype;
+  return {.blocks = scatter_blocks(p),
+          .work = p.outer * p.count * p.inner,
+          .scratch = scatter_scratch_bytes(p),
+          .run = [p](const StepMemory& m, int64_t begin, int64_t end) {
+            scatter(p, nullptr, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end,
+                    m.scratch);
+          }};
+}
 
 Plan plan_scatter(const Node& n, Views in, Views out) {
   const auto& a = n.get<ScatterIntoAttrs>();
-  const auto axis = static_cast<size_t>(a.axis);
   static_assert(static_cast<int>(ScatterKind::max) == static_cast<int>(ScatterMode::max));
-  ScatterProblem p;
+  auto p = index_problem<ScatterProblem>(out[0], a.axis, in[1]);
   p.kind = static_cast<ScatterKind>(a.mode);
   p.dtype = out[0].dtype;
-  p.index_dtype = in[1].dtype;
-  p.outer = product_of(out[0].dims, 0, axis);
-  p.axis = out[0].dims[axis];
-  p.inner = product_of(out[0].dims, axis + 1, out[0].dims.size());
-  p.count = in[1].elements();
-  p.set_dense();
   return {.blocks = scatter_blocks(p),
           .work = out[0].elements() + in[2].elements(),
           .scratch = scatter_scratch_bytes(p),
@@ -201,10 +230,8 @@ Plan plan_argmax(const Node& n, Views in, Views) {
           }};
 }
 
-using Scan = void (*)(const AxisProblem&, ScanOptions, const void* x, void* y, int64_t begin,
-                      int64_t end);
-
-template <Scan scan>
+// run(problem, options, memory, begin, end)
+template <auto run>
 Plan plan_scan(const Node& n, Views in, Views) {
   const auto& a = n.get<CumsumAttrs>();
   const AxisProblem p = axis_problem(in[0], a.axis);
@@ -213,22 +240,20 @@ Plan plan_scan(const Node& n, Views in, Views) {
           .work = in[0].elements(),
           .in_place = 0,
           .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
-            scan(p, options, m.operands[0], m.operands[1], begin, end);
+            run(p, options, m, begin, end);
           }};
 }
 
+template <auto scan>
+void fold_line(const AxisProblem& p, ScanOptions options, const StepMemory& m, int64_t begin,
+               int64_t end) {
+  scan(p, options, m.operands[0], m.operands[1], begin, end);
+}
 template <bool minimum>
-Plan plan_extremum(const Node& n, Views in, Views) {
-  const auto& a = n.get<CumsumAttrs>();
-  const AxisProblem p = axis_problem(in[0], a.axis);
-  const ScanOptions options{a.exclusive, a.reverse};
-  return {.blocks = axis_blocks(p),
-          .work = in[0].elements(),
-          .in_place = 0,
-          .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
-            cumulative_extremum(p, options, minimum, m.operands[0], m.operands[1],
-                                static_cast<int64_t*>(m.operands[2]), begin, end);
-          }};
+void extremum_line(const AxisProblem& p, ScanOptions options, const StepMemory& m, int64_t begin,
+                   int64_t end) {
+  cumulative_extremum(p, options, minimum, m.operands[0], m.operands[1],
+                      static_cast<int64_t*>(m.operands[2]), begin, end);
 }
 
 // ---- iota ---------------------------------------------------------------------------------------
@@ -259,6 +284,8 @@ Plan plan_iota(const Node& n, Views, Views out) {
 
 std::span<const KernelRow> array_kernels() {
   static const KernelRow rows[] = {
+      dense_kernel<plan_gather>(&op::gather),
+      dense_kernel<plan_scatter_add>(&op::scatter_add),
       dense_kernel<plan_scatter>(&op::scatter),
       dense_kernel<plan_dynamic_slice>(&op::dynamic_slice),
       dense_kernel<plan_dynamic_update_slice>(&op::dynamic_update_slice),
@@ -268,11 +295,11 @@ std::span<const KernelRow> array_kernels() {
       dense_kernel<plan_searchsorted>(&op::searchsorted),
       dense_kernel<plan_argmax<false>>(&op::argmax),
       dense_kernel<plan_argmax<true>>(&op::argmin),
-      dense_kernel<plan_scan<cumsum>>(&op::cumsum),
-      dense_kernel<plan_scan<cumprod>>(&op::cumprod),
-      dense_kernel<plan_scan<cumlogsumexp>>(&op::cumlogsumexp),
-      dense_kernel<plan_extremum<false>>(&op::cummax),
-      dense_kernel<plan_extremum<true>>(&op::cummin),
+      dense_kernel<plan_scan<fold_line<cumsum>>>(&op::cumsum),
+      dense_kernel<plan_scan<fold_line<cumprod>>>(&op::cumprod),
+      dense_kernel<plan_scan<fold_line<cumlogsumexp>>>(&op::cumlogsumexp),
+      dense_kernel<plan_scan<extremum_line<false>>>(&op::cummax),
+      dense_kernel<plan_scan<extremum_line<true>>>(&op::cummin),
       dense_kernel<plan_iota>(&op::iota, only_complex),
   };
   return rows;

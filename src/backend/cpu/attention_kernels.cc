@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "rlx/backend/cpu/kernels/attention.h"
-#include "rlx/ops/attention.h"
+#include "rlx/backend/cpu/kernels/attention/attention.h"
+#include "rlx/ops/attention/attention.h"
 
 namespace rlx::cpu {
 
@@ -85,61 +85,6 @@ void* next_if(bool has, void* const* operands, size_t& at) {
   return has ? operands[at++] : nullptr;
 }
 
-class AttentionKernel final : public BlockKernel {
- public:
-  AttentionKernel(AttentionProblem p, Isa isa) : p_(p), isa_(isa) { attention_check(p_); }
-  std::string name() const override { return "attention (tiled)"; }
-  int64_t blocks() const override { return attention_forward_blocks(p_); }
-  size_t scratch_bytes() const override { return attention_forward_scratch_bytes(p_); }
-  int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
-  double flops() const override { return attention_flops(p_, 2); }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    void* const* o = m.operands;
-    size_t at = 3;
-    AttentionForwardBuffers buffers{o[0], o[1], o[2]};
-    buffers.mask = next_if(p_.has_mask, o, at);
-    buffers.bias = next_if(p_.has_bias, o, at);
-    buffers.sinks = next_if(p_.has_sinks, o, at);
-    buffers.out = o[at];
-    buffers.lse = o[at + 1];
-    attention_forward(p_, buffers, begin, end, m.scratch, isa_);
-  }
-
- private:
-  AttentionProblem p_;
-  Isa isa_;
-};
-
-class AttentionBackwardKernel final : public BlockKernel {
- public:
-  AttentionBackwardKernel(AttentionProblem p, bool bias_gradient, Isa isa)
-      : p_(p), bias_gradient_(bias_gradient), isa_(isa) {
-    attention_check(p_);
-  }
-  std::string name() const override { return "attention_backward (tiled)"; }
-  int64_t blocks() const override { return attention_backward_blocks(p_); }
-  size_t scratch_bytes() const override { return attention_backward_scratch_bytes(p_); }
-  int64_t work() const override { return static_cast<int64_t>(flops() / 8); }
-  double flops() const override { return attention_flops(p_, 5); }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    void* const* o = m.operands;
-    size_t at = 6;
-    AttentionBackwardBuffers buffers{o[0], o[1], o[2], o[3], o[4], o[5]};
-    buffers.mask = next_if(p_.has_mask, o, at);
-    buffers.bias = next_if(p_.has_bias, o, at);
-    buffers.dq = o[at], buffers.dk = o[at + 1], buffers.dv = o[at + 2];
-    at += 3;
-    buffers.dbias = next_if(bias_gradient_, o, at);
-    buffers.stop = stop_poll(m);
-    attention_backward(p_, buffers, begin, end, m.scratch, isa_);
-  }
-
- private:
-  AttentionProblem p_;
-  bool bias_gradient_;
-  Isa isa_;
-};
-
 }  // namespace
 
 Decision attention_accepts(const Node& n, const Graph& g) {
@@ -176,7 +121,24 @@ std::shared_ptr<const StepKernel> make_attention(Isa isa, const Node& n, std::sp
                                                  std::span<const View> out) {
   AttentionProblem p = attention_problem(n, in);
   p.out = layout_of(out[0], p.heads, attention_attrs(n).layout).strides;
-  return std::make_shared<AttentionKernel>(p, isa);
+  attention_check(p);
+  const double flops = attention_flops(p, 2);
+  return function_kernel("attention (tiled)",
+                         {.blocks = attention_forward_blocks(p),
+                          .work = static_cast<int64_t>(flops / 8),
+                          .scratch = attention_forward_scratch_bytes(p),
+                          .flops = flops,
+                          .run = [p, isa](const StepMemory& m, int64_t begin, int64_t end) {
+                            void* const* o = m.operands;
+                            size_t at = 3;
+                            AttentionForwardBuffers buffers{o[0], o[1], o[2]};
+                            buffers.mask = next_if(p.has_mask, o, at);
+                            buffers.bias = next_if(p.has_bias, o, at);
+                            buffers.sinks = next_if(p.has_sinks, o, at);
+                            buffers.out = o[at];
+                            buffers.lse = o[at + 1];
+                            attention_forward(p, buffers, begin, end, m.scratch, isa);
+                          }});
 }
 
 std::shared_ptr<const StepKernel> make_attention_backward(Isa isa, const Node& n,
@@ -189,7 +151,27 @@ std::shared_ptr<const StepKernel> make_attention_backward(Isa isa, const Node& n
   p.dq = layout_of(out[0], p.heads, a.layout).strides;
   p.dk = layout_of(out[1], p.kv_heads, a.layout).strides;
   p.dv = layout_of(out[2], p.kv_heads, a.layout).strides;
-  return std::make_shared<AttentionBackwardKernel>(p, a.bias_gradient, isa);
+  attention_check(p);
+  const double flops = attention_flops(p, 5);
+  auto run = [p, isa, bias_gradient = a.bias_gradient](const StepMemory& m, int64_t begin,
+                                                       int64_t end) {
+    void* const* o = m.operands;
+    size_t at = 6;
+    AttentionBackwardBuffers buffers{o[0], o[1], o[2], o[3], o[4], o[5]};
+    buffers.mask = next_if(p.has_mask, o, at);
+    buffers.bias = next_if(p.has_bias, o, at);
+    buffers.dq = o[at], buffers.dk = o[at + 1], buffers.dv = o[at + 2];
+    at += 3;
+    buffers.dbias = next_if(bias_gradient, o, at);
+    buffers.stop = stop_poll(m);
+    attention_backward(p, buffers, begin, end, m.scratch, isa);
+  };
+  return function_kernel("attention_backward (tiled)",
+                         {.blocks = attention_backward_blocks(p),
+                          .work = static_cast<int64_t>(flops / 8),
+                          .scratch = attention_backward_scratch_bytes(p),
+                          .flops = flops,
+                          .run = run});
 }
 
 }  // namespace rlx::cpu

@@ -1,8 +1,8 @@
 #include "rlx/backend/cpu/backend.h"
 
 #include "rlx/backend/cpu/code_cache.h"
-#include "rlx/backend/cpu/kernels/lapack.h"
-#include "rlx/backend/cpu/kernels/machine_limits.h"
+#include "rlx/backend/cpu/kernels/limits/machine_limits.h"
+#include "rlx/backend/cpu/kernels/linalg/lapack.h"
 #include "rlx/backend/cpu/stream.h"
 #include "rlx/backend/cpu/target.h"
 #include "rlx/base/parallel.h"

@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/ops/complex.h"
 #include "rlx/ops/core.h"
-#include "rlx/ops/math.h"
+#include "rlx/ops/elementwise/complex.h"
+#include "rlx/ops/elementwise/math.h"
 
 namespace rlx::cpu {
 
@@ -147,7 +147,7 @@ int64_t offset_of(int64_t flat, const Ints& dims, const Ints& strides) {
   return at;
 }
 
-constexpr int64_t kBlock = 1024;
+constexpr int64_t kComplexBlock = 1024;
 
 class PointwiseKernel final : public BlockKernel {
  public:
@@ -162,13 +162,13 @@ class PointwiseKernel final : public BlockKernel {
     }
   }
   std::string name() const override { return fmt::format("complex {}", function_.op->name); }
-  int64_t blocks() const override { return ceil_div(elements_, kBlock); }
+  int64_t blocks() const override { return ceil_div(elements_, kComplexBlock); }
   int64_t work() const override { return 8 * elements_; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    const int64_t last = std::min(end * kBlock, elements_);
-    if (has_loop_) return function_.loop(m.operands, steps_, begin * kBlock, last);
+    const int64_t last = std::min(end * kComplexBlock, elements_);
+    if (has_loop_) return function_.loop(m.operands, steps_, begin * kComplexBlock, last);
     Complex x[3];
-    for (int64_t i = begin * kBlock; i < last; ++i) {
+    for (int64_t i = begin * kComplexBlock; i < last; ++i) {
       for (size_t k = 0; k < operands_.size(); ++k)
         x[k] = load(operands_[k].first, m.operands[k], offset_of(i, dims_, operands_[k].second));
       store(out_, m.operands[operands_.size()], i, function_.apply(x));
@@ -192,46 +192,33 @@ std::shared_ptr<const StepKernel> make_pointwise(Isa, const Node& n, std::span<c
   return nullptr;
 }
 
-class ReduceKernel final : public BlockKernel {
- public:
-  ReduceKernel(bool product, const Ints& axes, const View& in, const View& out)
-      : product_(product), elements_(out.elements()) {
-    for (size_t d = 0; d < in.dims.size(); ++d) {
-      const bool reduced =
-          std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
-      (reduced ? inner_dims_ : outer_dims_).push_back(in.dims[d]);
-      (reduced ? inner_strides_ : outer_strides_).push_back(in.strides[d]);
-    }
-    count_ = rlx::product(inner_dims_);
+std::shared_ptr<const StepKernel> make_reduce(Isa, const Node& n, std::span<const View> in,
+                                              std::span<const View> out) {
+  const bool is_product = n.op == &op::reduce_prod;
+  const Ints& axes = n.get<ReduceAttrs>().axes;
+  struct Part {
+    Ints dims, strides;
+  } inner, outer;
+  for (size_t d = 0; d < in[0].dims.size(); ++d) {
+    const bool reduced = std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
+    (reduced ? inner : outer).dims.push_back(in[0].dims[d]);
+    (reduced ? inner : outer).strides.push_back(in[0].strides[d]);
   }
-  std::string name() const override {
-    return product_ ? "complex reduce_prod" : "complex reduce_sum";
-  }
-  int64_t blocks() const override { return elements_; }
-  int64_t work() const override { return 8 * elements_ * count_; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+  const int64_t count = rlx::product(inner.dims), elements = out[0].elements();
+  auto run = [=](const StepMemory& m, int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o) {
-      const int64_t base = offset_of(o, outer_dims_, outer_strides_);
-      Complex acc(product_ ? 1 : 0);
-      for (int64_t i = 0; i < count_; ++i) {
+      const int64_t base = offset_of(o, outer.dims, outer.strides);
+      Complex acc(is_product ? 1 : 0);
+      for (int64_t i = 0; i < count; ++i) {
         const Complex x =
-            load(DType::C64, m.operands[0], base + offset_of(i, inner_dims_, inner_strides_));
-        acc = product_ ? acc * x : acc + x;
+            load(DType::C64, m.operands[0], base + offset_of(i, inner.dims, inner.strides));
+        acc = is_product ? acc * x : acc + x;
       }
       store(DType::C64, m.operands[1], o, acc);
     }
-  }
-
- private:
-  bool product_;
-  int64_t elements_, count_ = 1;
-  Ints outer_dims_, outer_strides_, inner_dims_, inner_strides_;
-};
-
-std::shared_ptr<const StepKernel> make_reduce(Isa, const Node& n, std::span<const View> in,
-                                              std::span<const View> out) {
-  return std::make_shared<ReduceKernel>(n.op == &op::reduce_prod, n.get<ReduceAttrs>().axes, in[0],
-                                        out[0]);
+  };
+  return function_kernel(fmt::format("complex {}", n.op->name),
+                         {.blocks = elements, .work = 8 * elements * count, .run = run});
 }
 
 constexpr size_t kCount = std::size(kFunctions) + 2;

@@ -1,9 +1,9 @@
 // Native kernels: convolution, pooling and resampling.
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/conv.h"
-#include "rlx/backend/cpu/kernels/pool.h"
-#include "rlx/ops/conv.h"
-#include "rlx/ops/pool.h"
+#include "rlx/backend/cpu/kernels/image/conv.h"
+#include "rlx/backend/cpu/kernels/image/pool.h"
+#include "rlx/ops/image/conv.h"
+#include "rlx/ops/image/pool.h"
 
 namespace rlx::cpu {
 namespace {

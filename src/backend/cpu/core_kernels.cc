@@ -1,16 +1,11 @@
-// Native kernels: products, gather and scatter_add, random bits.
+// Native kernels: products.
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/gather.h"
-#include "rlx/backend/cpu/kernels/matmul.h"
-#include "rlx/base/philox.h"
+#include "rlx/backend/cpu/kernels/matmul/matmul.h"
 #include "rlx/ops/core.h"
 
 namespace rlx::cpu {
 
 namespace {
-
-// ---- matmul
-// ------------------------------------------------------------------------------------------------------
 
 bool unit(int64_t stride, int64_t size) { return stride == 1 || size == 1; }
 
@@ -122,108 +117,8 @@ std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<
   return std::make_shared<MatmulKernel>(MatmulPlan::make(matmul_problem(n, in, out), isa));
 }
 
-// ---- gather and scatter
-// ----------------------------------------------------------------------------------------------
-
-class GatherKernel final : public BlockKernel {
- public:
-  explicit GatherKernel(GatherProblem p) : p_(p) {}
-  std::string name() const override { return "gather"; }
-  int64_t blocks() const override { return gather_blocks(p_); }
-  int64_t work() const override { return p_.outer * p_.count * p_.inner; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    gather(p_, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end);
-  }
-
- private:
-  GatherProblem p_;
-};
-
-std::shared_ptr<const StepKernel> make_gather(Isa, const Node& n, std::span<const View> in,
-                                              std::span<const View>) {
-  const auto axis = static_cast<size_t>(n.get<AxisAttrs>().axis);
-  GatherProblem p;
-  p.element_bytes = static_cast<size_t>(size_of(in[0].dtype));
-  p.index_dtype = in[1].dtype;
-  p.outer = product_of(in[0].dims, 0, axis);
-  p.axis = in[0].dims[axis];
-  p.inner = product_of(in[0].dims, axis + 1, in[0].dims.size());
-  p.count = in[1].elements();
-  p.set_dense();
-  return std::make_shared<GatherKernel>(p);
-}
-
-class ScatterAddKernel final : public BlockKernel {
- public:
-  explicit ScatterAddKernel(ScatterProblem p) : p_(p) {}
-  std::string name() const override { return "scatter_add"; }
-  int64_t blocks() const override { return scatter_blocks(p_); }
-  size_t scratch_bytes() const override { return scatter_scratch_bytes(p_); }
-  int64_t work() const override { return p_.outer * p_.count * p_.inner; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    scatter(p_, nullptr, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end,
-            m.scratch);
-  }
-
- private:
-  ScatterProblem p_;
-};
-
-std::shared_ptr<const StepKernel> make_scatter_add(Isa, const Node& n, std::span<const View> in,
-                                                   std::span<const View> out) {
-  const auto& a = n.get<ScatterAttrs>();
-  const auto axis = static_cast<size_t>(a.axis);
-  ScatterProblem p;
-  p.dtype = out[0].dtype;
-  p.index_dtype = in[1].dtype;
-  p.outer = product_of(out[0].dims, 0, axis);
-  p.axis = out[0].dims[axis];
-  p.inner = product_of(out[0].dims, axis + 1, out[0].dims.size());
-  p.count = in[1].elements();
-  p.set_dense();
-  return std::make_shared<ScatterAddKernel>(p);
-}
-
-// ---- random bits
-// ---------------------------------------------------------------------------------------------------------
-
-class RandomBitsKernel final : public BlockKernel {
- public:
-  RandomBitsKernel(int64_t keys, int64_t words) : keys_(keys), words_(words) {}
-  std::string name() const override { return "random_bits (philox)"; }
-  int64_t blocks() const override { return keys_ * per_key(); }
-  int64_t work() const override { return 8 * keys_ * words_; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    const auto* keys = static_cast<const uint32_t*>(m.operands[0]);
-    auto* out = static_cast<uint32_t*>(m.operands[1]);
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t key = block / per_key(), first = block % per_key() * kWords;
-      for (int64_t i = first; i < std::min(first + kWords, words_); i += 4) {
-        const PhiloxBlock r = philox4x32({keys[2 * key], keys[2 * key + 1]},
-                                         philox_counter(static_cast<uint64_t>(i / 4)));
-        for (int64_t k = 0; k < 4 && i + k < words_; ++k)
-          out[key * words_ + i + k] = r[static_cast<size_t>(k)];
-      }
-    }
-  }
-
- private:
-  static constexpr int64_t kWords = 4096;  // of a block
-  int64_t per_key() const { return ceil_div(words_, kWords); }
-  int64_t keys_, words_;
-};
-
-std::shared_ptr<const StepKernel> make_random_bits(Isa, const Node&, std::span<const View> in,
-                                                   std::span<const View> out) {
-  const int64_t keys = in[0].elements() / 2;
-  return std::make_shared<RandomBitsKernel>(keys, keys ? out[0].elements() / keys : 0);
-}
-
 constexpr KernelRow kCoreKernels[] = {
     {&op::matmul, "matmul", always, matmul_view, make_matmul},
-    {&op::gather, "gather", always, dense_only, make_gather},
-    {&op::scatter_add, "scatter_add", always, dense_only, make_scatter_add},
-    {&op::random_bits, "philox", always, dense_only, make_random_bits},
 };
 
 }  // namespace

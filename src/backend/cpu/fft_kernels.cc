@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/fft.h"
-#include "rlx/ops/fft.h"
+#include "rlx/backend/cpu/kernels/signal/fft.h"
+#include "rlx/ops/signal/fft.h"
 
 namespace rlx::cpu {
 namespace {

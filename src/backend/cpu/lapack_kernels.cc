@@ -1,8 +1,8 @@
 // Native kernels: dense linear algebra by LAPACK, one block per matrix.
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/lapack.h"
-#include "rlx/ops/factor.h"
-#include "rlx/ops/matrix.h"
+#include "rlx/backend/cpu/kernels/linalg/lapack.h"
+#include "rlx/ops/linalg/factor.h"
+#include "rlx/ops/linalg/matrix.h"
 
 namespace rlx::cpu {
 

@@ -349,25 +349,6 @@ class KernelEmitter {
     }
   }
 
-  llvm::Value* check_index(const Instr& in, llvm::Value* index, bool varying) {
-    llvm::Value* n = size(in.extent.total);
-    llvm::Value* last = b_.CreateSub(n, b_.getInt64(1));
-    if (varying) n = splat(n), last = splat(last);
-    llvm::Value* outside = b_.CreateICmpUGE(index, n);
-    if (varying && shape_.mask) outside = b_.CreateAnd(outside, shape_.mask);
-    llvm::Value* any = outside->getType()->isVectorTy() ? b_.CreateOrReduce(outside) : outside;
-    llvm::BasicBlock *bad = block("outside"), *next = block("inside");
-    b_.CreateCondBr(any, bad, next);
-    b_.SetInsertPoint(bad);
-    b_.CreateAlignedStore(b_.getInt32(static_cast<uint32_t>(in.bits)), bases_[in.buffer.id],
-                          llvm::Align(4));
-    b_.CreateBr(next);
-    b_.SetInsertPoint(next);
-    llvm::Value* low = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, index, last);
-    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, low,
-                                    llvm::Constant::getNullValue(low->getType()));
-  }
-
   // ---- Loops
 
   // for (i = start; i < stop; i += step) carried = body(i, carried); gives the last carried values.
@@ -650,10 +631,9 @@ class KernelEmitter {
     // Whole vectors first where the length is known; else all that is left is masked.
     if (llvm::isa<llvm::Constant>(n)) {
       llvm::Value* vectors_end = b_.CreateAnd(n, b_.getInt64(-int64_t{shape.lanes}));
-      first = counted(at, {main_end, vectors_end, shape.lanes}, first,
-                      [&](llvm::Value* i, const Values& carried) {
-                        return one_vector(i, carried, true);
-                      });
+      first = counted(
+          at, {main_end, vectors_end, shape.lanes}, first,
+          [&](llvm::Value* i, const Values& carried) { return one_vector(i, carried, true); });
       main_end = vectors_end;
     }
     first = counted(
@@ -683,8 +663,6 @@ class KernelEmitter {
       llvm::Value*& s = state_[c][k];
       if (carry.combine == Combine::None)
         s = x;
-      else if (in.args[2])
-        s = ops_.fma(x, operand(lanes, in.args[2], static_cast<int>(k)), s);
       else
         s = ops_.combine(carry.combine, carry.dtype, s, x);
     }
@@ -738,8 +716,6 @@ class KernelEmitter {
         out.push_back(ops_.cast(x[0], type, in.dtype));
       else if (in.op == Op::Round)
         out.push_back(ops_.round(x[0], type, in.memory));
-      else if (in.op == Op::CheckIndex)
-        out.push_back(check_index(in, x[0], varying));
       else
         out.push_back(ops_.apply(in.op, type, x, varying ? shape_.mask : nullptr));
     }

@@ -33,7 +33,6 @@ class LlvmOps {
   // Accumulators.
   llvm::Value* combine(codegen::Combine how, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* identity(codegen::Combine how, DType dtype, int lanes);
-  llvm::Value* fma(llvm::Value* a, llvm::Value* b, llvm::Value* c) { return math_.fma(a, b, c); }
   // All lanes of a vector combined, halves first.
   llvm::Value* reduce(codegen::Combine how, DType dtype, llvm::Value* x);
 

@@ -2,13 +2,13 @@
 #include <algorithm>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/dequant.h"
-#include "rlx/backend/cpu/kernels/grouped.h"
 #include "rlx/backend/cpu/kernels/isa.h"
+#include "rlx/backend/cpu/kernels/matmul/dequant.h"
+#include "rlx/backend/cpu/kernels/matmul/grouped.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
 #include "rlx/base/checked.h"
-#include "rlx/ops/experts.h"
-#include "rlx/ops/quantise.h"
+#include "rlx/ops/nn/experts.h"
+#include "rlx/ops/quant/quantise.h"
 
 namespace rlx::cpu {
 namespace {

@@ -1,16 +1,39 @@
-// Native kernels: distributions that are drawn by rejection, permutations, the choice of likely
-// tokens.
+// Native kernels: random bits, distributions that are drawn by rejection, permutations, the choice of
+// likely tokens.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
-#include "rlx/ops/distributions.h"
-#include "rlx/ops/draws.h"
+#include "rlx/base/philox.h"
+#include "rlx/ops/random/distributions.h"
+#include "rlx/ops/random/draws.h"
 
 namespace rlx::cpu {
 namespace {
+
+std::shared_ptr<const StepKernel> make_random_bits(Isa, const Node&, std::span<const View> in,
+                                                   std::span<const View> out) {
+  constexpr int64_t kWords = 4096;  // of a block
+  const int64_t keys = in[0].elements() / 2, words = keys ? out[0].elements() / keys : 0,
+                per_key = ceil_div(words, kWords);
+  auto run = [=](const StepMemory& m, int64_t begin, int64_t end) {
+    const auto* key_words = static_cast<const uint32_t*>(m.operands[0]);
+    auto* to = static_cast<uint32_t*>(m.operands[1]);
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t key = block / per_key, first = block % per_key * kWords;
+      for (int64_t i = first; i < std::min(first + kWords, words); i += 4) {
+        const PhiloxBlock r = philox4x32({key_words[2 * key], key_words[2 * key + 1]},
+                                         philox_counter(static_cast<uint64_t>(i / 4)));
+        for (int64_t k = 0; k < 4 && i + k < words; ++k)
+          to[key * words + i + k] = r[static_cast<size_t>(k)];
+      }
+    }
+  };
+  return function_kernel("random_bits (philox)",
+                         {.blocks = keys * per_key, .work = 8 * keys * words, .run = run});
+}
 
 double read_float(DType d, const void* data, int64_t i) {
   return element_value(d, static_cast<const std::byte*>(data) + i * size_of(d));
@@ -37,7 +60,7 @@ struct Broadcast {
   }
 };
 
-constexpr int64_t kBlock = 512;
+constexpr int64_t kDrawBlock = 512;
 
 // draw(stream, parameter) for every element of the result.
 template <class Draw>
@@ -48,12 +71,12 @@ Plan plan_draw(std::span<const View> in, std::span<const View> out, Draw draw) {
   const View& parameter_view = in[has_parameter ? 1 : 0];
   const DType from = parameter_view.dtype, to = out[0].dtype;
   const Broadcast parameter = has_parameter ? Broadcast(in[1], out[0]) : Broadcast({}, {});
-  return {.blocks = ceil_div(elements, kBlock),
+  return {.blocks = ceil_div(elements, kDrawBlock),
           .work = 64 * elements,
           .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
             const auto* key = static_cast<const uint32_t*>(m.operands[0]);
             void* result = m.operands[has_parameter ? 2 : 1];
-            for (int64_t i = begin * kBlock; i < std::min(end * kBlock, elements); ++i) {
+            for (int64_t i = begin * kDrawBlock; i < std::min(end * kDrawBlock, elements); ++i) {
               const int64_t k = i / each;
               DrawStream stream({key[2 * k], key[2 * k + 1]}, static_cast<uint64_t>(i % each));
               const double p =
@@ -72,10 +95,10 @@ Plan plan_gamma(const Node& n, std::span<const View> in, std::span<const View> o
 Plan plan_gamma_grad(const Node& n, std::span<const View>, std::span<const View> out) {
   const bool log = n.get<GammaGradAttrs>().log;
   const int64_t elements = out[0].elements();
-  return {.blocks = ceil_div(elements, kBlock),
+  return {.blocks = ceil_div(elements, kDrawBlock),
           .work = 256 * elements,
           .run = [=, d = out[0].dtype](const StepMemory& m, int64_t begin, int64_t end) {
-            for (int64_t i = begin * kBlock; i < std::min(end * kBlock, elements); ++i)
+            for (int64_t i = begin * kDrawBlock; i < std::min(end * kDrawBlock, elements); ++i)
               write_float(d, m.operands[2], i,
                           gamma_derivative(read_float(d, m.operands[0], i),
                                            read_float(d, m.operands[1], i), log));
@@ -170,6 +193,7 @@ Plan plan_top_p(const Node& node, std::span<const View> in, std::span<const View
 
 std::span<const KernelRow> random_kernels() {
   static const KernelRow rows[] = {
+      {&op::random_bits, "philox", always, dense_only, make_random_bits},
       dense_kernel<plan_gamma>(&op::random_gamma),
       dense_kernel<plan_gamma_grad>(&op::random_gamma_grad),
       dense_kernel<plan_poisson>(&op::random_poisson),

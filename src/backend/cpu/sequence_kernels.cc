@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "rlx/backend/cpu/attention_kernels.h"
-#include "rlx/backend/cpu/kernels/index.h"
-#include "rlx/backend/cpu/kernels/state_space.h"
+#include "rlx/backend/cpu/kernels/indexing/index.h"
+#include "rlx/backend/cpu/kernels/sequence/state_space.h"
 #include "rlx/base/checked.h"
-#include "rlx/ops/sequence.h"
+#include "rlx/ops/sequence/sequence.h"
 
 namespace rlx::cpu {
 
@@ -84,47 +84,34 @@ Decision delta_net_accepts(const Node& n, const Graph& g) {
 // ---- caches
 
 // Copies the rows over the cache, in place where the cache is not needed any more.
-class CacheAppendKernel final : public BlockKernel {
- public:
-  CacheAppendKernel(const View& cache, const View& rows, DType position, size_t axis)
-      : position_(position), places_(cache.dims[axis]), rows_(rows.dims[axis]) {
-    for (size_t i = 0; i < axis; ++i) outer_ *= cache.dims[i];
-    row_bytes_ = size_of(cache.dtype);
-    for (size_t i = axis + 1; i < cache.dims.size(); ++i) row_bytes_ *= cache.dims[i];
-  }
-  std::string name() const override { return "kv_cache_append"; }
-  int64_t blocks() const override { return ceil_div(outer_ * places_, per_block()); }
-  int64_t work() const override { return outer_ * places_ * row_bytes_ / 16; }
-  bool may_share(int in, int out) const override { return in == 0 && out == 0; }
-  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
-    const auto* const cache = static_cast<const char*>(m.operands[0]);
-    const auto* const rows = static_cast<const char*>(m.operands[1]);
-    auto* const out = static_cast<char*>(m.operands[3]);
-    const int64_t first =
-        rows_ == 0 ? 0 : Index(m.operands[2], position_, places_ - rows_ + 1, m.flag)(0);
-    const int64_t last = std::min(end * per_block(), outer_ * places_);
-    for (int64_t i = begin * per_block(); i < last; ++i) {
-      const int64_t row = i % places_ - first;
-      if (row >= 0 && row < rows_)
-        std::memcpy(out + i * row_bytes_, rows + (i / places_ * rows_ + row) * row_bytes_,
-                    static_cast<size_t>(row_bytes_));
-      else if (out != cache)
-        std::memcpy(out + i * row_bytes_, cache + i * row_bytes_, static_cast<size_t>(row_bytes_));
-    }
-  }
-
- private:
-  int64_t per_block() const {
-    return std::max<int64_t>(1, (64 << 10) / std::max<int64_t>(row_bytes_, 1));
-  }
-  DType position_;
-  int64_t places_, rows_, outer_ = 1, row_bytes_ = 1;
-};
-
-std::shared_ptr<const StepKernel> make_cache_append(Isa, const Node& n, std::span<const View> in,
-                                                    std::span<const View>) {
-  return std::make_shared<CacheAppendKernel>(in[0], in[1], in[2].dtype,
-                                             static_cast<size_t>(n.get<CacheAttrs>().axis));
+Plan plan_cache_append(const Node& n, std::span<const View> in, std::span<const View>) {
+  const Ints& dims = in[0].dims;
+  const auto axis = static_cast<size_t>(n.get<CacheAttrs>().axis);
+  const DType index = in[2].dtype;
+  const int64_t places = dims[axis], count = in[1].dims[axis],
+                total = product_of(dims, 0, axis) * places;
+  const auto bytes =
+      static_cast<size_t>(size_of(in[0].dtype) * product_of(dims, axis + 1, dims.size()));
+  const auto row_bytes = static_cast<int64_t>(bytes),
+             per_block = std::max<int64_t>(1, (64 << 10) / std::max<int64_t>(row_bytes, 1));
+  return {.blocks = ceil_div(total, per_block),
+          .work = total * row_bytes / 16,
+          .in_place = 0,
+          .run = [=](const StepMemory& m, int64_t begin, int64_t end) {
+            const auto* const cache = static_cast<const char*>(m.operands[0]);
+            const auto* const rows = static_cast<const char*>(m.operands[1]);
+            auto* const out = static_cast<char*>(m.operands[3]);
+            const int64_t first =
+                count == 0 ? 0 : Index(m.operands[2], index, places - count + 1, m.flag)(0);
+            for (int64_t i = begin * per_block; i < std::min(end * per_block, total); ++i) {
+              const int64_t row = i % places - first;
+              if (row >= 0 && row < count)
+                std::memcpy(out + i * row_bytes, rows + (i / places * count + row) * row_bytes,
+                            bytes);
+              else if (out != cache)
+                std::memcpy(out + i * row_bytes, cache + i * row_bytes, bytes);
+            }
+          }};
 }
 
 constexpr KernelRow kSequenceKernels[] = {
@@ -135,7 +122,7 @@ constexpr KernelRow kSequenceKernels[] = {
     {&op::selective_scan_backward, "selective_scan_backward", always, dense_only,
      make_selective_scan_backward},
     {&op::gated_delta_net, "gated_delta_net", delta_net_accepts, dense_only, make_delta_net},
-    {&op::kv_cache_append, "kv_cache_append", always, dense_only, make_cache_append},
+    dense_kernel<plan_cache_append>(&op::kv_cache_append),
 };
 
 }  // namespace

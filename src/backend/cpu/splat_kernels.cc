@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/splat.h"
-#include "rlx/ops/splat_bin.h"
+#include "rlx/backend/cpu/kernels/splat/splat.h"
+#include "rlx/ops/splat/splat_bin.h"
 
 namespace rlx::cpu {
 

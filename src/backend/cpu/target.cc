@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "rlx/backend/cpu/kernel_list.h"
-#include "rlx/backend/cpu/kernels/copy.h"
+#include "rlx/backend/cpu/kernels/movement/copy.h"
 #include "rlx/codegen/region_kernel.h"
 #include "rlx/ops/core.h"
 
@@ -61,8 +61,7 @@ class GeneratedForm final : public KernelForm {
     codegen::RegionKernel region = way.region.at(sizes);
     const auto combine = std::move(region.combine);
     auto kernel = std::make_shared<GeneratedKernel>(std::move(region), code_, way.code);
-    if (combine)
-      kernel->set_rest(std::make_shared<GeneratedKernel>(*combine, code_, way.combine));
+    if (combine) kernel->set_rest(std::make_shared<GeneratedKernel>(*combine, code_, way.combine));
     return kernel;
   }
 

@@ -30,13 +30,7 @@ bool is_leaf(const Node& n) { return n.op->kind == Kind::leaf; }
 CompileInfo describe(const Bound& bound) {
   const Graph& g = *bound.graph;
   CompileInfo info = bound.info;
-  std::vector<int32_t> last(g.nodes.size());  // reader
-  for (int32_t i = 0; i < g.size(); ++i) {
-    last[static_cast<size_t>(i)] = i;
-    for (Value v : g.nodes[static_cast<size_t>(i)].in) last[static_cast<size_t>(v.node)] = i;
-  }
-  for (Value v : g.outputs) last[static_cast<size_t>(v.node)] = -1;
-  for (const Update& u : g.updates) last[static_cast<size_t>(u.value.node)] = -1;
+  const std::vector<int32_t> last = last_readers(g);
   std::vector<int64_t> freed(g.nodes.size(), 0);  // by the node after which it is
   int64_t live = 0;
   for (size_t i = 0; i < g.nodes.size(); ++i) {
@@ -46,7 +40,7 @@ CompileInfo describe(const Bound& bound) {
       ++info.kernels;
       live += bytes;
       info.unshared_bytes += bytes;
-      if (last[i] >= 0) freed[static_cast<size_t>(last[i])] += bytes;
+      if (last[i] < g.size()) freed[static_cast<size_t>(last[i])] += bytes;
     }
     info.planned_bytes = std::max(info.planned_bytes, live);
     live -= freed[i];

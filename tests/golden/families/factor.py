@@ -1,4 +1,4 @@
-"""Factorisations and solvers, by mpmath with 40 digits; what they leave free is fixed as src/ops/factor.h says.
+"""Factorisations and solvers, by mpmath with 40 digits; what they leave free is fixed as src/ops/linalg/factor.h says.
 
 Tolerances: the methods are backward stable, so a result is off by about n times the rounding step times the condition of the problem
 (of the matrix, or its norm over the smallest gap between eigenvalues or singular values); a factor of 8 is room for the constant.

@@ -201,6 +201,14 @@ def by_index():
                 yield sample(name, [x, index], narrow(dtype, out), tol, note, axis=axis, size=size)
 
 
+def dim_sizes():
+    for dtype in NUMBERS:
+        if dtype != "c64":
+            for size in (0, 7, 100):
+                out = array(dtype, np.array(size))
+                yield sample(f"dim_size/{dtype}/{size}", [], out, EXACT, f"size {size}", size=size, dtype=dtype)
+
+
 def iotas():
     for dtype in NUMBERS:
         for n, (shape, axis) in enumerate(
@@ -229,3 +237,4 @@ def samples():
     yield from joins()
     yield from by_index()
     yield from iotas()
+    yield from dim_sizes()

@@ -1,8 +1,8 @@
 // Which vector instruction set the native kernels run on.
 //
 // Kernels that need wide vectors are written once, as templates over the vector width, and compiled
-// once per Isa (files *_baseline.cc, *_avx2.cc, *_avx512.cc). host_isa() picks the best one this
-// machine has.
+// once per Isa: the build makes files <name>_<isa>.cc that state kVectorBytes and include <name>_impl.h,
+// which ends in what it instantiates for that width. host_isa() picks the best one this machine has.
 //
 //   const Isa isa = host_isa();            // Isa::Avx512 on a server of today
 //   MatmulPlan::make(problem, Isa::Avx2);  // tests run every Isa that the host supports

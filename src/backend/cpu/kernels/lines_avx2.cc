@@ -1,8 +1,0 @@
-// Loops over lines with 32-byte vectors.
-#include "rlx/backend/cpu/kernels/lines_impl.h"
-
-namespace rlx::cpu {
-
-template LineFns line_fns_of<32>();
-
-}  // namespace rlx::cpu

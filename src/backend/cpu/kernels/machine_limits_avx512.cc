@@ -1,8 +1,0 @@
-// The peak of multiply-adds with 64-byte vectors.
-#include "rlx/backend/cpu/kernels/machine_limits_impl.h"
-
-namespace rlx::cpu {
-
-template float fma_loop<64>(int64_t rounds, float seed);
-
-}  // namespace rlx::cpu

@@ -1,8 +1,0 @@
-// Row products with 64-byte vectors.
-#include "rlx/backend/cpu/kernels/row_products_impl.h"
-
-namespace rlx::cpu {
-
-template RowProducts row_products_of<64>();
-
-}  // namespace rlx::cpu
