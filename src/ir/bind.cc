@@ -35,7 +35,7 @@ class CheckedBinding {
       in.reserve(n.in.size());
       for (Value v : n.in) in.push_back(out.type(v));
       try {
-        bound.out = results(g, n, bound.attrs, in);
+        bound.out = results(n, bound.attrs, in);
       } catch (const Error& e) {
         if (e.kind() != ErrorKind::user || e.code() == "unbound-dim") throw;
         throw guard(g, n, e).at(fmt::format("%{} {}", i, n.op->name));
@@ -82,27 +82,15 @@ class CheckedBinding {
     return Attrs(attrs.type(), std::move(copy));
   }
 
-  Types results(const Graph& g, const Node& n, const Attrs& attrs, const Types& in) {
+  Types results(const Node& n, const Attrs& attrs, const Types& in) {
     Types out = infer_types(*n.op, attrs, in);
     bool same = out.size() == n.out.size();
     for (size_t i = 0; same && i < out.size(); ++i) same = agrees(out[i], n.out[i]);
-    if (same && n.op->kind == Kind::elementwise)
-      for (Value v : n.in) lines_up(n, g.type(v).shape, n.type().shape);
     if (same) return out;
     std::vector<Type> expected;
     for (const Type& t : n.out) expected.push_back({t.dtype, shape(t.shape)});
     fail(ErrorKind::user, "dim-guard", "{}: the result is {}, and {} was inferred, which is {}",
          n.op->name, fmt::join(out, ", "), fmt::join(n.out, ", "), fmt::join(expected, ", "));
-  }
-
-  // A symbol that stood for a size of the result does so at every size: 1 does not begin to broadcast.
-  void lines_up(const Node& n, const Shape& operand, const Shape& result) {
-    for (size_t i = 0; i < operand.size(); ++i) {
-      const Dim &own = operand[operand.size() - 1 - i], &all = result[result.size() - 1 - i];
-      if (own == all || own == Dim(1) || values_(own) == values_(all)) continue;
-      fail(ErrorKind::user, "dim-guard", "{}: {} = {} is read as {} = {}", n.op->name, own,
-           values_(own), all, values_(all));
-    }
   }
 
   bool agrees(const Type& bound, const Type& symbolic) {
@@ -179,7 +167,7 @@ class CheckedBinding {
       CheckedBinding trial(changed);
       Types in;
       for (Value v : n.in) in.push_back({g.type(v).dtype, trial.shape(g.type(v).shape)});
-      trial.results(g, n, trial.attrs(n.attrs).value_or(n.attrs), in);
+      trial.results(n, trial.attrs(n.attrs).value_or(n.attrs), in);
       return true;
     } catch (const Error&) {
       return false;
