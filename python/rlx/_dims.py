@@ -100,9 +100,18 @@ def same(a, b):
     return _core.dim_equal(a, b)
 
 
-def same_shape(a, b):
-    """Whether two shapes may be the same: different symbols may stand for one size, which binding them checks."""
-    return len(a) == len(b) and all(is_dim(x) or is_dim(y) or x == y for x, y in zip(a, b))
+def _differ(a, b):
+    """Whether two sizes are never the same."""
+    return bool(_at_most(_core.dim_add(a, 1), b) or _at_most(_core.dim_add(b, 1), a))
+
+
+def equal(a, b):
+    """a == b, for functions that arrange elements: where it depends on the sizes, as at_most() answers."""
+    return same(a, b) or (_owner(a, b) is not None and at_most(a, b) and at_most(b, a))
+
+
+def equal_shapes(a, b):
+    return len(a) == len(b) and all(map(equal, a, b))
 
 
 def _at_most(a, b):
@@ -148,7 +157,7 @@ def _is_equal(a, b, sign):
     if _core.dim_equal(a, b):
         return True
     found = _owner(a, b)
-    if found is None or _at_most(_core.dim_add(a, 1), b) or _at_most(_core.dim_add(b, 1), a):
+    if found is None or _differ(a, b):
         return False
     symbols, _ = found
     names = {s for d in (a, b) if is_dim(d) for s in d._symbols()}

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx import _core, op
 from rlx._array import Array, asarray, is_number, strong
-from rlx._dims import is_dim, same_shape
+from rlx._dims import equal, equal_shapes
 from rlx._errors import UserError
 from rlx._functions import zeros_like
 from rlx._tree import described, flatten, spread, unflatten
@@ -182,7 +182,7 @@ def _is_differentiable(x):
 def _direction(code, given, x):
     """A cotangent of the result x, or a tangent of the primal x, in its dtype."""
     given = asarray(given)
-    if not same_shape(given.shape, x.shape):
+    if not equal_shapes(given.shape, x.shape):
         raise UserError(code, f"one of the {code} has the shape {given.shape} where {x.shape} is needed")
     return given.astype(x.dtype)
 
@@ -300,11 +300,11 @@ def vmap(f, in_axes=0, out_axes=0):
 
 
 def _batch_size(sizes):
-    """The one size of all sliced axes. Symbols may stand for it under several names: then a number, else the first."""
-    numbers = sorted({n for n in sizes if not is_dim(n)})
-    if len(numbers) > 1 or not sizes:
-        raise UserError("vmap-size", f"vmap: the sliced axes must have one size, got {numbers or 'none'}")
-    return numbers[0] if numbers else sizes[0]
+    """The one size of all sliced axes; a number, if it has one."""
+    if not sizes or not all(equal(sizes[0], n) for n in sizes[1:]):
+        got = sorted({str(n) for n in sizes}, key=lambda n: (len(n), n))
+        raise UserError("vmap-size", f"vmap: the sliced axes must have one size, got {', '.join(got) or 'none'}")
+    return next((n for n in sizes if isinstance(n, int)), sizes[0])
 
 
 def _axis_of(axis, x):

@@ -136,6 +136,7 @@ FUNCTIONS = {
     "custom_fn": lambda x: rlx.grad(lambda y: rlx.custom_fn(lambda z: z * 2, vjp=lambda a, z, g: (g * 3,))(y).sum())(x),
     "broadcast": lambda x: rlx.broadcast_to(x[0], x.shape) - x,
     "branches": lambda x: x.sum() if x.shape[0] == 0 else x.mean() if x.shape[0] > 1 and x.ndim == 2 else x,
+    "wrong tangents": lambda x: rlx.jvp(rlx.sin, (x,), (x[:1],)),
     "wrong at some sizes": lambda x: x[5] + x[:7].sum(),
     "wrong at all sizes": lambda x: x + rlx.zeros((x.shape[0], 3)),
 }  # fmt: skip
@@ -148,10 +149,10 @@ def test_bits_are_those_of_numbers(name):
     sizes = [6, 8, 0, 1, 2, 3, 7, 60] + [int(n) for n in rng.integers(2, 48, 23)]
     for n in sizes:
         expect_bits(f, random(n, 4, seed=n))
-    if name not in ("halves", "wrong at all sizes"):
+    if name not in ("halves", "wrong at all sizes", "wrong tangents"):
         # 0, 1 and the first are numbers, and what breaks a guard.
         assert sum(c["symbolic"] for c in f.explain(as_dict=True)) == 1, f.explain()
-    if name not in ("halves", "wrong at all sizes", "wrong at some sizes", "slices", "places", "pad"):
+    if name not in ("halves", "wrong at all sizes", "wrong tangents", "wrong at some sizes", "slices", "places", "pad"):
         assert compilations(f) <= 4, f.explain()
 
 
@@ -275,6 +276,25 @@ def test_axes_that_must_be_equal():
     assert compilations(f) == 2, f.explain()
     expect_bits(f, random(3), random(4))
     assert "a guard is broken" in f.explain(as_dict=True)[-1]["why"]
+
+
+def test_equality_that_no_op_asks_for():
+    """Results of which none joins the axes that must be equal: the transforms see to it."""
+    given = random(4, 2)
+    functions = (
+        lambda x, y: rlx.vmap(lambda a, b: (a * 2, b * 3))(x, y),
+        lambda x, y: rlx.vjp(lambda z: z * 2, x)[1](y),
+        lambda x, y: rlx.jvp(lambda z: z * 2, (x,), (y,)),
+        lambda x, y: (x, rlx.scan(lambda c, ab: (c, (ab[0] * 2, ab[1] * 3)), 0, (x, y))),
+    )
+    for raw in functions:
+        f = rlx.jit(raw)
+        for n, m in [(4, 4), (6, 6), (9, 9), (6, 9), (5, 5), (4, 6), (1, 5), (5, 1)]:
+            expect_bits(f, random(n, 2), random(m, 2, seed=1))
+        assert compilations(f) <= 3, f.explain()
+    f = rlx.jit(lambda y: rlx.vjp(lambda z: z * 2, rlx.array(given))[1](y))
+    for n in (4, 5, 6, 4):
+        expect_bits(f, random(n, 2))
 
 
 def test_a_captured_array_is_as_long_as_an_argument():
