@@ -257,7 +257,7 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
 
 std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
                                          std::shared_ptr<const Program> plan,
-                                         std::shared_ptr<const Backend> backend,
+                                         const std::shared_ptr<const Backend>& backend,
                                          const CompileOptions& options) {
   const auto start = Clock::now();
   check_options(g, options);
@@ -322,19 +322,20 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
   });
 }
 
-std::unique_ptr<Executable> compile(const Graph& g, std::shared_ptr<const Backend> backend,
+std::unique_ptr<Executable> compile(const Graph& g, const std::shared_ptr<const Backend>& backend,
                                     const CompileOptions& options) {
-  return within_memory([&] { return compile(GraphModule(g), std::move(backend), options); });
+  return within_memory([&] { return compile(GraphModule(g), backend, options); });
 }
 
-std::unique_ptr<Executable> compile(GraphModule program, std::shared_ptr<const Backend> backend,
+std::unique_ptr<Executable> compile(GraphModule program,
+                                    const std::shared_ptr<const Backend>& backend,
                                     const CompileOptions& options, CompileStage graph_is) {
   return within_memory([&] {
     const CompileStage from = stage_of(program, graph_is);
     std::shared_ptr<const Program> plan;
     if (has_plan_for(program, *backend)) plan = program.as_lir()->shared_plan();
-    return compile_from(without_blocks(std::move(program)), from, std::move(plan),
-                        std::move(backend), options);
+    return compile_from(without_blocks(std::move(program)), from, std::move(plan), backend,
+                        options);
   });
 }
 

@@ -47,10 +47,11 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
                      const CompileOptions& options = {}, CompileStage graph_is = CompileStage::mir,
                      CompileReport* report = nullptr);
 
-std::unique_ptr<Executable> compile(const Graph& g, std::shared_ptr<const Backend> backend,
+std::unique_ptr<Executable> compile(const Graph& g, const std::shared_ptr<const Backend>& backend,
                                     const CompileOptions& options = {});
 // LIR runs with the plan it has, if it was made for this backend.
-std::unique_ptr<Executable> compile(GraphModule program, std::shared_ptr<const Backend> backend,
+std::unique_ptr<Executable> compile(GraphModule program,
+                                    const std::shared_ptr<const Backend>& backend,
                                     const CompileOptions& options = {},
                                     CompileStage graph_is = CompileStage::mir);
 

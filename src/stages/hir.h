@@ -39,6 +39,13 @@ std::string expected_inputs(const HirOp& op);  // "4"; "" when not counted
 // The block builders, in terms of one function.
 class HirBlocks {
  public:
+  HirBlocks() = default;
+  HirBlocks(const HirBlocks&) = default;
+  HirBlocks(HirBlocks&&) = default;
+  HirBlocks& operator=(const HirBlocks&) = default;
+  HirBlocks& operator=(HirBlocks&&) = default;
+  virtual ~HirBlocks() = default;
+
   using Ids = std::vector<HirNodeId>;
   using MaybeId = std::optional<HirNodeId>;
 
@@ -74,9 +81,6 @@ class HirBlocks {
                  const Declared& out_shape = {});
   HirNodeId rms_norm(HirNodeId x, HirNodeId gamma, HirNodeId beta, double eps,
                      const Declared& out_shape = {});
-
- protected:
-  ~HirBlocks() = default;
 };
 
 class HirModule final : public HirBlocks {
