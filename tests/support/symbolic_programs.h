@@ -28,4 +28,7 @@ std::string compare_with_static(const SymbolicProgram& p, CompiledGraph& symboli
                                 const NamedTensors& params, const DimBinding& sizes,
                                 std::mt19937_64& random);
 
+// The same at `runs` random sizes of one compilation, which must make all code there is. Where a size is 1, bits may differ.
+void expect_bits_of_static(const SymbolicProgram& p, int runs, uint64_t seed);
+
 }  // namespace rlx::testing
