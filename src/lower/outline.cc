@@ -157,10 +157,7 @@ std::shared_ptr<const Outline> Outline::of_region(const Graph& fused, Target& ta
 }
 
 Outline::Outline(const Graph& fused, Target& target, bool is_body, std::span<const Layout> inputs)
-    : graph_(fused), entries_(Outliner(graph_, target, inputs).run()), is_body_(is_body) {
-  has_symbols_ =
-      std::any_of(entries_.begin(), entries_.end(), [](const Entry& e) { return e.is_symbolic; });
-}
+    : graph_(fused), entries_(Outliner(graph_, target, inputs).run()), is_body_(is_body) {}
 
 Graph Outline::bound(const DimBinding& sizes) const {
   Graph g = graph_;

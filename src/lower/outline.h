@@ -44,14 +44,13 @@ class Outline {
   // The graph with numbers; bodies stay as they are.
   Graph bound(const DimBinding& sizes) const;
   const Entry& entry(size_t node) const { return entries_[node]; }
-  bool has_symbols() const { return has_symbols_; }
 
  private:
   Outline(const Graph& fused, Target& target, bool is_body, std::span<const Layout> inputs);
 
   Graph graph_;
   std::vector<Entry> entries_;
-  bool is_body_, has_symbols_ = false;
+  bool is_body_;
 };
 
 }  // namespace rlx
