@@ -26,6 +26,10 @@ set(builder_methods ${PROJECT_BINARY_DIR}/python_builder/builder_methods.inc)
 add_custom_command(OUTPUT ${builder_methods}
   COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/generate_builder.py ${builder_header} ${builder_methods}
   DEPENDS ${builder_header} ${PROJECT_SOURCE_DIR}/python/generate_builder.py VERBATIM)
+add_custom_target(generated_tables DEPENDS ${builder_methods})
+if(TARGET generated_headers)
+  add_dependencies(generated_headers generated_tables)
+endif()
 
 file(GLOB extension_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/python/*.cc)
 nanobind_add_module(rlx_python NB_STATIC NOMINSIZE ${extension_sources} ${builder_methods})

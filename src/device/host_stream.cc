@@ -46,7 +46,8 @@ std::unique_ptr<Executable> Backend::load(std::shared_ptr<const Compiled> compil
   return load_program(std::move(compiled));
 }
 
-void Backend::register_kernel(const OpDef& op, HostKernel) const {
+void Backend::register_kernel(const OpDef& op,
+                              HostKernel) const {  // NOLINT(performance-unnecessary-value-param)
   fail(ErrorKind::unsupported, "kernel", "{}: the device {} takes no kernels of the user's",
        op.name, name(device()));
 }

@@ -457,7 +457,7 @@ class ProgramExecutable final : public Executable {
   void abandon() noexcept {
     try {
       stream_->wait();
-    } catch (...) {  // the first error is the one that is told
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is the one that is told
     }
     pending_ = false;
   }

@@ -30,7 +30,7 @@ class CheckedBinding {
         out.nodes.push_back(n);
         continue;
       }
-      Node bound{n.op, changed ? std::move(*changed) : n.attrs, n.in, {}, n.origin};
+      Node bound{n.op, std::move(changed).value_or(n.attrs), n.in, {}, n.origin};
       Types in;
       in.reserve(n.in.size());
       for (Value v : n.in) in.push_back(out.type(v));

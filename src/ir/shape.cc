@@ -188,7 +188,7 @@ Dim floor_div(const Dim& n, int64_t d) {
     remainders[monomial] = c - floor_of(c, d) * d;
   }
   const int64_t multiple = floor_of(n.constant(), d);
-  const Dim whole = Dim::make(multiple, std::move(multiples));
+  Dim whole = Dim::make(multiple, std::move(multiples));
   Dim rest = Dim::make(n.constant() - multiple * d, std::move(remainders));
   if (!rest.terms()) return whole;
   if (const int64_t factor = rest.common_factor(d); factor > 1) {

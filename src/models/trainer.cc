@@ -48,7 +48,7 @@ Tensor history_tensor(const std::vector<std::pair<int64_t, double>>& points) {
 
 }  // namespace
 
-Trainer::Trainer(const Corpus& corpus, const GptConfig& config, TrainerOptions options)
+Trainer::Trainer(const Corpus& corpus, const GptConfig& config, const TrainerOptions& options)
     : corpus_(corpus),
       config_(config),
       options_(options),

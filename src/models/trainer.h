@@ -33,7 +33,7 @@ struct History {
 
 class Trainer {
  public:
-  Trainer(const Corpus& corpus, const GptConfig& config, TrainerOptions options);
+  Trainer(const Corpus& corpus, const GptConfig& config, const TrainerOptions& options);
 
   int64_t step_number() const { return static_cast<int64_t>(history.training.size()); }
   float step(const RunOptions& options = {});  // bits per character before the update
