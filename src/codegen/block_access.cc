@@ -10,13 +10,13 @@ BlockAccess::BlockAccess(const Kernel& kernel, std::span<const int64_t> sizes, i
   int32_t open = -1;
   for (int32_t i = 0; i < static_cast<int32_t>(k_.body.size()); ++i) {
     const Instr& in = k_.body[static_cast<size_t>(i)];
-    if (in.op == Op::End) {
+    if (in.op == KernelOp::End) {
       open = parent_[static_cast<size_t>(open)];
-    } else if (in.op == Op::Loop) {
+    } else if (in.op == KernelOp::Loop) {
       if (in.kind == LoopKind::Block) block_ = i;
       parent_[static_cast<size_t>(i)] = open;
       open = i;
-    } else if (in.op == Op::Load || in.op == Op::Store) {
+    } else if (in.op == KernelOp::Load || in.op == KernelOp::Store) {
       Access a{i, open, in.buffer, {}};
       for (const Term& t : in.address) {
         const int64_t stride = value(t.stride);
@@ -45,36 +45,36 @@ void BlockAccess::add(Linear& to, const Linear& from, int64_t factor) {
   }
 }
 
-const BlockAccess::Linear& BlockAccess::linear(Value v) {
+const BlockAccess::Linear& BlockAccess::linear(ValueId v) {
   if (auto it = memo_.find(v.id); it != memo_.end()) return it->second;
   Linear x = compute(v);
   return memo_[v.id] = std::move(x);
 }
 
-BlockAccess::Linear BlockAccess::compute(Value v) {
+BlockAccess::Linear BlockAccess::compute(ValueId v) {
   const Instr& in = k_[v];
   Linear itself{{{v.id, 1}}, 0};
   auto operand = [&](size_t i) { return linear(in.args[i]); };
   Linear sum;
   switch (in.op) {
-    case Op::Const:
+    case KernelOp::Const:
       sum.constant = static_cast<int64_t>(in.bits);
       return sum;
-    case Op::SizeValue:
+    case KernelOp::SizeValue:
       sum.constant = value(in.extent.total);
       return sum;
-    case Op::Add:
-    case Op::Sub:
+    case KernelOp::Add:
+    case KernelOp::Sub:
       sum = operand(0);
-      add(sum, operand(1), in.op == Op::Add ? 1 : -1);
+      add(sum, operand(1), in.op == KernelOp::Add ? 1 : -1);
       return sum;
-    case Op::Mul: {
+    case KernelOp::Mul: {
       const Linear a = operand(0), b = operand(1);
       if (!a.terms.empty() && !b.terms.empty()) return itself;
       add(sum, a.terms.empty() ? b : a, a.terms.empty() ? a.constant : b.constant);
       return sum;
     }
-    case Op::Div: {
+    case KernelOp::Div: {
       const Linear a = operand(0), b = operand(1);
       if (!b.terms.empty() || b.constant <= 0 || a.terms.empty()) return itself;
       // A quotient of a quotient is one of what was divided first.
@@ -98,7 +98,7 @@ std::optional<BlockAccess::Range> BlockAccess::atom_bounds(int32_t atom) const {
   const Instr& in = k_.body[static_cast<size_t>(atom)];
   auto below = [](int64_t count) { return Range{0, std::max<int64_t>(count, 1) - 1}; };
   if (atom == block_) return below(blocks_);
-  if (in.op == Op::Loop) {
+  if (in.op == KernelOp::Loop) {
     const int64_t total = value(in.extent.total);
     return below(in.extent.is_tile() ? std::min(value(in.extent.tile), total) : total);
   }
@@ -160,7 +160,7 @@ void BlockAccess::join_tiles(Linear& x, Range& rest) const {
   std::vector<std::pair<int32_t, int64_t>> tiles;
   for (const auto& [atom, coefficient] : x.terms) {
     const Instr& in = k_.body[static_cast<size_t>(atom)];
-    if (in.op == Op::Loop && in.extent.is_tile()) tiles.push_back({atom, coefficient});
+    if (in.op == KernelOp::Loop && in.extent.is_tile()) tiles.push_back({atom, coefficient});
   }
   for (const auto& [atom, coefficient] : tiles) {
     const Extent& e = k_.body[static_cast<size_t>(atom)].extent;
@@ -202,7 +202,7 @@ std::optional<BlockSpan> BlockAccess::span(const Access& a) const {
   return BlockSpan{stride, range->low, range->high};
 }
 
-std::optional<BlockSpan> BlockAccess::span(Buffer buffer) const {
+std::optional<BlockSpan> BlockAccess::span(BufferId buffer) const {
   BlockSpan all;
   for (const Access& a : accesses_) {
     if (!(a.buffer == buffer)) continue;
@@ -223,7 +223,7 @@ std::vector<int32_t> BlockAccess::loops_around(const Access& a) const {
 // Whether each iteration of the loops around the access has an address of its own.
 bool BlockAccess::is_injective(const Access& a) const {
   for (const auto& [atom, coefficient] : a.address.terms)
-    if (k_.body[static_cast<size_t>(atom)].op != Op::Loop) return false;
+    if (k_.body[static_cast<size_t>(atom)].op != KernelOp::Loop) return false;
   std::vector<std::pair<int64_t, int64_t>> strides;  // with how often
   for (int32_t l : loops_around(a)) {
     const auto it = a.address.terms.find(l);
@@ -253,7 +253,7 @@ bool BlockAccess::reads_before(const Access& load, const Access& store) const {
   return true;
 }
 
-bool BlockAccess::may_overwrite(Buffer read, Buffer written) const {
+bool BlockAccess::may_overwrite(BufferId read, BufferId written) const {
   if (size_of(k_[read].dtype) != size_of(k_[written].dtype)) return false;
   const auto from = span(read), to = span(written);
   if (!from || !to || !apart(*from, *to, blocks_)) return false;

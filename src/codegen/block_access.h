@@ -22,11 +22,11 @@ class BlockAccess {
   BlockAccess(const Kernel& kernel, std::span<const int64_t> sizes, int64_t blocks);
 
   // nullopt: an address depends on values in memory.
-  std::optional<BlockSpan> span(Buffer buffer) const;
+  std::optional<BlockSpan> span(BufferId buffer) const;
 
   // Whether `written` may start where `read` starts: no element is read after it was written,
   // whichever blocks run first.
-  bool may_overwrite(Buffer read, Buffer written) const;
+  bool may_overwrite(BufferId read, BufferId written) const;
 
  private:
   // constant + the sum of coefficient * value over its terms. Values are loop indices, quotients
@@ -39,7 +39,7 @@ class BlockAccess {
   struct Access {
     int32_t at = 0;    // in the body
     int32_t loop = 0;  // the innermost loop around it; -1: none
-    Buffer buffer;
+    BufferId buffer;
     Linear address;
   };
   struct Quotient {
@@ -54,8 +54,8 @@ class BlockAccess {
   int64_t value(Size s) const;
   static void add(Linear& to, const Linear& from, int64_t factor);
   static int64_t factor_of(const Linear& part, const Linear& x);
-  const Linear& linear(Value v);
-  Linear compute(Value v);
+  const Linear& linear(ValueId v);
+  Linear compute(ValueId v);
 
   std::optional<Range> bounds(Linear x) const;
   std::optional<Range> atom_bounds(int32_t atom) const;

@@ -15,66 +15,66 @@ constexpr DTypeSet kBits = kInts | kBools;
 
 using enum OpForm;
 constexpr OpInfo kOps[] = {
-    {Op::Const, "const", Structure, 0, kValues},
-    {Op::SizeValue, "size", Structure, 0, {}},
-    {Op::Argument, "argument", Structure, 0, kValues},
-    {Op::Loop, "loop", Structure, 0, {}},
-    {Op::Carry, "carry", Structure, 1, kValues},
-    {Op::Update, "update", Structure, 2, kValues},
-    {Op::End, "end", Structure, 1, {}},
-    {Op::Result, "result", Structure, 1, kValues},
-    {Op::Load, "load", Memory, 0, {}},
-    {Op::Store, "store", Memory, 1, kValues},
-    {Op::Add, "add", Arithmetic, 2, kValueNumbers},
-    {Op::Sub, "sub", Arithmetic, 2, kValueNumbers},
-    {Op::Mul, "mul", Arithmetic, 2, kValueNumbers},
-    {Op::Div, "div", Arithmetic, 2, kValueNumbers, true},
-    {Op::Rem, "rem", Arithmetic, 2, kValueNumbers, true},
-    {Op::Min, "min", Arithmetic, 2, kValues},
-    {Op::Max, "max", Arithmetic, 2, kValues},
-    {Op::Pow, "pow", Arithmetic, 2, kValueFloats, true},
-    {Op::CopySign, "copysign", Arithmetic, 2, kValueFloats},
-    {Op::UMulHi, "umulhi", Arithmetic, 2, {DType::U32}},
-    {Op::Fma, "fma", Arithmetic, 3, kValueFloats},
-    {Op::Neg, "neg", Arithmetic, 1, kValueNumbers},
-    {Op::Abs, "abs", Arithmetic, 1, kValueNumbers},
-    {Op::Sqrt, "sqrt", Arithmetic, 1, kValueFloats, true},
-    {Op::Exp, "exp", Arithmetic, 1, kValueFloats, true},
-    {Op::Log, "log", Arithmetic, 1, kValueFloats, true},
-    {Op::Tanh, "tanh", Arithmetic, 1, kValueFloats, true},
-    {Op::Erf, "erf", Arithmetic, 1, kValueFloats, true},
-    {Op::Sin, "sin", Arithmetic, 1, kValueFloats, true},
-    {Op::Cos, "cos", Arithmetic, 1, kValueFloats, true},
-    {Op::Floor, "floor", Arithmetic, 1, kValueFloats},
-    {Op::Ceil, "ceil", Arithmetic, 1, kValueFloats},
-    {Op::Trunc, "trunc", Arithmetic, 1, kValueFloats},
-    {Op::Rint, "rint", Arithmetic, 1, kValueFloats},
-    {Op::And, "and", Arithmetic, 2, kBits},
-    {Op::Or, "or", Arithmetic, 2, kBits},
-    {Op::Xor, "xor", Arithmetic, 2, kBits},
-    {Op::Shl, "shl", Arithmetic, 2, kInts},
-    {Op::Shr, "shr", Arithmetic, 2, kInts},
-    {Op::Not, "not", Arithmetic, 1, kBits},
-    {Op::Eq, "eq", Compare, 2, kValues},
-    {Op::Ne, "ne", Compare, 2, kValues},
-    {Op::Lt, "lt", Compare, 2, kValues},
-    {Op::Le, "le", Compare, 2, kValues},
-    {Op::Gt, "gt", Compare, 2, kValues},
-    {Op::Ge, "ge", Compare, 2, kValues},
-    {Op::Select, "select", Choice, 3, kValues},
-    {Op::Cast, "cast", Convert, 1, kValues},
-    {Op::Round, "round", Convert, 1, kValueFloats},
+    {KernelOp::Const, "const", Structure, 0, kValues},
+    {KernelOp::SizeValue, "size", Structure, 0, {}},
+    {KernelOp::Argument, "argument", Structure, 0, kValues},
+    {KernelOp::Loop, "loop", Structure, 0, {}},
+    {KernelOp::Carry, "carry", Structure, 1, kValues},
+    {KernelOp::Update, "update", Structure, 2, kValues},
+    {KernelOp::End, "end", Structure, 1, {}},
+    {KernelOp::Result, "result", Structure, 1, kValues},
+    {KernelOp::Load, "load", Memory, 0, {}},
+    {KernelOp::Store, "store", Memory, 1, kValues},
+    {KernelOp::Add, "add", Arithmetic, 2, kValueNumbers},
+    {KernelOp::Sub, "sub", Arithmetic, 2, kValueNumbers},
+    {KernelOp::Mul, "mul", Arithmetic, 2, kValueNumbers},
+    {KernelOp::Div, "div", Arithmetic, 2, kValueNumbers, true},
+    {KernelOp::Rem, "rem", Arithmetic, 2, kValueNumbers, true},
+    {KernelOp::Min, "min", Arithmetic, 2, kValues},
+    {KernelOp::Max, "max", Arithmetic, 2, kValues},
+    {KernelOp::Pow, "pow", Arithmetic, 2, kValueFloats, true},
+    {KernelOp::CopySign, "copysign", Arithmetic, 2, kValueFloats},
+    {KernelOp::UMulHi, "umulhi", Arithmetic, 2, {DType::U32}},
+    {KernelOp::Fma, "fma", Arithmetic, 3, kValueFloats},
+    {KernelOp::Neg, "neg", Arithmetic, 1, kValueNumbers},
+    {KernelOp::Abs, "abs", Arithmetic, 1, kValueNumbers},
+    {KernelOp::Sqrt, "sqrt", Arithmetic, 1, kValueFloats, true},
+    {KernelOp::Exp, "exp", Arithmetic, 1, kValueFloats, true},
+    {KernelOp::Log, "log", Arithmetic, 1, kValueFloats, true},
+    {KernelOp::Tanh, "tanh", Arithmetic, 1, kValueFloats, true},
+    {KernelOp::Erf, "erf", Arithmetic, 1, kValueFloats, true},
+    {KernelOp::Sin, "sin", Arithmetic, 1, kValueFloats, true},
+    {KernelOp::Cos, "cos", Arithmetic, 1, kValueFloats, true},
+    {KernelOp::Floor, "floor", Arithmetic, 1, kValueFloats},
+    {KernelOp::Ceil, "ceil", Arithmetic, 1, kValueFloats},
+    {KernelOp::Trunc, "trunc", Arithmetic, 1, kValueFloats},
+    {KernelOp::Rint, "rint", Arithmetic, 1, kValueFloats},
+    {KernelOp::And, "and", Arithmetic, 2, kBits},
+    {KernelOp::Or, "or", Arithmetic, 2, kBits},
+    {KernelOp::Xor, "xor", Arithmetic, 2, kBits},
+    {KernelOp::Shl, "shl", Arithmetic, 2, kInts},
+    {KernelOp::Shr, "shr", Arithmetic, 2, kInts},
+    {KernelOp::Not, "not", Arithmetic, 1, kBits},
+    {KernelOp::Eq, "eq", Compare, 2, kValues},
+    {KernelOp::Ne, "ne", Compare, 2, kValues},
+    {KernelOp::Lt, "lt", Compare, 2, kValues},
+    {KernelOp::Le, "le", Compare, 2, kValues},
+    {KernelOp::Gt, "gt", Compare, 2, kValues},
+    {KernelOp::Ge, "ge", Compare, 2, kValues},
+    {KernelOp::Select, "select", Choice, 3, kValues},
+    {KernelOp::Cast, "cast", Convert, 1, kValues},
+    {KernelOp::Round, "round", Convert, 1, kValueFloats},
 };
 constexpr int kOpCount = static_cast<int>(std::size(kOps));
 static_assert([] {
   for (int i = 0; i < kOpCount; ++i)
     if (static_cast<int>(kOps[i].op) != i) return false;
-  return kOpCount == static_cast<int>(Op::Round) + 1;
+  return kOpCount == static_cast<int>(KernelOp::Round) + 1;
 }());
 
 }  // namespace
 
-const OpInfo& info(Op op) { return kOps[static_cast<size_t>(op)]; }
+const OpInfo& info(KernelOp op) { return kOps[static_cast<size_t>(op)]; }
 int op_count() { return kOpCount; }
 
 bool same_structure(const Kernel& a, const Kernel& b) {
@@ -95,7 +95,7 @@ void each_number(const Kernel& kernel, F&& visit) {
   }
   for (const Instr& i : kernel.body) {
     add(i.op), add(i.dtype), add(i.memory), add(i.kind), add(i.combine), add(i.bits), add(i.free);
-    for (Value v : i.args) add(v.id);
+    for (ValueId v : i.args) add(v.id);
     add(i.buffer.id);
     add_size(i.extent.total), add_size(i.extent.tile), add(i.extent.outer.id);
     add(i.address.size());
@@ -128,7 +128,7 @@ class Hoister {
   explicit Hoister(const Kernel& kernel) : k_(kernel), n_(static_cast<int>(kernel.body.size())) {
     home_.resize(n_), parent_.assign(n_, -1), written_.assign(k_.buffers.size(), false);
     for (const Instr& i : k_.body)
-      if (i.op == Op::Store) written_[i.buffer.id] = true;
+      if (i.op == KernelOp::Store) written_[i.buffer.id] = true;
   }
 
   Kernel run() {
@@ -136,11 +136,11 @@ class Hoister {
     std::vector<int> loop_of(n_);
     for (int i = 0; i < n_; ++i) {
       const Instr& in = k_.body[i];
-      if (in.op == Op::End) open = parent_[open];
+      if (in.op == KernelOp::End) open = parent_[open];
       loop_of[i] = open;
       home_[i] = open;
       if (movable(in)) home_[i] = outermost_home(in, open);
-      if (in.op == Op::Loop) parent_[i] = open, open = i;
+      if (in.op == KernelOp::Loop) parent_[i] = open, open = i;
     }
     // before_[l]: what moves to directly before loop l.
     before_.resize(n_);
@@ -154,7 +154,7 @@ class Hoister {
     }
     Kernel out = k_;
     out.body.clear();
-    renamed_.assign(n_, Value{});
+    renamed_.assign(n_, ValueId{});
     for (int i = 0; i < n_; ++i) {
       if (moved[i]) continue;
       for (int j : before_[i]) emit(out, j);
@@ -165,8 +165,9 @@ class Hoister {
 
  private:
   bool movable(const Instr& in) const {
-    if (in.op == Op::Load) return !written_[in.buffer.id];
-    if (in.op == Op::Const || in.op == Op::SizeValue || in.op == Op::Argument) return true;
+    if (in.op == KernelOp::Load) return !written_[in.buffer.id];
+    if (in.op == KernelOp::Const || in.op == KernelOp::SizeValue || in.op == KernelOp::Argument)
+      return true;
     OpForm form = info(in.op).form;
     return form != Structure && form != Memory;
   }
@@ -174,9 +175,9 @@ class Hoister {
   // The loop whose body the instruction must stay in: climb while no operand lives in the loop.
   int outermost_home(const Instr& in, int loop) const {
     while (loop >= 0) {
-      if (in.op == Op::Load && !surely_runs(k_.body[loop])) break;
+      if (in.op == KernelOp::Load && !surely_runs(k_.body[loop])) break;
       bool depends = false;
-      for (Value v : in.args) depends |= v && lives_in(v.id, loop);
+      for (ValueId v : in.args) depends |= v && lives_in(v.id, loop);
       for (const Term& t : in.address) depends |= t.index && lives_in(t.index.id, loop);
       if (depends) break;
       loop = parent_[loop];
@@ -199,13 +200,13 @@ class Hoister {
 
   void emit(Kernel& out, int i) {
     Instr in = k_.body[i];
-    auto rename = [&](Value& v) {
+    auto rename = [&](ValueId& v) {
       if (v) v = renamed_[v.id];
     };
-    for (Value& v : in.args) rename(v);
+    for (ValueId& v : in.args) rename(v);
     rename(in.extent.outer);
     for (Term& t : in.address) rename(t.index);
-    renamed_[i] = Value{static_cast<int32_t>(out.body.size())};
+    renamed_[i] = ValueId{static_cast<int32_t>(out.body.size())};
     out.body.push_back(std::move(in));
   }
 
@@ -215,7 +216,7 @@ class Hoister {
   std::vector<int> parent_;  // per loop: the enclosing one
   std::vector<bool> written_;
   std::vector<std::vector<int>> before_;
-  std::vector<Value> renamed_;
+  std::vector<ValueId> renamed_;
 };
 
 }  // namespace

@@ -3,9 +3,9 @@
 // interpreter read it.
 //
 //   KernelBuilder b("scale");                            // out[i] = 2 * in[i], blocks of 4096
-//   Buffer in = b.input(DType::F32), out = b.output(DType::F32);
+//   BufferId in = b.input(DType::F32), out = b.output(DType::F32);
 //   Size n = b.size();
-//   b.loop(LoopKind::Block, n, [&](Value block) {...});  // whole examples: kernel_builder.h
+//   b.loop(LoopKind::Block, n, [&](ValueId block) {...});  // whole examples: kernel_builder.h
 //
 // ABI: void kernel(void* const* buffers, const int64_t* sizes, int64_t begin, int64_t end) runs the
 // Block loop's iterations [begin, end). Results never depend on how [0, blocks) is split into such
@@ -49,7 +49,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rlx/ir/dtype.h"
+#include "rlx/ir/scalar.h"
 
 namespace rlx::codegen {
 
@@ -75,17 +75,17 @@ struct Size {
 };
 
 // The result of the instruction at `id` in Kernel::body.
-struct Value {
+struct ValueId {
   int32_t id = -1;
   constexpr explicit operator bool() const { return id >= 0; }
-  constexpr bool operator==(const Value&) const = default;
+  constexpr bool operator==(const ValueId&) const = default;
 };
 
 // A buffer parameter or a scratch array: position in Kernel::buffers.
-struct Buffer {
+struct BufferId {
   int32_t id = -1;
   constexpr explicit operator bool() const { return id >= 0; }
-  constexpr bool operator==(const Buffer&) const = default;
+  constexpr bool operator==(const BufferId&) const = default;
 };
 
 // A loop's trip count: `total`, or for one tile of a split dimension min(tile, total - outer *
@@ -93,13 +93,13 @@ struct Buffer {
 struct Extent {
   Size total;
   Size tile;  // 0: not a tile
-  Value outer;
+  ValueId outer;
 
   Extent() = default;
   Extent(Size n) : total(n) {}
   Extent(int64_t n) : total(n) {}
   bool is_tile() const { return !tile.is(0); }
-  static Extent tail(Size total, Size tile, Value outer) {
+  static Extent tail(Size total, Size tile, ValueId outer) {
     Extent e(total);
     e.tile = tile;
     e.outer = outer;
@@ -113,8 +113,8 @@ struct Extent {
 // buffer's dtype (F32 for C64).
 struct Term {
   Size stride;
-  Value index;
-  Term(Size stride, Value index = {}) : stride(stride), index(index) {}
+  ValueId index;
+  Term(Size stride, ValueId index = {}) : stride(stride), index(index) {}
   bool operator==(const Term&) const = default;
 };
 using Address = std::vector<Term>;
@@ -124,7 +124,7 @@ enum class Combine : uint8_t { None, Add, Mul, Max, Min, And, Or };
 enum class Access : uint8_t { Read, Write, ReadWrite, Scratch };
 
 // clang-format off
-enum class Op : uint8_t {
+enum class KernelOp : uint8_t {
   // structure
   Const,       // bits
   SizeValue,   // extent.total as an I64
@@ -137,37 +137,37 @@ enum class Op : uint8_t {
   // memory
   Load,        // buffer, address
   Store,       // buffer, address, args[0]
-  // arithmetic
-  Add, Sub, Mul, Div, Rem, Min, Max, Pow, CopySign, UMulHi, Fma,
-  Neg, Abs, Sqrt, Exp, Log, Tanh, Erf, Sin, Cos, Floor, Ceil, Trunc, Rint,
-  And, Or, Xor, Shl, Shr, Not,
-  Eq, Ne, Lt, Le, Gt, Ge, Select,
-  Cast,        // args[0] to dtype
+  // arithmetic; Cast takes args[0] to dtype
+  RLX_SCALAR_OPS,
   Round,       // args[0] (F32 or F64) rounded once to `memory`, a narrow float, as F32
 };
 // clang-format on
 
-// What an operation takes and gives. One row per Op; printer, builder and verifier read it.
+constexpr KernelOp kernel_op(ScalarOp op) {
+  return static_cast<KernelOp>(static_cast<int>(KernelOp::Add) + static_cast<int>(op));
+}
+
+// What an operation takes and gives. One row per KernelOp; printer, builder and verifier read it.
 enum class OpForm : uint8_t { Structure, Memory, Arithmetic, Compare, Choice, Convert };
 struct OpInfo {
-  Op op;
+  KernelOp op;
   std::string_view name;
   OpForm form;
   int arity;
   DTypeSet operands;       // allowed types of the operands (Select: of its last two)
   bool expensive = false;  // a polynomial or a division: costs about ten simple operations
 };
-const OpInfo& info(Op op);
+const OpInfo& info(KernelOp op);
 int op_count();
 
 struct Instr {
-  Op op = Op::Const;
+  KernelOp op = KernelOp::Const;
   DType dtype = DType::I64;   // of the value; Update, End and Store have none and say I64
   DType memory = DType::F32;  // Round: a narrow float
   LoopKind kind = LoopKind::Serial;
   Combine combine = Combine::None;
-  std::array<Value, 3> args{};
-  Buffer buffer;
+  std::array<ValueId, 3> args{};
+  BufferId buffer;
   uint64_t bits = 0;  // Const: the value's bits, zero-extended
   bool free = false;  // Const, while building: its value is not part of the kernel's form
   Extent extent;
@@ -192,8 +192,8 @@ struct Kernel {
   int32_t sizes = 0;       // words of the ABI's `sizes`
   std::vector<Instr> body;
 
-  const Instr& operator[](Value v) const { return body[static_cast<size_t>(v.id)]; }
-  const BufferDecl& operator[](Buffer b) const { return buffers[static_cast<size_t>(b.id)]; }
+  const Instr& operator[](ValueId v) const { return body[static_cast<size_t>(v.id)]; }
+  const BufferDecl& operator[](BufferId b) const { return buffers[static_cast<size_t>(b.id)]; }
 };
 
 // The type a value has when it is loaded from memory of this dtype (narrow floats, C64: F32).

@@ -9,34 +9,34 @@ namespace rlx::codegen {
 
 KernelBuilder::KernelBuilder(std::string name) { kernel_.name = std::move(name); }
 
-Buffer KernelBuilder::parameter(DType dtype, Access access) {
+BufferId KernelBuilder::parameter(DType dtype, Access access) {
   check(access != Access::Scratch, "{}: a scratch buffer is not a parameter", kernel_.name);
   kernel_.buffers.push_back({dtype, access, 0, kernel_.parameters++});
-  return Buffer{static_cast<int32_t>(kernel_.buffers.size()) - 1};
+  return BufferId{static_cast<int32_t>(kernel_.buffers.size()) - 1};
 }
 
-void KernelBuilder::make_readable(Buffer output) {
+void KernelBuilder::make_readable(BufferId output) {
   BufferDecl& b = kernel_.buffers[static_cast<size_t>(output.id)];
   check(b.access == Access::Write || b.access == Access::ReadWrite, "{}: b{} is not an output",
         kernel_.name, output.id);
   b.access = Access::ReadWrite;
 }
 
-Buffer KernelBuilder::scratch(DType dtype, int64_t length) {
+BufferId KernelBuilder::scratch(DType dtype, int64_t length) {
   kernel_.buffers.push_back({dtype, Access::Scratch, length, -1});
-  return Buffer{static_cast<int32_t>(kernel_.buffers.size()) - 1};
+  return BufferId{static_cast<int32_t>(kernel_.buffers.size()) - 1};
 }
 
-void KernelBuilder::resize_scratch(Buffer scratch, int64_t length) {
+void KernelBuilder::resize_scratch(BufferId scratch, int64_t length) {
   kernel_.buffers[static_cast<size_t>(scratch.id)].length = length;
 }
 
-Value KernelBuilder::push(Instr instr) {
+ValueId KernelBuilder::push(Instr instr) {
   kernel_.body.push_back(std::move(instr));
-  return Value{static_cast<int32_t>(kernel_.body.size()) - 1};
+  return ValueId{static_cast<int32_t>(kernel_.body.size()) - 1};
 }
 
-Value KernelBuilder::constant(DType dtype, double value) {
+ValueId KernelBuilder::constant(DType dtype, double value) {
   if (const NarrowFloat* f = info(dtype).narrow) {
     value = f->to_float(f->from_double(value));
     dtype = DType::F32;
@@ -46,16 +46,16 @@ Value KernelBuilder::constant(DType dtype, double value) {
           kernel_.name, value, dtype);
     return integer(dtype, static_cast<int64_t>(value));
   }
-  Instr in{.op = Op::Const, .dtype = dtype};
+  Instr in{.op = KernelOp::Const, .dtype = dtype};
   in.bits = dtype == DType::F64 ? std::bit_cast<uint64_t>(value)
                                 : std::bit_cast<uint32_t>(static_cast<float>(value));
   return push(in);
 }
 
-Value KernelBuilder::integer(DType dtype, int64_t value) {
+ValueId KernelBuilder::integer(DType dtype, int64_t value) {
   if (is_float(dtype)) return constant(dtype, static_cast<double>(value));
   check(!is_complex(dtype), "{}: no complex constants", kernel_.name);
-  Instr in{.op = Op::Const, .dtype = dtype};
+  Instr in{.op = KernelOp::Const, .dtype = dtype};
   int bits = 8 * size_of(dtype);
   in.bits = static_cast<uint64_t>(value);
   if (is_bool(dtype)) in.bits = value != 0;
@@ -63,71 +63,71 @@ Value KernelBuilder::integer(DType dtype, int64_t value) {
   return push(in);
 }
 
-Value KernelBuilder::free(Value constant) {
+ValueId KernelBuilder::free(ValueId constant) {
   Instr& in = kernel_.body[static_cast<size_t>(constant.id)];
-  check(in.op == Op::Const, "{}: only a constant can be free", kernel_.name);
+  check(in.op == KernelOp::Const, "{}: only a constant can be free", kernel_.name);
   in.free = true;
   return constant;
 }
 
-Value KernelBuilder::size_value(Size size) {
+ValueId KernelBuilder::size_value(Size size) {
   if (size.is_constant()) return integer(DType::I64, size.scale);
-  Instr in{.op = Op::SizeValue};
+  Instr in{.op = KernelOp::SizeValue};
   in.extent = size;
   return push(in);
 }
 
-Value KernelBuilder::begin_loop(LoopKind kind, Extent extent) {
-  Instr in{.op = Op::Loop};
+ValueId KernelBuilder::begin_loop(LoopKind kind, Extent extent) {
+  Instr in{.op = KernelOp::Loop};
   in.kind = kind;
   in.extent = extent;
   open_loops_.push_back(push(in));
   return open_loops_.back();
 }
 
-Value KernelBuilder::carry(Combine combine, Value init) {
-  Instr in{.op = Op::Carry, .dtype = dtype(init)};
+ValueId KernelBuilder::carry(Combine combine, ValueId init) {
+  Instr in{.op = KernelOp::Carry, .dtype = dtype(init)};
   in.combine = combine;
   in.args[0] = init;
   return push(in);
 }
 
-void KernelBuilder::update(Value carry, Value value) {
-  Instr in{.op = Op::Update};
-  in.args = {carry, value, Value{}};
+void KernelBuilder::update(ValueId carry, ValueId value) {
+  Instr in{.op = KernelOp::Update};
+  in.args = {carry, value, ValueId{}};
   push(in);
 }
 
 void KernelBuilder::end_loop() {
   check(!open_loops_.empty(), "{}: end of a loop that was not begun", kernel_.name);
-  Instr in{.op = Op::End};
+  Instr in{.op = KernelOp::End};
   in.args[0] = open_loops_.back();
   push(in);
   open_loops_.pop_back();
 }
 
-Value KernelBuilder::result(Value carry) {
-  Instr in{.op = Op::Result, .dtype = dtype(carry)};
+ValueId KernelBuilder::result(ValueId carry) {
+  Instr in{.op = KernelOp::Result, .dtype = dtype(carry)};
   in.args[0] = carry;
   return push(in);
 }
 
-Value KernelBuilder::load(Buffer buffer, Address address) {
-  Instr in{.op = Op::Load, .dtype = value_dtype(kernel_[buffer].dtype)};
+ValueId KernelBuilder::load(BufferId buffer, Address address) {
+  Instr in{.op = KernelOp::Load, .dtype = value_dtype(kernel_[buffer].dtype)};
   in.buffer = buffer;
   in.address = std::move(address);
   return push(in);
 }
 
-void KernelBuilder::store(Buffer buffer, Address address, Value value) {
-  Instr in{.op = Op::Store};
+void KernelBuilder::store(BufferId buffer, Address address, ValueId value) {
+  Instr in{.op = KernelOp::Store};
   in.buffer = buffer;
   in.address = std::move(address);
   in.args[0] = value;
   push(in);
 }
 
-Value KernelBuilder::apply(Op op, std::span<const Value> args) {
+ValueId KernelBuilder::apply(KernelOp op, std::span<const ValueId> args) {
   const OpInfo& row = info(op);
   check(row.form == OpForm::Arithmetic || row.form == OpForm::Compare || row.form == OpForm::Choice,
         "{}: {} is not an arithmetic operation", kernel_.name, row.name);
@@ -137,39 +137,39 @@ Value KernelBuilder::apply(Op op, std::span<const Value> args) {
   for (size_t i = 0; i < args.size(); ++i) in.args[i] = args[i];
   DType last = dtype(args.back());
   in.dtype = row.form == OpForm::Compare ? DType::Bool : last;
-  for (size_t i = op == Op::Select; i < args.size(); ++i)
+  for (size_t i = op == KernelOp::Select; i < args.size(); ++i)
     check(dtype(args[i]) == last, "{}: {} of {} and {}", kernel_.name, row.name, dtype(args[i]),
           last);
   check(row.operands.has(last), "{}: {} does not take {}", kernel_.name, row.name, last);
   return push(in);
 }
 
-Value KernelBuilder::cast(Value x, DType to) {
+ValueId KernelBuilder::cast(ValueId x, DType to) {
   check(!is_complex(to), "{}: no cast to {}", kernel_.name, to);
   if (is_narrow(to)) {
     return round(is_float(dtype(x)) ? x : cast(x, DType::F32), to);
   }
   if (dtype(x) == to) return x;
-  Instr in{.op = Op::Cast, .dtype = to};
+  Instr in{.op = KernelOp::Cast, .dtype = to};
   in.args[0] = x;
   return push(in);
 }
 
-Value KernelBuilder::round(Value x, DType precision) {
-  Instr in{.op = Op::Round, .dtype = DType::F32, .memory = precision};
+ValueId KernelBuilder::round(ValueId x, DType precision) {
+  Instr in{.op = KernelOp::Round, .dtype = DType::F32, .memory = precision};
   in.args[0] = x;
   return push(in);
 }
 
-std::vector<Value> KernelBuilder::unflatten(Value index, std::span<const Size> dims) {
-  std::vector<Value> coordinates(dims.size());
+std::vector<ValueId> KernelBuilder::unflatten(ValueId index, std::span<const Size> dims) {
+  std::vector<ValueId> coordinates(dims.size());
   for (size_t i = dims.size(); i-- > 1;) {
     if (dims[i].is(1)) {
       coordinates[i] = integer(DType::I64, 0);
       continue;
     }
-    Value n = size_value(dims[i]);
-    Value rest = div(index, n);
+    ValueId n = size_value(dims[i]);
+    ValueId rest = div(index, n);
     coordinates[i] = sub(index, mul(rest, n));
     index = rest;
   }
@@ -182,17 +182,17 @@ std::vector<Value> KernelBuilder::unflatten(Value index, std::span<const Size> d
 // slower.
 void KernelBuilder::make_arguments(std::vector<int64_t>& words) {
   for (const Instr& in : kernel_.body) {
-    const bool keeps =
-        (in.op == Op::Div || in.op == Op::Rem || in.op == Op::Shl || in.op == Op::Shr) &&
-        !is_float(in.dtype);
-    Value by = in.args[1];
-    while (keeps && kernel_[by].op == Op::Cast) by = kernel_[by].args[0];
+    const bool keeps = (in.op == KernelOp::Div || in.op == KernelOp::Rem ||
+                        in.op == KernelOp::Shl || in.op == KernelOp::Shr) &&
+                       !is_float(in.dtype);
+    ValueId by = in.args[1];
+    while (keeps && kernel_[by].op == KernelOp::Cast) by = kernel_[by].args[0];
     if (keeps) kernel_.body[static_cast<size_t>(by.id)].free = false;
   }
   for (Instr& in : kernel_.body) {
     if (in.free && in.bits != 0 && !is_bool(in.dtype)) {
       words.push_back(static_cast<int64_t>(in.bits));
-      in = Instr{.op = Op::Argument, .dtype = in.dtype, .extent = Extent(size())};
+      in = Instr{.op = KernelOp::Argument, .dtype = in.dtype, .extent = Extent(size())};
     }
     in.free = false;
   }

@@ -52,51 +52,51 @@ uint64_t pack(T v) {
 }
 
 template <class T>
-T float_op(Op op, T a, T b, T c) {
+T float_op(KernelOp op, T a, T b, T c) {
   using Wide = std::conditional_t<std::is_same_v<T, float>, double, long double>;
   Wide w = a;
   switch (op) {
-    case Op::Add:
+    case KernelOp::Add:
       return a + b;
-    case Op::Sub:
+    case KernelOp::Sub:
       return a - b;
-    case Op::Mul:
+    case KernelOp::Mul:
       return a * b;
-    case Op::Div:
+    case KernelOp::Div:
       return a / b;
-    case Op::Rem:
+    case KernelOp::Rem:
       return std::fmod(a, b);
-    case Op::Pow:
+    case KernelOp::Pow:
       return static_cast<T>(std::pow(w, static_cast<Wide>(b)));
-    case Op::CopySign:
+    case KernelOp::CopySign:
       return std::copysign(a, b);
-    case Op::Fma:
+    case KernelOp::Fma:
       return std::fma(a, b, c);
-    case Op::Neg:
+    case KernelOp::Neg:
       return -a;
-    case Op::Abs:
+    case KernelOp::Abs:
       return std::abs(a);
-    case Op::Sqrt:
+    case KernelOp::Sqrt:
       return std::sqrt(a);
-    case Op::Exp:
+    case KernelOp::Exp:
       return static_cast<T>(std::exp(w));
-    case Op::Log:
+    case KernelOp::Log:
       return static_cast<T>(std::log(w));
-    case Op::Tanh:
+    case KernelOp::Tanh:
       return static_cast<T>(std::tanh(w));
-    case Op::Erf:
+    case KernelOp::Erf:
       return static_cast<T>(std::erf(w));
-    case Op::Sin:
+    case KernelOp::Sin:
       return static_cast<T>(std::sin(w));
-    case Op::Cos:
+    case KernelOp::Cos:
       return static_cast<T>(std::cos(w));
-    case Op::Floor:
+    case KernelOp::Floor:
       return std::floor(a);
-    case Op::Ceil:
+    case KernelOp::Ceil:
       return std::ceil(a);
-    case Op::Trunc:
+    case KernelOp::Trunc:
       return std::trunc(a);
-    case Op::Rint:
+    case KernelOp::Rint:
       return std::rint(a);
     default:
       fail(ErrorKind::internal, "internal", "{} of floats", info(op).name);
@@ -104,40 +104,40 @@ T float_op(Op op, T a, T b, T c) {
 }
 
 template <class T>
-T shift(Op op, T a, T b) {
+T shift(KernelOp op, T a, T b) {
   constexpr int width = 8 * sizeof(T);
   bool whole = b < T{0} || static_cast<uint64_t>(b) >= width;
-  if (op == Op::Shl)
+  if (op == KernelOp::Shl)
     return whole ? T{0} : static_cast<T>(static_cast<uint64_t>(static_cast<int64_t>(a)) << b);
   return static_cast<T>(static_cast<int64_t>(a) >> (whole ? 63 : static_cast<int>(b)));
 }
 
 template <class T>
-T int_op(Op op, T a, T b) {
+T int_op(KernelOp op, T a, T b) {
   uint64_t x = static_cast<uint64_t>(static_cast<int64_t>(a));
   uint64_t y = static_cast<uint64_t>(static_cast<int64_t>(b));
   switch (op) {
-    case Op::Add:
+    case KernelOp::Add:
       return static_cast<T>(x + y);
-    case Op::Sub:
+    case KernelOp::Sub:
       return static_cast<T>(x - y);
-    case Op::Mul:
+    case KernelOp::Mul:
       return static_cast<T>(x * y);
-    case Op::Div:
+    case KernelOp::Div:
       if (b == 0) return 0;
       return y == ~uint64_t{0} && std::is_signed_v<T> ? static_cast<T>(0 - x)
                                                       : static_cast<T>(a / b);
-    case Op::Rem:
+    case KernelOp::Rem:
       if (b == 0 || (y == ~uint64_t{0} && std::is_signed_v<T>)) return 0;
       return static_cast<T>(a % b);
-    case Op::UMulHi:
+    case KernelOp::UMulHi:
       return static_cast<T>((x & 0xffffffffu) * (y & 0xffffffffu) >> 32);
-    case Op::Neg:
+    case KernelOp::Neg:
       return static_cast<T>(0 - x);
-    case Op::Abs:
+    case KernelOp::Abs:
       return a < 0 ? static_cast<T>(0 - x) : a;
-    case Op::Shl:
-    case Op::Shr:
+    case KernelOp::Shl:
+    case KernelOp::Shr:
       return shift(op, a, b);
     default:
       fail(ErrorKind::internal, "internal", "{} of integers", info(op).name);
@@ -145,24 +145,24 @@ T int_op(Op op, T a, T b) {
 }
 
 template <class T>
-uint64_t arithmetic(Op op, T a, T b, T c) {
+uint64_t arithmetic(KernelOp op, T a, T b, T c) {
   bool nan = a != a;
   switch (op) {
-    case Op::Max:
+    case KernelOp::Max:
       return pack(a > b || nan ? a : b);
-    case Op::Min:
+    case KernelOp::Min:
       return pack(a < b || nan ? a : b);
-    case Op::Eq:
+    case KernelOp::Eq:
       return a == b;
-    case Op::Ne:
+    case KernelOp::Ne:
       return a != b;
-    case Op::Lt:
+    case KernelOp::Lt:
       return a < b;
-    case Op::Le:
+    case KernelOp::Le:
       return a <= b;
-    case Op::Gt:
+    case KernelOp::Gt:
       return a > b;
-    case Op::Ge:
+    case KernelOp::Ge:
       return a >= b;
     default:
       break;
@@ -170,14 +170,14 @@ uint64_t arithmetic(Op op, T a, T b, T c) {
   if constexpr (std::is_floating_point_v<T>) {
     return pack(float_op(op, a, b, c));
   } else {
-    if (op == Op::And) return pack<T>(a & b);
-    if (op == Op::Or) return pack<T>(a | b);
-    if (op == Op::Xor) return pack<T>(a ^ b);
+    if (op == KernelOp::And) return pack<T>(a & b);
+    if (op == KernelOp::Or) return pack<T>(a | b);
+    if (op == KernelOp::Xor) return pack<T>(a ^ b);
     if constexpr (std::is_same_v<T, bool>) {
-      if (op == Op::Not) return pack(!a);
+      if (op == KernelOp::Not) return pack(!a);
       fail(ErrorKind::internal, "internal", "{} of bools", info(op).name);
     } else {
-      return op == Op::Not ? pack<T>(~a) : pack(int_op(op, a, b));
+      return op == KernelOp::Not ? pack<T>(~a) : pack(int_op(op, a, b));
     }
   }
 }
@@ -215,7 +215,7 @@ class Interpreter {
         next_(kernel.body.size()),
         end_of_(kernel.body.size()) {
     for (size_t i = 0; i < k_.body.size(); ++i)
-      if (k_.body[i].op == Op::End) end_of_[k_.body[i].args[0].id] = static_cast<int>(i);
+      if (k_.body[i].op == KernelOp::End) end_of_[k_.body[i].args[0].id] = static_cast<int>(i);
     scratch_.resize(k_.buffers.size());
     for (size_t i = 0; i < k_.buffers.size(); ++i) {
       const BufferDecl& b = k_.buffers[i];
@@ -227,7 +227,7 @@ class Interpreter {
 
   void run(int from, int to) {
     for (int i = from; i < to; ++i) {
-      if (k_.body[i].op == Op::Loop) {
+      if (k_.body[i].op == KernelOp::Loop) {
         loop(i);
         i = end_of_[i];
       } else {
@@ -238,7 +238,7 @@ class Interpreter {
 
  private:
   int64_t size(Size s) const { return s.is_constant() ? s.scale : s.scale * sizes_[s.argument]; }
-  int64_t index(Value v) const { return unpack<int64_t>(values_[v.id]); }
+  int64_t index(ValueId v) const { return unpack<int64_t>(values_[v.id]); }
 
   int64_t extent(const Extent& e) const {
     const int64_t n = size(e.total), tile = size(e.tile);
@@ -255,7 +255,8 @@ class Interpreter {
     const Instr& in = k_.body[at];
     bool block = in.kind == LoopKind::Block;
     int body = at + 1;
-    for (; k_.body[body].op == Op::Carry; ++body) values_[body] = values_[k_.body[body].args[0].id];
+    for (; k_.body[body].op == KernelOp::Carry; ++body)
+      values_[body] = values_[k_.body[body].args[0].id];
     int64_t last = block ? end_ : extent(in.extent);
     for (int64_t i = block ? begin_ : 0; i < last; ++i) {
       if (block)
@@ -270,11 +271,13 @@ class Interpreter {
   void update(const Instr& in) {
     const Instr& carry = k_[in.args[0]];
     uint64_t old = values_[in.args[0].id], x = values_[in.args[1].id];
-    static constexpr Op kOps[] = {Op::Const, Op::Add, Op::Mul, Op::Max, Op::Min, Op::And, Op::Or};
+    static constexpr KernelOp kOps[] = {KernelOp::Const, KernelOp::Add, KernelOp::Mul,
+                                        KernelOp::Max,   KernelOp::Min, KernelOp::And,
+                                        KernelOp::Or};
     if (carry.combine != Combine::None) {
       x = with_type(carry.dtype, [&](auto t) {
         using T = decltype(t);
-        Op op = kOps[static_cast<int>(carry.combine)];
+        KernelOp op = kOps[static_cast<int>(carry.combine)];
         return arithmetic<T>(op, unpack<T>(old), unpack<T>(x), T{});
       });
     }
@@ -304,38 +307,38 @@ class Interpreter {
     auto arg = [&](int i) { return in.args[i] ? values_[in.args[i].id] : 0; };
     uint64_t& out = values_[at];
     switch (in.op) {
-      case Op::Const:
+      case KernelOp::Const:
         out = in.bits;
         break;
-      case Op::SizeValue:
+      case KernelOp::SizeValue:
         out = pack(size(in.extent.total));
         break;
-      case Op::Argument:
+      case KernelOp::Argument:
         out = static_cast<uint64_t>(sizes_[in.extent.total.argument]);
         break;
-      case Op::Update:
+      case KernelOp::Update:
         update(in);
         break;
-      case Op::Result:
+      case KernelOp::Result:
         out = values_[in.args[0].id];
         break;
-      case Op::Load:
+      case KernelOp::Load:
         out = load(in);
         break;
-      case Op::Store:
+      case KernelOp::Store:
         store(in);
         break;
-      case Op::Select:
+      case KernelOp::Select:
         out = arg(0) ? arg(1) : arg(2);
         break;
-      case Op::Cast:
+      case KernelOp::Cast:
         out = with_type(k_[in.args[0]].dtype, [&](auto from) {
           return with_type(in.dtype, [&](auto to) {
             return pack(convert<decltype(to)>(unpack<decltype(from)>(arg(0))));
           });
         });
         break;
-      case Op::Round:
+      case KernelOp::Round:
         out = pack(round_to(in.memory, k_[in.args[0]].dtype == DType::F64 ? unpack<double>(arg(0))
                                                                           : unpack<float>(arg(0))));
         break;

@@ -12,7 +12,7 @@ constexpr std::string_view kKinds[] = {"block", "serial", "vector"};
 constexpr std::string_view kCombines[] = {"none", "add", "mul", "max", "min", "and", "or"};
 constexpr std::string_view kAccesses[] = {"read", "write", "readwrite", "scratch"};
 
-std::string text(Value v) { return fmt::format("%{}", v.id); }
+std::string text(ValueId v) { return fmt::format("%{}", v.id); }
 
 std::string text(Size s) {
   if (s.is_constant()) return fmt::format("{}", s.scale);
@@ -50,30 +50,32 @@ std::string constant(const Instr& in) {
 
 std::string operands(const Instr& in) {
   switch (in.op) {
-    case Op::Const:
+    case KernelOp::Const:
       return constant(in);
-    case Op::SizeValue:
-    case Op::Argument:
+    case KernelOp::SizeValue:
+    case KernelOp::Argument:
       return text(in.extent);
-    case Op::Loop:
+    case KernelOp::Loop:
       return fmt::format("{} {}", kKinds[static_cast<int>(in.kind)], text(in.extent));
-    case Op::Carry:
+    case KernelOp::Carry:
       return fmt::format("{} {}", kCombines[static_cast<int>(in.combine)], text(in.args[0]));
-    case Op::Load:
+    case KernelOp::Load:
       return fmt::format("b{}[{}]", in.buffer.id, text(in.address));
-    case Op::Store:
+    case KernelOp::Store:
       return fmt::format("b{}[{}], {}", in.buffer.id, text(in.address), text(in.args[0]));
     default:
       break;
   }
   std::string s;
-  for (Value v : in.args)
+  for (ValueId v : in.args)
     if (v) s += (s.empty() ? "" : ", ") + text(v);
-  if (in.op == Op::Round) s += fmt::format(" to {}", in.memory);
+  if (in.op == KernelOp::Round) s += fmt::format(" to {}", in.memory);
   return s;
 }
 
-bool has_value(Op op) { return op != Op::Update && op != Op::End && op != Op::Store; }
+bool has_value(KernelOp op) {
+  return op != KernelOp::Update && op != KernelOp::End && op != KernelOp::Store;
+}
 
 }  // namespace
 
@@ -90,13 +92,13 @@ std::string to_string(const Kernel& kernel) {
   int depth = 1;
   for (size_t i = 0; i < kernel.body.size(); ++i) {
     const Instr& in = kernel.body[i];
-    if (in.op == Op::End) --depth;
+    if (in.op == KernelOp::End) --depth;
     fmt::format_to(to, "{:{}}", "", 2 * depth);
     if (has_value(in.op)) fmt::format_to(to, "%{} = ", i);
     fmt::format_to(to, "{}", info(in.op).name);
-    if (has_value(in.op) && in.op != Op::Loop) fmt::format_to(to, ".{}", in.dtype);
+    if (has_value(in.op) && in.op != KernelOp::Loop) fmt::format_to(to, ".{}", in.dtype);
     fmt::format_to(to, " {}\n", operands(in));
-    if (in.op == Op::Loop) ++depth;
+    if (in.op == KernelOp::Loop) ++depth;
   }
   return out + "}\n";
 }

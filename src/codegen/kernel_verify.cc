@@ -15,9 +15,9 @@ class Verifier {
       const Instr& in = k_.body[at_];
       instruction(in);
       scope_[at_] = kOpen;
-      if (in.op == Op::End) end();
+      if (in.op == KernelOp::End) end();
       if (!loops_.empty()) bodies_.back().push_back(at_);
-      if (in.op == Op::Loop) begin(in);
+      if (in.op == KernelOp::Loop) begin(in);
     }
     at_ = n_ - 1;
     require(loops_.empty(), "a loop is not ended");
@@ -50,12 +50,13 @@ class Verifier {
     require(scratch <= kMaxScratchBytes, "{} bytes of scratch", scratch);
   }
 
-  void value(Value v) {
+  void value(ValueId v) {
     require(v.id >= 0 && v.id < at_, "operand %{} is not defined before", v.id);
     require(scope_[v.id] == kOpen, "operand %{} is out of scope", v.id);
-    Op op = k_[v].op;
-    require(op != Op::Update && op != Op::End && op != Op::Store, "operand %{} has no value", v.id);
-    bool hidden = op == Op::Carry && k_[v].combine != Combine::None;
+    KernelOp op = k_[v].op;
+    require(op != KernelOp::Update && op != KernelOp::End && op != KernelOp::Store,
+            "operand %{} has no value", v.id);
+    bool hidden = op == KernelOp::Carry && k_[v].combine != Combine::None;
     require(!hidden, "accumulator %{} cannot be read inside its loop", v.id);
   }
 
@@ -70,7 +71,7 @@ class Verifier {
     size(e.tile);
     require(e.tile.scale > 0, "tile {}", e.tile.scale);
     value(e.outer);
-    require(k_[e.outer].op == Op::Loop, "the outer index of a tail must be a loop index");
+    require(k_[e.outer].op == KernelOp::Loop, "the outer index of a tail must be a loop index");
   }
 
   void access(const Instr& in) {
@@ -85,11 +86,11 @@ class Verifier {
       varies |= defined_in_vector_loop(t.index);
     }
     Access a = k_[in.buffer].access;
-    if (in.op == Op::Store) {
+    if (in.op == KernelOp::Store) {
       require(a != Access::Read, "store to the read-only b{}", in.buffer.id);
       require(varies, "a store in a vector loop to one address");
     }
-    if (in.op == Op::Load)
+    if (in.op == KernelOp::Load)
       require(a != Access::Write, "load from the write-only b{}", in.buffer.id);
   }
 
@@ -109,7 +110,7 @@ class Verifier {
 
   void end() {
     const Instr& in = k_.body[at_];
-    for (int32_t i = loops_.back() + 1; i < at_ && k_.body[i].op == Op::Carry; ++i) {
+    for (int32_t i = loops_.back() + 1; i < at_ && k_.body[i].op == KernelOp::Carry; ++i) {
       int count = 0;
       for (int32_t carry : updates_.back()) count += carry == i;
       require(count == 1, "accumulator %{} has {} updates", i, count);
@@ -123,40 +124,40 @@ class Verifier {
 
   void instruction(const Instr& in) {
     switch (in.op) {
-      case Op::Const:
+      case KernelOp::Const:
         return require(info(in.op).operands.has(in.dtype), "no values of {}", in.dtype);
-      case Op::SizeValue:
+      case KernelOp::SizeValue:
         return require(in.dtype == DType::I64, "a size is i64"), size(in.extent.total);
-      case Op::Argument:
+      case KernelOp::Argument:
         require(info(in.op).operands.has(in.dtype), "no values of {}", in.dtype);
         require(in.extent == Extent(Size::arg(in.extent.total.argument)) &&
                     in.extent.total.argument >= 0,
                 "an argument is one word");
         return size(in.extent.total);
-      case Op::Loop:
+      case KernelOp::Loop:
         require(in.dtype == DType::I64, "an index is i64");
         return extent(in.extent);
-      case Op::Carry:
+      case KernelOp::Carry:
         return carry(in);
-      case Op::Update:
+      case KernelOp::Update:
         return update(in);
-      case Op::End:
+      case KernelOp::End:
         return require(!loops_.empty(), "no loop is open");
-      case Op::Result:
+      case KernelOp::Result:
         return result(in);
-      case Op::Load:
+      case KernelOp::Load:
         access(in);
         return require(in.dtype == value_dtype(k_[in.buffer].dtype), "load of {} as {}",
                        k_[in.buffer].dtype, in.dtype);
-      case Op::Store:
+      case KernelOp::Store:
         access(in);
         value(in.args[0]);
         return require(k_[in.args[0]].dtype == value_dtype(k_[in.buffer].dtype),
                        "store of {} to {}", k_[in.args[0]].dtype, k_[in.buffer].dtype);
-      case Op::Cast:
+      case KernelOp::Cast:
         value(in.args[0]);
         return require(info(in.op).operands.has(in.dtype), "cast to {}", in.dtype);
-      case Op::Round:
+      case KernelOp::Round:
         value(in.args[0]);
         require(in.dtype == DType::F32 && is_float(k_[in.args[0]].dtype), "round of {}",
                 k_[in.args[0]].dtype);
@@ -171,16 +172,17 @@ class Verifier {
     for (int i = 0; i < row.arity; ++i) value(in.args[i]);
     DType type = k_[in.args[row.arity - 1]].dtype;
     require(row.operands.has(type), "does not take {}", type);
-    for (int i = in.op == Op::Select; i < row.arity; ++i)
+    for (int i = in.op == KernelOp::Select; i < row.arity; ++i)
       require(k_[in.args[i]].dtype == type, "operands of {} and {}", k_[in.args[i]].dtype, type);
-    if (in.op == Op::Select) require(is_bool(k_[in.args[0]].dtype), "the condition must be bool");
+    if (in.op == KernelOp::Select)
+      require(is_bool(k_[in.args[0]].dtype), "the condition must be bool");
     require(in.dtype == (row.form == OpForm::Compare ? DType::Bool : type), "gives {}", in.dtype);
   }
 
   void carry(const Instr& in) {
     require(!loops_.empty(), "no loop is open");
     for (int32_t i = loops_.back() + 1; i < at_; ++i)
-      require(k_.body[i].op == Op::Carry, "accumulators stand directly after their loop");
+      require(k_.body[i].op == KernelOp::Carry, "accumulators stand directly after their loop");
     value(in.args[0]);
     require(in.args[0].id < loops_.back(), "the init value must come from outside the loop");
     require(in.dtype == k_[in.args[0]].dtype, "init of another type");
@@ -196,9 +198,10 @@ class Verifier {
 
   void update(const Instr& in) {
     require(!loops_.empty(), "no loop is open");
-    Value c = in.args[0];
-    require(c.id > loops_.back() && c.id < at_ && k_[c].op == Op::Carry && scope_[c.id] == kOpen,
-            "%{} is not an accumulator of the innermost loop", c.id);
+    ValueId c = in.args[0];
+    require(
+        c.id > loops_.back() && c.id < at_ && k_[c].op == KernelOp::Carry && scope_[c.id] == kOpen,
+        "%{} is not an accumulator of the innermost loop", c.id);
     updates_.back().push_back(c.id);
     value(in.args[1]);
     require(k_[in.args[1]].dtype == k_[c].dtype, "update of {} with {}", k_[c].dtype,
@@ -206,14 +209,15 @@ class Verifier {
   }
 
   void result(const Instr& in) {
-    Value c = in.args[0];
-    require(c.id >= 0 && c.id < at_ && k_[c].op == Op::Carry, "%{} is not an accumulator", c.id);
+    ValueId c = in.args[0];
+    require(c.id >= 0 && c.id < at_ && k_[c].op == KernelOp::Carry, "%{} is not an accumulator",
+            c.id);
     int32_t loop = c.id;
-    while (k_.body[loop].op != Op::Loop) --loop;
+    while (k_.body[loop].op != KernelOp::Loop) --loop;
     require(scope_[loop] == kClosed, "its loop has not ended");
     // The End must stand in a body that is still open.
     for (int32_t i = loop + 1; i < at_; ++i) {
-      if (k_.body[i].op == Op::End && k_.body[i].args[0].id == loop)
+      if (k_.body[i].op == KernelOp::End && k_.body[i].args[0].id == loop)
         require(scope_[i] == kOpen, "its loop is out of scope");
     }
     require(in.dtype == k_[c].dtype, "of another type");
@@ -224,7 +228,7 @@ class Verifier {
       if (k_.body[l].kind == LoopKind::Vector) return true;
     return false;
   }
-  bool defined_in_vector_loop(Value v) const {
+  bool defined_in_vector_loop(ValueId v) const {
     for (int32_t l : loops_)
       if (k_.body[l].kind == LoopKind::Vector) return v.id >= l;
     return false;

@@ -68,7 +68,7 @@ Dim LoopNest::last_size() const {
   return loops.empty() ? Dim(1) : loops.back().size;
 }
 
-void LoopNest::bind_flat(RegionBuilder& b, std::span<Loop> loops, Value flat) {
+void LoopNest::bind_flat(RegionBuilder& b, std::span<Loop> loops, ValueId flat) {
   if (loops.empty()) return;
   if (loops.size() == 1) {
     loops[0].index = {{1, flat}};
@@ -76,40 +76,40 @@ void LoopNest::bind_flat(RegionBuilder& b, std::span<Loop> loops, Value flat) {
   }
   std::vector<Size> sizes{Size(1)};  // the first does not matter
   for (const Loop& d : loops.subspan(1)) sizes.push_back(b.size(d.size));
-  const std::vector<Value> index = b.unflatten(flat, sizes);
+  const std::vector<ValueId> index = b.unflatten(flat, sizes);
   for (size_t i = 0; i < loops.size(); ++i) loops[i].index = {{1, index[i]}};
 }
 
-void LoopNest::bind_outer(RegionBuilder& b, Value flat) { bind_flat(b, outer_, flat); }
+void LoopNest::bind_outer(RegionBuilder& b, ValueId flat) { bind_flat(b, outer_, flat); }
 
-void LoopNest::bind_outer_but_last(RegionBuilder& b, Value flat) {
+void LoopNest::bind_outer_but_last(RegionBuilder& b, ValueId flat) {
   if (!outer_.empty()) bind_flat(b, std::span(outer_).first(outer_.size() - 1), flat);
 }
 
-void LoopNest::bind_last(Value i) {
+void LoopNest::bind_last(ValueId i) {
   if (!outer_.empty()) outer_.back().index = {{1, i}};
 }
 
-void LoopNest::bind_last_tile(Value tile, int64_t size, Value i) {
+void LoopNest::bind_last_tile(ValueId tile, int64_t size, ValueId i) {
   if (!outer_.empty()) outer_.back().index = {{size, tile}, {1, i}};
 }
 
-void LoopNest::bind_tile(Value tile, int64_t size, Value i) {
+void LoopNest::bind_tile(ValueId tile, int64_t size, ValueId i) {
   if (!inner_.empty()) inner_[0].index = {{size, tile}, {1, i}};
 }
 
-void LoopNest::bind_inner(Value i) {
+void LoopNest::bind_inner(ValueId i) {
   if (!inner_.empty()) inner_[0].index = {{1, i}};
 }
 
-void LoopNest::bind_inner_flat(RegionBuilder& b, Value i) {
+void LoopNest::bind_inner_flat(RegionBuilder& b, ValueId i) {
   inner_flat_ = i;
   bind_flat(b, inner_, i);
 }
 
-void LoopNest::bind_inner_dim(size_t d, Value j) { inner_[d].index = {{1, j}}; }
+void LoopNest::bind_inner_dim(size_t d, ValueId j) { inner_[d].index = {{1, j}}; }
 
-void LoopNest::bind_inner_tile(size_t d, Value tile, const Amount& size, Value j) {
+void LoopNest::bind_inner_tile(size_t d, ValueId tile, const Amount& size, ValueId j) {
   inner_[d].index = {{size, tile}, {1, j}};
 }
 
@@ -129,15 +129,15 @@ void LoopNest::each_term(const Shape& strides, F&& f) const {
 
 Address LoopNest::address(RegionBuilder& b, const Shape& strides) const {
   Address a;
-  each_term(strides, [&](const Amount& stride, Value v) { a.push_back({b.size(stride), v}); });
+  each_term(strides, [&](const Amount& stride, ValueId v) { a.push_back({b.size(stride), v}); });
   return a;
 }
 
-Value LoopNest::linear(RegionBuilder& b, const Shape& strides) const {
-  Value sum;
-  each_term(strides, [&](const Amount& stride, Value v) {
+ValueId LoopNest::linear(RegionBuilder& b, const Shape& strides) const {
+  ValueId sum;
+  each_term(strides, [&](const Amount& stride, ValueId v) {
     const auto known = stride.constant();
-    const Value term =
+    const ValueId term =
         known == 1 ? v
                    : b.mul(v, known ? b.integer(DType::I64, *known) : b.size_value(b.size(stride)));
     sum = sum ? b.add(sum, term) : term;

@@ -44,39 +44,39 @@ class LoopNest {
   Dim last_size() const;  // elementwise: the inner loop; else the last outer loop
 
   // Giving loops their index. A tile's index is tile * size + i.
-  void bind_outer(RegionBuilder& b, Value flat);
-  void bind_outer_but_last(RegionBuilder& b, Value flat);
-  void bind_last(Value i);
-  void bind_last_tile(Value tile, int64_t size, Value i);
-  void bind_tile(Value tile, int64_t size, Value i);  // the inner loop
-  void bind_inner(Value i);
-  void bind_inner_flat(RegionBuilder& b, Value i);
-  void bind_inner_dim(size_t d, Value j);
-  void bind_inner_tile(size_t d, Value tile, const Amount& size, Value j);
+  void bind_outer(RegionBuilder& b, ValueId flat);
+  void bind_outer_but_last(RegionBuilder& b, ValueId flat);
+  void bind_last(ValueId i);
+  void bind_last_tile(ValueId tile, int64_t size, ValueId i);
+  void bind_tile(ValueId tile, int64_t size, ValueId i);  // the inner loop
+  void bind_inner(ValueId i);
+  void bind_inner_flat(RegionBuilder& b, ValueId i);
+  void bind_inner_dim(size_t d, ValueId j);
+  void bind_inner_tile(size_t d, ValueId tile, const Amount& size, ValueId j);
   void leave_inner();
-  Value inner() const { return inner_flat_; }
+  ValueId inner() const { return inner_flat_; }
 
   // The address, or the number, sum of strides[axis] * index[axis] over the domain's axes.
   Address address(RegionBuilder& b, const Shape& strides) const;
-  Value linear(RegionBuilder& b, const Shape& strides) const;
+  ValueId linear(RegionBuilder& b, const Shape& strides) const;
 
  private:
   struct Loop {
     Dim size{1};
     size_t axis = 0;  // innermost merged axis: its stride is the loop's
-    std::vector<std::pair<Amount, Value>>
+    std::vector<std::pair<Amount, ValueId>>
         index;  // sum of factor * value; empty: not inside this loop
   };
   static std::vector<Loop> merge(const Shape& domain, const std::vector<Shape>& strides,
                                  const Ints& axes);
-  static void bind_flat(RegionBuilder& b, std::span<Loop> loops, Value flat);
+  static void bind_flat(RegionBuilder& b, std::span<Loop> loops, ValueId flat);
   static Dim size_of(std::span<const Loop> loops);
   template <class F>
   void each_term(const Shape& strides, F&& f) const;
 
   std::vector<Loop> outer_, inner_;
   Shape inner_sizes_;
-  Value inner_flat_;
+  ValueId inner_flat_;
   bool split_ = false;  // two lists
 };
 

@@ -14,8 +14,6 @@ namespace rlx::codegen {
 
 namespace {
 
-using GraphValue = rlx::Value;
-
 bool is_reduce(const Node& n) { return n.op->kind == Kind::reduction; }
 
 struct Reduction {
@@ -51,7 +49,7 @@ class Lowering {
       result_.buffers.push_back(
           b_.output(is_partial(k) ? value_dtype(out_[k].dtype) : out_[k].dtype));
     size_t next = 0;
-    for (GraphValue v : body_.inputs()) input_index_[v.node] = next++;
+    for (Value v : body_.inputs()) input_index_[v.node] = next++;
     result_.elements = domain_.elements();
     for (const Node& n : body_.nodes) result_.operations += n.op->kind != Kind::leaf;
     switch (attrs_.kind) {
@@ -87,12 +85,12 @@ class Lowering {
     return name;
   }
 
-  const Node& node(GraphValue v) const { return body_.node(v); }
+  const Node& node(Value v) const { return body_.node(v); }
   // Whether the kernel leaves partial results in the place of result k.
   bool is_partial(size_t k) const {
     return attrs_.kind == RegionKind::split && is_reduce(node(body_.outputs[k]));
   }
-  bool is_row_value(GraphValue v) const {
+  bool is_row_value(Value v) const {
     if (attrs_.kind != RegionKind::row) return false;
     const Node& n = node(v);
     if (n.op->kind == Kind::leaf || is_generated_leaf(n)) return false;
@@ -137,7 +135,7 @@ class Lowering {
       }
       return s;
     }
-    const GraphValue value = body_.outputs[k];
+    const Value value = body_.outputs[k];
     const bool outer = is_row_value(value) && v.dims.size() != domain_.size();
     return view_strides(v, outer);
   }
@@ -150,7 +148,7 @@ class Lowering {
       const Node& n = body_.nodes[i];
       const bool input = n.op == &op::input;
       if (!input && n.op != &op::iota) continue;
-      const GraphValue v{static_cast<int32_t>(i), 0};
+      const Value v{static_cast<int32_t>(i), 0};
       for (bool outer : {false, true}) {
         if (!used_as(v, outer)) continue;
         all.push_back(input ? view_strides(in_[input_index_.at(v.node)], outer)
@@ -163,7 +161,7 @@ class Lowering {
 
   // Whether leaf v is read by values per row without kept axes (outer) or by anything else (not
   // outer).
-  bool used_as(GraphValue v, bool outer) const {
+  bool used_as(Value v, bool outer) const {
     if (!outer && std::find(body_.outputs.begin(), body_.outputs.end(), v) != body_.outputs.end())
       return true;
     for (size_t i = 0; i < body_.nodes.size(); ++i) {
@@ -173,7 +171,7 @@ class Lowering {
     }
     return false;
   }
-  bool reads_outer(GraphValue consumer) const {
+  bool reads_outer(Value consumer) const {
     return is_row_value(consumer) && !is_reduce(node(consumer)) &&
            body_.type(consumer).rank() != static_cast<int64_t>(domain_.size());
   }
@@ -182,16 +180,16 @@ class Lowering {
   // ----------------------------------------------------------------------------------------------------------
 
   // The value of v where the loops stand; memo_ holds what this scope has computed already.
-  Value value(GraphValue v, bool outer = false) {
+  ValueId value(Value v, bool outer = false) {
     const auto key = std::pair(v, outer);
     if (auto it = row_memo_.find(key); it != row_memo_.end()) return it->second;
     if (auto it = memo_.find(key); it != memo_.end()) return it->second;
-    const Value result = compute(v, outer);
+    const ValueId result = compute(v, outer);
     (in_row_scope_ ? row_memo_ : memo_)[key] = result;
     return result;
   }
 
-  Value compute(GraphValue v, bool outer) {
+  ValueId compute(Value v, bool outer) {
     const Node& n = node(v);
     if (n.op == &op::input) {
       const size_t k = input_index_.at(v.node);
@@ -203,36 +201,36 @@ class Lowering {
       return b_.cast(b_.size_value(b_.size(a.size)), a.dtype);
     }
     if (n.op == &op::iota) {
-      const Value index = loops_.linear(b_, iota_strides(n, outer));
+      const ValueId index = loops_.linear(b_, iota_strides(n, outer));
       return b_.cast(index, n.type().dtype);
     }
     if (auto it = staged_.find(v); it != staged_.end() && it->second.pass < pass_)
       return b_.load(it->second.buffer, staged_address(it->second));
     if (n.op == &op::broadcast || n.op == &op::reshape) return value(n.in[0], outer_of(v, n.in[0]));
-    std::vector<Value> in;
-    for (GraphValue operand : n.in) in.push_back(value(operand, outer_of(v, operand)));
+    std::vector<ValueId> in;
+    for (Value operand : n.in) in.push_back(value(operand, outer_of(v, operand)));
     return emitter_.node(n, body_, in);
   }
-  bool outer_of(GraphValue consumer, GraphValue operand) const {
+  bool outer_of(Value consumer, Value operand) const {
     const Node& p = node(operand);
     return (p.op == &op::input || p.op == &op::iota) && reads_outer(consumer);
   }
 
   // The reduction of a single value: -0 summed is 0.
-  Value combined(GraphValue v, Value x) {
+  ValueId combined(Value v, ValueId x) {
     const Combine c = reduction_of(node(v)).combine;
     return c == Combine::Add ? b_.add(identity(node(v)), x) : x;
   }
 
-  Value identity(const Node& n) { return identity(b_, n); }
-  static Value identity(KernelBuilder& b, const Node& n) {
+  ValueId identity(const Node& n) { return identity(b_, n); }
+  static ValueId identity(KernelBuilder& b, const Node& n) {
     const Reduction r = reduction_of(n);
     const DType d = value_dtype(n.type().dtype);
     if (is_float(d) || std::isfinite(r.identity)) return b.constant(d, r.identity);
     return b.integer(d, integer_limit(d, r.identity > 0));
   }
 
-  void store(size_t k, Value v) {
+  void store(size_t k, ValueId v) {
     b_.store(result_.buffers[in_.size() + k], loops_.address(b_, result_strides(k)), v);
   }
 
@@ -243,13 +241,13 @@ class Lowering {
     loops_ = LoopNest::make(domain_, all_strides(), all_axes());
     const Dim inner = loops_.last_size();
     if (loops_.rank() == 0) {  // one element
-      b_.loop(LoopKind::Block, blocks(1), [&](Value) { store_all(); });
+      b_.loop(LoopKind::Block, blocks(1), [&](ValueId) { store_all(); });
       return;
     }
     if (loops_.rank() == 1) {
       const Size n = b_.word(inner);
-      b_.loop(LoopKind::Block, blocks(parts_of(inner, schedule_.tile)), [&](Value block) {
-        b_.loop(LoopKind::Vector, Extent::tail(n, schedule_.tile, block), [&](Value i) {
+      b_.loop(LoopKind::Block, blocks(parts_of(inner, schedule_.tile)), [&](ValueId block) {
+        b_.loop(LoopKind::Vector, Extent::tail(n, schedule_.tile, block), [&](ValueId i) {
           loops_.bind_tile(block, schedule_.tile, i);
           store_all();
         });
@@ -257,9 +255,9 @@ class Lowering {
       by_rows(domain_.back(), schedule_.tile);
       return;
     }
-    b_.loop(LoopKind::Block, blocks(loops_.outer_size()), [&](Value block) {
+    b_.loop(LoopKind::Block, blocks(loops_.outer_size()), [&](ValueId block) {
       loops_.bind_outer(b_, block);
-      b_.loop(LoopKind::Vector, Extent(b_.size(inner)), [&](Value i) {
+      b_.loop(LoopKind::Vector, Extent(b_.size(inner)), [&](ValueId i) {
         loops_.bind_inner(i);
         store_all();
       });
@@ -288,40 +286,40 @@ class Lowering {
 
   void store_all() {
     memo_.clear();
-    std::vector<Value> values;
-    for (GraphValue v : body_.outputs) values.push_back(value(v));
+    std::vector<ValueId> values;
+    for (Value v : body_.outputs) values.push_back(value(v));
     for (size_t k = 0; k < values.size(); ++k) store(k, values[k]);
   }
 
   // Row regions.
   struct Stage {
     int pass = 0;
-    Buffer buffer;
+    BufferId buffer;
     int result = -1;  // whose memory it is; -1: a scratch row
   };
-  int level(GraphValue v) {
+  int level(Value v) {
     if (auto it = levels_.find(v); it != levels_.end()) return it->second;
     const Node& n = node(v);
     int l = 0;
-    for (GraphValue operand : n.in) l = std::max(l, level(operand));
+    for (Value operand : n.in) l = std::max(l, level(operand));
     if (is_reduce(n)) ++l;
     return levels_[v] = l;
   }
 
   // What recomputing v in another pass costs, in simple operations; loads and values per row are
   // free.
-  int cost(GraphValue v) {
+  int cost(Value v) {
     const Node& n = node(v);
     if (n.op->kind == Kind::leaf || is_row_value(v)) return 0;
     if (auto it = costs_.find(v); it != costs_.end()) return it->second;
     int c = emitter_.cost(n);
-    for (GraphValue operand : n.in) c += cost(operand);
+    for (Value operand : n.in) c += cost(operand);
     return costs_[v] = std::min(c, 1000);
   }
 
   // Gives v a scratch row, or, where the rows are too long for the stack, the memory of a result
   // that the last pass writes. Rows of one element have no loop and nothing to stage.
-  bool stage(GraphValue v) {
+  bool stage(Value v) {
     if (staged_.contains(v)) return true;
     const DType d = value_dtype(body_.type(v).dtype);
     if (loops_.inner_sizes().empty() || inner_elements_ == Dim(0)) return false;
@@ -332,7 +330,7 @@ class Lowering {
       return true;
     }
     for (size_t k = 0; k < out_.size(); ++k) {
-      const Buffer buffer = result_.buffers[in_.size() + k];
+      const BufferId buffer = result_.buffers[in_.size() + k];
       const bool last = !is_row_value(body_.outputs[k]) && level(body_.outputs[k]) == last_pass_;
       const bool taken = std::any_of(staged_.begin(), staged_.end(),
                                      [&](auto& s) { return s.second.buffer == buffer; });
@@ -355,11 +353,11 @@ class Lowering {
   }
 
   // Marks the values that pass p needs from earlier passes and that are worth keeping.
-  void plan_staging(GraphValue v, int pass) {
+  void plan_staging(Value v, int pass) {
     const Node& n = node(v);
     if (n.op->kind == Kind::leaf || is_row_value(v)) return;
     if (level(v) < pass && cost(v) >= schedule_.stage_cost && stage(v)) return;
-    for (GraphValue operand : n.in) plan_staging(operand, pass);
+    for (Value operand : n.in) plan_staging(operand, pass);
   }
 
   void row() {
@@ -374,9 +372,8 @@ class Lowering {
     by_rows(inner_elements_, Dim(per_block) * inner_elements_);
 
     int passes = 1;
-    std::vector<std::vector<GraphValue>> reduces(1), outputs(1);  // by pass
-    auto at_pass = [&](std::vector<std::vector<GraphValue>>& list,
-                       int p) -> std::vector<GraphValue>& {
+    std::vector<std::vector<Value>> reduces(1), outputs(1);  // by pass
+    auto at_pass = [&](std::vector<std::vector<Value>>& list, int p) -> std::vector<Value>& {
       passes = std::max(passes, p + 1);
       if (static_cast<int>(list.size()) <= p) list.resize(static_cast<size_t>(p) + 1);
       return list[static_cast<size_t>(p)];
@@ -384,17 +381,17 @@ class Lowering {
     for (int32_t i = 0; i < body_.size(); ++i)
       if (is_reduce(body_.nodes[static_cast<size_t>(i)]))
         at_pass(reduces, level({i, 0}) - 1).push_back({i, 0});
-    for (GraphValue v : body_.outputs)
+    for (Value v : body_.outputs)
       if (!is_row_value(v)) at_pass(outputs, level(v)).push_back(v);
     reduces.resize(static_cast<size_t>(passes));
     outputs.resize(static_cast<size_t>(passes));
     last_pass_ = passes - 1;
     for (int p = 1; p < passes; ++p) {
-      for (GraphValue v : reduces[static_cast<size_t>(p)]) plan_staging(node(v).in[0], p);
-      for (GraphValue v : outputs[static_cast<size_t>(p)]) plan_staging(v, p);
+      for (Value v : reduces[static_cast<size_t>(p)]) plan_staging(node(v).in[0], p);
+      for (Value v : outputs[static_cast<size_t>(p)]) plan_staging(v, p);
     }
     size_stages();
-    auto one_row = [&](Value row) {
+    auto one_row = [&](ValueId row) {
       loops_.bind_outer(b_, row);
       for (pass_ = 0; pass_ < passes; ++pass_)
         row_pass(reduces[static_cast<size_t>(pass_)], outputs[static_cast<size_t>(pass_)]);
@@ -403,35 +400,35 @@ class Lowering {
     const Extent extent = blocks(parts_of(rows, per_block));
     if (per_block == 1) return b_.loop(LoopKind::Block, extent, one_row);
     const Size count = b_.word(rows);
-    b_.loop(LoopKind::Block, extent, [&](Value block) {
-      b_.loop(LoopKind::Serial, Extent::tail(count, per_block, block), [&](Value r) {
+    b_.loop(LoopKind::Block, extent, [&](ValueId block) {
+      b_.loop(LoopKind::Serial, Extent::tail(count, per_block, block), [&](ValueId r) {
         one_row(b_.add(b_.mul(block, b_.integer(DType::I64, per_block)), r));
       });
     });
   }
 
-  void row_pass(const std::vector<GraphValue>& reduces, const std::vector<GraphValue>& outputs) {
+  void row_pass(const std::vector<Value>& reduces, const std::vector<Value>& outputs) {
     bool stages = false;
     for (const auto& [v, stage] : staged_) stages = stages || stage.pass == pass_;
     if (reduces.empty() && outputs.empty() && !stages) return;
     // Values per row that this pass reads are computed before its loop, where they belong.
     in_row_scope_ = true;
-    std::set<GraphValue> done;
-    for (GraphValue v : reduces) row_values_below(node(v).in[0], done);
-    for (GraphValue v : outputs) row_values_below(v, done);
-    std::vector<Value> inits;
-    for (GraphValue v : reduces) inits.push_back(identity(node(v)));
+    std::set<Value> done;
+    for (Value v : reduces) row_values_below(node(v).in[0], done);
+    for (Value v : outputs) row_values_below(v, done);
+    std::vector<ValueId> inits;
+    for (Value v : reduces) inits.push_back(identity(node(v)));
     in_row_scope_ = false;
 
     memo_.clear();
     if (loops_.inner_sizes().empty()) return row_of_one(reduces, outputs);
-    const Value i = b_.begin_loop(LoopKind::Vector, Extent(b_.size(inner_elements_)));
-    std::vector<Value> carries, values;
+    const ValueId i = b_.begin_loop(LoopKind::Vector, Extent(b_.size(inner_elements_)));
+    std::vector<ValueId> carries, values;
     for (size_t k = 0; k < reduces.size(); ++k)
       carries.push_back(b_.carry(reduction_of(node(reduces[k])).combine, inits[k]));
     loops_.bind_inner_flat(b_, i);
-    for (GraphValue v : reduces) values.push_back(value(node(v).in[0]));
-    std::vector<std::pair<size_t, Value>> stores;
+    for (Value v : reduces) values.push_back(value(node(v).in[0]));
+    std::vector<std::pair<size_t, ValueId>> stores;
     for (size_t k = 0; k < out_.size(); ++k)
       if (std::find(outputs.begin(), outputs.end(), body_.outputs[k]) != outputs.end())
         stores.push_back({k, value(body_.outputs[k])});
@@ -448,10 +445,10 @@ class Lowering {
   }
 
   // The reduced axes have size 1: no loop, and each reduction is its one value.
-  void row_of_one(const std::vector<GraphValue>& reduces, const std::vector<GraphValue>& outputs) {
+  void row_of_one(const std::vector<Value>& reduces, const std::vector<Value>& outputs) {
     in_row_scope_ = true;
-    for (GraphValue v : reduces) row_memo_[{v, false}] = combined(v, value(node(v).in[0]));
-    std::vector<std::pair<size_t, Value>> stores;
+    for (Value v : reduces) row_memo_[{v, false}] = combined(v, value(node(v).in[0]));
+    std::vector<std::pair<size_t, ValueId>> stores;
     for (size_t k = 0; k < out_.size(); ++k)
       if (std::find(outputs.begin(), outputs.end(), body_.outputs[k]) != outputs.end())
         stores.push_back({k, value(body_.outputs[k])});
@@ -459,7 +456,7 @@ class Lowering {
     in_row_scope_ = false;
   }
 
-  void row_values_below(GraphValue v, std::set<GraphValue>& done) {
+  void row_values_below(Value v, std::set<Value>& done) {
     if (!done.insert(v).second) return;
     const Node& n = node(v);
     if (n.op->kind == Kind::leaf) return;
@@ -468,12 +465,12 @@ class Lowering {
       return;
     }
     if (auto it = staged_.find(v); it != staged_.end() && it->second.pass < pass_) return;
-    for (GraphValue operand : n.in) row_values_below(operand, done);
+    for (Value operand : n.in) row_values_below(operand, done);
   }
 
   void store_row_values() {
     in_row_scope_ = true;
-    std::vector<std::pair<size_t, Value>> stores;
+    std::vector<std::pair<size_t, ValueId>> stores;
     for (size_t k = 0; k < out_.size(); ++k)
       if (is_row_value(body_.outputs[k])) stores.push_back({k, value(body_.outputs[k])});
     for (auto& [k, v] : stores) store(k, v);
@@ -501,50 +498,49 @@ class Lowering {
     // One run of columns: its tiles are the blocks. Several: each is a block.
     const bool one = loops_.outer_rank() <= 1;
     b_.loop(LoopKind::Block, blocks(one ? tiles : Amount(loops_.outer_size_but_last())),
-            [&](Value block) {
+            [&](ValueId block) {
               if (one) {
                 column_tile(columns, block);
               } else {
                 loops_.bind_outer_but_last(b_, block);
                 b_.loop(LoopKind::Serial, Extent(b_.size(tiles)),
-                        [&](Value tile) { column_tile(columns, tile); });
+                        [&](ValueId tile) { column_tile(columns, tile); });
               }
             });
   }
 
-  void column_tile(const Dim& columns, Value tile) {
+  void column_tile(const Dim& columns, ValueId tile) {
     if (loops_.outer_rank() == 0) return column_totals();  // one result
     const Extent extent = Extent::tail(b_.size(columns), schedule_.columns, tile);
-    b_.loop(LoopKind::Vector, extent, [&](Value i) {
+    b_.loop(LoopKind::Vector, extent, [&](ValueId i) {
       loops_.bind_last_tile(tile, schedule_.columns, i);
       column_totals();
     });
   }
 
   void column_totals() {
-    const std::vector<Value> totals = reduce_dims(0, loops_.inner_sizes().size(), identities());
+    const std::vector<ValueId> totals = reduce_dims(0, loops_.inner_sizes().size(), identities());
     for (size_t k = 0; k < totals.size(); ++k)
       store(k, emitter_.finish(totals[k], node(body_.outputs[k]).type().dtype));
   }
 
-  std::vector<Value> identities() {
-    std::vector<Value> inits;
-    for (GraphValue v : reductions_) inits.push_back(identity(node(v)));
+  std::vector<ValueId> identities() {
+    std::vector<ValueId> inits;
+    for (Value v : reductions_) inits.push_back(identity(node(v)));
     return inits;
   }
 
   // Loops over the reduced dims [depth, end); gives the combined values. Inside them the results
   // that are values per element are stored.
-  std::vector<Value> reduce_dims(size_t depth, size_t end, const std::vector<Value>& inits) {
+  std::vector<ValueId> reduce_dims(size_t depth, size_t end, const std::vector<ValueId>& inits) {
     if (depth == end) {
       memo_.clear();
-      std::vector<Value> values, elements;
-      for (GraphValue v : reductions_) {
-        const Value x = value(node(v).in[0]);
+      std::vector<ValueId> values, elements;
+      for (Value v : reductions_) {
+        const ValueId x = value(node(v).in[0]);
         values.push_back(loops_.inner_sizes().empty() ? combined(v, x) : x);
       }
-      for (GraphValue v : body_.outputs)
-        elements.push_back(is_reduce(node(v)) ? Value() : value(v));
+      for (Value v : body_.outputs) elements.push_back(is_reduce(node(v)) ? ValueId() : value(v));
       for (size_t k = 0; k < elements.size(); ++k)
         if (elements[k]) store(k, elements[k]);
       return values;
@@ -554,23 +550,23 @@ class Lowering {
   }
 
   // The loop over one reduced dim, or over this block's part of it.
-  std::vector<Value> reduce_loop(LoopKind kind, size_t dim, const std::vector<Value>& inits,
-                                 FunctionRef<std::vector<Value>()> body) {
+  std::vector<ValueId> reduce_loop(LoopKind kind, size_t dim, const std::vector<ValueId>& inits,
+                                   FunctionRef<std::vector<ValueId>()> body) {
     const bool cut = part_.block && part_.dim == dim;
-    const Value j =
+    const ValueId j =
         b_.begin_loop(kind, cut ? Extent::tail(part_.total, b_.size(part_.size), part_.block)
                                 : Extent(b_.size(loops_.inner_sizes()[dim])));
     if (cut)
       loops_.bind_inner_tile(dim, part_.block, part_.size, j);
     else
       loops_.bind_inner_dim(dim, j);
-    std::vector<Value> carries, totals;
+    std::vector<ValueId> carries, totals;
     for (size_t k = 0; k < inits.size(); ++k)
       carries.push_back(b_.carry(reduction_of(node(reductions_[k])).combine, inits[k]));
-    const std::vector<Value> values = body();
+    const std::vector<ValueId> values = body();
     for (size_t k = 0; k < carries.size(); ++k) b_.update(carries[k], values[k]);
     b_.end_loop();
-    for (Value c : carries) totals.push_back(b_.result(c));
+    for (ValueId c : carries) totals.push_back(b_.result(c));
     return totals;
   }
 
@@ -597,14 +593,14 @@ class Lowering {
       if (d != part_.dim) others = others * dims[d];
     part_.size = part_size(others);
     part_.total = b_.word(length);
-    b_.loop(LoopKind::Block, blocks(parts_of(length, part_.size)), [&](Value block) {
+    b_.loop(LoopKind::Block, blocks(parts_of(length, part_.size)), [&](ValueId block) {
       part_.block = block;
       const Dim rows = columns ? loops_.outer_size_but_last() : kept;
       if (rows == Dim(1)) return columns ? split_columns({}) : split_row({});
       b_.loop(LoopKind::Serial, Extent(b_.size(rows)),
-              [&](Value row) { columns ? split_columns(row) : split_row(row); });
+              [&](ValueId row) { columns ? split_columns(row) : split_row(row); });
     });
-    for (GraphValue v : reductions_) result_.partials.push_back(value_dtype(node(v).type().dtype));
+    for (Value v : reductions_) result_.partials.push_back(value_dtype(node(v).type().dtype));
     result_.results = kept;
     result_.combine = std::make_shared<RegionCode>(combine_parts(kept, result_.blocks));
   }
@@ -620,31 +616,31 @@ class Lowering {
   }
 
   // One row: the last reduced dim is vectorised, the others are loops inside.
-  void split_row(Value row) {
+  void split_row(ValueId row) {
     if (row) loops_.bind_outer(b_, row);
     const size_t last = loops_.inner_sizes().size() - 1;
-    const std::vector<Value> inits = identities(),
-                             totals = reduce_loop(LoopKind::Vector, last, inits,
-                                                  [&] { return reduce_dims(0, last, inits); });
+    const std::vector<ValueId> inits = identities(),
+                               totals = reduce_loop(LoopKind::Vector, last, inits,
+                                                    [&] { return reduce_dims(0, last, inits); });
     Address at{{b_.size(loops_.outer_size()), part_.block}};
     if (row) at.push_back({1, row});
     for (size_t k = 0; k < totals.size(); ++k) store_partial(k, at, totals[k]);
   }
 
   // A row of columns, which are vectorised.
-  void split_columns(Value row) {
+  void split_columns(ValueId row) {
     const Size columns = b_.size(loops_.last_size());
     if (row) loops_.bind_outer_but_last(b_, row);
-    b_.loop(LoopKind::Vector, Extent(columns), [&](Value i) {
+    b_.loop(LoopKind::Vector, Extent(columns), [&](ValueId i) {
       loops_.bind_last(i);
-      const std::vector<Value> totals = reduce_dims(0, loops_.inner_sizes().size(), identities());
+      const std::vector<ValueId> totals = reduce_dims(0, loops_.inner_sizes().size(), identities());
       Address at{{b_.size(loops_.outer_size()), part_.block}, {1, i}};
       if (row) at.push_back({columns, row});
       for (size_t k = 0; k < totals.size(); ++k) store_partial(k, at, totals[k]);
     });
   }
 
-  void store_partial(size_t k, const Address& at, Value v) {
+  void store_partial(size_t k, const Address& at, ValueId v) {
     b_.store(result_.buffers[in_.size() + result_.reductions[k]], at, v);
   }
 
@@ -653,17 +649,17 @@ class Lowering {
     RegionCode out;
     RegionBuilder b("combine" + kernel_name().substr(kernel_name().find('_')));
     NodeEmitter emitter(b);
-    std::vector<Buffer> from, to;
-    for (GraphValue v : reductions_) from.push_back(b.input(value_dtype(node(v).type().dtype)));
-    for (GraphValue v : reductions_) to.push_back(b.output(node(v).type().dtype));
+    std::vector<BufferId> from, to;
+    for (Value v : reductions_) from.push_back(b.input(value_dtype(node(v).type().dtype)));
+    for (Value v : reductions_) to.push_back(b.output(node(v).type().dtype));
     const Size rows = b.word(results), length = b.word(parts);
     out.blocks = results;
     out.operations = 1;
     out.elements = results;
-    b.loop(LoopKind::Block, Extent(rows), [&](Value r) {
-      std::vector<Value> inits, carries;
-      for (GraphValue v : reductions_) inits.push_back(identity(b, node(v)));
-      const Value i = b.begin_loop(LoopKind::Vector, Extent(length));
+    b.loop(LoopKind::Block, Extent(rows), [&](ValueId r) {
+      std::vector<ValueId> inits, carries;
+      for (Value v : reductions_) inits.push_back(identity(b, node(v)));
+      const ValueId i = b.begin_loop(LoopKind::Vector, Extent(length));
       for (size_t k = 0; k < inits.size(); ++k)
         carries.push_back(b.carry(reduction_of(node(reductions_[k])).combine, inits[k]));
       for (size_t k = 0; k < inits.size(); ++k)
@@ -692,7 +688,7 @@ class Lowering {
     size_t dim = 0;
     Amount size;
     Size total;
-    Value block;
+    ValueId block;
   };
 
   const RegionSchedule& schedule_;
@@ -706,9 +702,9 @@ class Lowering {
   LoopNest loops_;
   RegionCode result_;
   std::map<int32_t, size_t> input_index_;
-  std::map<std::pair<GraphValue, bool>, Value> memo_, row_memo_;
-  std::map<GraphValue, int> levels_, costs_;
-  std::map<GraphValue, Stage> staged_;
+  std::map<std::pair<Value, bool>, ValueId> memo_, row_memo_;
+  std::map<Value, int> levels_, costs_;
+  std::map<Value, Stage> staged_;
   Values reductions_;  // of a column or split region
   Part part_;
   int pass_ = 0, last_pass_ = 0;
@@ -732,7 +728,7 @@ RegionKernel RegionCode::at(const DimBinding& sizes) const {
     out.rows_per_block = per_block / length;
   }
   const BlockAccess access(*kernel, out.sizes, out.blocks);
-  for (Buffer buffer : buffers) out.spans.push_back(access.span(buffer));
+  for (BufferId buffer : buffers) out.spans.push_back(access.span(buffer));
   for (size_t i = 0; i < alike.size(); ++i) {
     out.may_share.emplace_back();
     for (size_t k = 0; k < alike[i].size(); ++k)

@@ -47,7 +47,7 @@ struct RegionCode {
   int64_t operations = 0;  // of an element
   Dim row;                 // elements of the domain
   Amount block;            // elements of a block, where it is a run of them; 0: it is none
-  std::vector<Buffer> buffers;
+  std::vector<BufferId> buffers;
   std::vector<std::vector<bool>> alike;  // [operand][result]: dense and as large as it
   std::vector<size_t> reductions;
   std::vector<DType> partials;  // [blocks, results] each

@@ -1,51 +1,12 @@
 #include "rlx/codegen/scalar_emitter.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "rlx/ir/op.h"
 
 namespace rlx::codegen {
 
 namespace {
 
-// The kernel instruction of each scalar operation; constants, casts and what needs more than a name
-// are handled in apply().
-struct Instruction {
-  ScalarOp scalar;
-  Op op;
-};
-constexpr Instruction kInstructions[] = {
-    {ScalarOp::add, Op::Add},         {ScalarOp::sub, Op::Sub},
-    {ScalarOp::mul, Op::Mul},         {ScalarOp::div, Op::Div},
-    {ScalarOp::rem, Op::Rem},         {ScalarOp::neg, Op::Neg},
-    {ScalarOp::abs, Op::Abs},         {ScalarOp::min, Op::Min},
-    {ScalarOp::max, Op::Max},         {ScalarOp::sqrt, Op::Sqrt},
-    {ScalarOp::exp, Op::Exp},         {ScalarOp::log, Op::Log},
-    {ScalarOp::tanh, Op::Tanh},       {ScalarOp::erf, Op::Erf},
-    {ScalarOp::sin, Op::Sin},         {ScalarOp::cos, Op::Cos},
-    {ScalarOp::pow, Op::Pow},         {ScalarOp::floor, Op::Floor},
-    {ScalarOp::ceil, Op::Ceil},       {ScalarOp::trunc, Op::Trunc},
-    {ScalarOp::rint, Op::Rint},       {ScalarOp::eq, Op::Eq},
-    {ScalarOp::ne, Op::Ne},           {ScalarOp::lt, Op::Lt},
-    {ScalarOp::le, Op::Le},           {ScalarOp::gt, Op::Gt},
-    {ScalarOp::ge, Op::Ge},           {ScalarOp::select, Op::Select},
-    {ScalarOp::logical_and, Op::And}, {ScalarOp::bit_and, Op::And},
-    {ScalarOp::logical_or, Op::Or},   {ScalarOp::bit_or, Op::Or},
-    {ScalarOp::logical_xor, Op::Xor}, {ScalarOp::bit_xor, Op::Xor},
-    {ScalarOp::logical_not, Op::Not}, {ScalarOp::shl, Op::Shl},
-    {ScalarOp::shr, Op::Shr},         {ScalarOp::umulhi, Op::UMulHi},
-    {ScalarOp::bit_not, Op::Not},     {ScalarOp::copysign, Op::CopySign},
-};
-
-Op kernel_op(ScalarOp scalar) {
-  const auto* row = std::find_if(std::begin(kInstructions), std::end(kInstructions),
-                                 [&](const Instruction& i) { return i.scalar == scalar; });
-  check(row != std::end(kInstructions), "scalar operation without an instruction");
-  return row->op;
-}
-
-bool is_comparison(ScalarOp op) { return op >= ScalarOp::eq && op <= ScalarOp::ge; }
+bool is_comparison(ScalarOp op) { return op >= ScalarOp::Eq && op <= ScalarOp::Ge; }
 
 // Whether the rule of an op with these attributes may make constants of them.
 bool has_numbers(const Attrs& attrs) {
@@ -61,10 +22,7 @@ class CostCounter final : public ScalarEmitter {
   int constant(DType, double) override { return 0; }
   int constant_int(DType, int64_t) override { return 0; }
   int apply(ScalarOp op, DType, std::span<const Scalar>) override {
-    if (op != ScalarOp::cast)
-      total += info(kernel_op(op)).expensive ? 10 : 1;
-    else
-      ++total;
+    total += info(kernel_op(op)).expensive ? 10 : 1;
     return 0;
   }
 };
@@ -84,16 +42,16 @@ int NodeEmitter::cost(const Node& n) {
   return counter.total;
 }
 
-Value NodeEmitter::node(const Node& n, const Graph& g, std::span<const Value> in) {
+ValueId NodeEmitter::node(const Node& n, const Graph& g, std::span<const ValueId> in) {
   std::vector<Scalar> operands;
   for (size_t i = 0; i < in.size(); ++i)
     operands.push_back({this, in[i].id, g.type(n.in[i]).dtype});
   depends_on_attributes_ = has_numbers(n.attrs);
   const Scalar result = n.op->scalar(n, operands);
-  return finish(Value{result.id}, n.type().dtype);
+  return finish(ValueId{result.id}, n.type().dtype);
 }
 
-Value NodeEmitter::constant_of(const Tensor& scalar) {
+ValueId NodeEmitter::constant_of(const Tensor& scalar) {
   const DType d = value_dtype(scalar.dtype());
   if (is_float(d)) return b_.free(b_.constant(d, scalar.get_float(0)));
   return b_.free(b_.integer(d, scalar.get_int(0)));
@@ -102,7 +60,7 @@ Value NodeEmitter::constant_of(const Tensor& scalar) {
 int NodeEmitter::constant(DType dtype, double value) {
   const DType d = value_dtype(dtype);
   if (!is_float(d)) return b_.integer(d, static_cast<int64_t>(value)).id;
-  const Value c = b_.constant(d, value);
+  const ValueId c = b_.constant(d, value);
   return (depends_on_attributes_ ? b_.free(c) : c).id;
 }
 
@@ -111,28 +69,28 @@ int NodeEmitter::constant_int(DType dtype, int64_t value) {
 }
 
 int NodeEmitter::apply(ScalarOp op, DType result, std::span<const Scalar> operands) {
-  std::vector<Value> in;
-  for (const Scalar& s : operands) in.push_back(Value{s.id});
+  std::vector<ValueId> in;
+  for (const Scalar& s : operands) in.push_back(ValueId{s.id});
   const DType from = b_.dtype(in[0]);
-  if (op == ScalarOp::cast && from == result) return in[0].id;
-  if (op == ScalarOp::cast) {
+  if (op == ScalarOp::Cast && from == result) return in[0].id;
+  if (op == ScalarOp::Cast) {
     // An integer of more than 24 bits would round twice on its way through f32.
     if (is_narrow(result) && is_int(from) && size_of(from) >= 4) in[0] = b_.cast(in[0], DType::F64);
     return b_.cast(in[0], result).id;
   }
-  if (op == ScalarOp::pow && !is_float(from)) return power(in[0], in[1], from).id;
-  if (op == ScalarOp::abs && !info(from).is_signed) return in[0].id;
-  if (op == ScalarOp::neg && !info(from).is_signed) return b_.sub(b_.integer(from, 0), in[0]).id;
+  if (op == ScalarOp::Pow && !is_float(from)) return power(in[0], in[1], from).id;
+  if (op == ScalarOp::Abs && !info(from).is_signed) return in[0].id;
+  if (op == ScalarOp::Neg && !info(from).is_signed) return b_.sub(b_.integer(from, 0), in[0]).id;
   if (is_comparison(op) && from == DType::Bool)
-    for (Value& v : in) v = b_.cast(v, DType::U8);
+    for (ValueId& v : in) v = b_.cast(v, DType::U8);
   return b_.apply(kernel_op(op), in).id;
 }
 
 // Integer power by squaring, wrapping; a negative exponent gives 0 unless the base is 1 or -1.
-Value NodeEmitter::power(Value base, Value exponent, DType dtype) {
-  Value x = b_.cast(base, DType::I64), n = b_.cast(exponent, DType::I64);
-  const Value zero = b_.integer(DType::I64, 0), one = b_.integer(DType::I64, 1);
-  Value result = one, square = x, left = n;
+ValueId NodeEmitter::power(ValueId base, ValueId exponent, DType dtype) {
+  ValueId x = b_.cast(base, DType::I64), n = b_.cast(exponent, DType::I64);
+  const ValueId zero = b_.integer(DType::I64, 0), one = b_.integer(DType::I64, 1);
+  ValueId result = one, square = x, left = n;
   const int bits = dtype == DType::I8    ? 7
                    : dtype == DType::U8  ? 8
                    : dtype == DType::I16 ? 15
@@ -143,9 +101,9 @@ Value NodeEmitter::power(Value base, Value exponent, DType dtype) {
     square = b_.mul(square, square);
     left = b_.shr(left, one);
   }
-  const Value minus = b_.integer(DType::I64, -1);
-  const Value odd = b_.ne(b_.bit_and(n, one), zero);
-  const Value unit =
+  const ValueId minus = b_.integer(DType::I64, -1);
+  const ValueId odd = b_.ne(b_.bit_and(n, one), zero);
+  const ValueId unit =
       b_.select(b_.eq(x, one), one, b_.select(b_.eq(x, minus), b_.select(odd, minus, one), zero));
   return b_.cast(b_.select(b_.lt(n, zero), unit, result), dtype);
 }

@@ -14,10 +14,10 @@ class NodeEmitter final : public ScalarEmitter {
   // The value of one elementwise node; results in narrow floats are rounded. Constants of the program, and
   // those that a rule makes of its node's attributes, are free (KernelBuilder::free); the coefficients of a
   // rule without such attributes are part of its form.
-  Value node(const Node& n, const Graph& g, std::span<const Value> in);
-  Value constant_of(const Tensor& scalar);
+  ValueId node(const Node& n, const Graph& g, std::span<const ValueId> in);
+  ValueId constant_of(const Tensor& scalar);
   // Rounds an accumulated value to the precision of its dtype.
-  Value finish(Value v, DType dtype) { return is_narrow(dtype) ? b_.round(v, dtype) : v; }
+  ValueId finish(ValueId v, DType dtype) { return is_narrow(dtype) ? b_.round(v, dtype) : v; }
   // How much work a node is, in simple operations.
   static int cost(const Node& n);
 
@@ -26,7 +26,7 @@ class NodeEmitter final : public ScalarEmitter {
   int apply(ScalarOp op, DType result, std::span<const Scalar> operands) override;
 
  private:
-  Value power(Value base, Value exponent, DType dtype);
+  ValueId power(ValueId base, ValueId exponent, DType dtype);
   KernelBuilder& b_;
   bool depends_on_attributes_ = false;  // of the node that is being emitted
 };

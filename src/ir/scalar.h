@@ -16,50 +16,15 @@
 
 namespace rlx {
 
-enum class ScalarOp : uint8_t {
-  constant,
-  add,
-  sub,
-  mul,
-  div,
-  rem,
-  neg,
-  abs,
-  min,
-  max,
-  sqrt,
-  exp,
-  log,
-  tanh,
-  erf,
-  sin,
-  cos,
-  pow,
-  copysign,
-  floor,
-  ceil,
-  trunc,
-  rint,
-  eq,
-  ne,
-  lt,
-  le,
-  gt,
-  ge,
-  select,
-  logical_and,
-  logical_or,
-  logical_xor,
-  logical_not,
-  cast,
-  shl,
-  shr,
-  umulhi,
-  bit_and,
-  bit_or,
-  bit_xor,
-  bit_not,
-};
+// The one list of scalar operations: ScalarOp here, instructions of a kernel in codegen/kernel.h.
+// clang-format off
+#define RLX_SCALAR_OPS                                                                           \
+  Add, Sub, Mul, Div, Rem, Min, Max, Pow, CopySign, UMulHi, Fma,                                 \
+  Neg, Abs, Sqrt, Exp, Log, Tanh, Erf, Sin, Cos, Floor, Ceil, Trunc, Rint,                       \
+  And, Or, Xor, Shl, Shr, Not, /* bit by bit, or of bools */                                     \
+  Eq, Ne, Lt, Le, Gt, Ge, Select, Cast
+// clang-format on
+enum class ScalarOp : uint8_t { RLX_SCALAR_OPS };
 
 class ScalarEmitter;
 
@@ -90,65 +55,65 @@ inline Scalar scalar_int_like(Scalar x, int64_t v) {
   return {x.emitter, x.emitter->constant_int(x.dtype, v), x.dtype};
 }
 
-#define RLX_SCALAR_UNARY(name) \
-  inline Scalar name(Scalar x) { return scalar_apply(ScalarOp::name, x.dtype, {x}); }
-RLX_SCALAR_UNARY(abs)
-RLX_SCALAR_UNARY(sqrt)
-RLX_SCALAR_UNARY(exp)
-RLX_SCALAR_UNARY(log)
-RLX_SCALAR_UNARY(tanh)
-RLX_SCALAR_UNARY(erf)
-RLX_SCALAR_UNARY(sin)
-RLX_SCALAR_UNARY(cos)
-RLX_SCALAR_UNARY(floor)
-RLX_SCALAR_UNARY(ceil)
-RLX_SCALAR_UNARY(trunc)
-RLX_SCALAR_UNARY(rint)
+#define RLX_SCALAR_UNARY(fn, op) \
+  inline Scalar fn(Scalar x) { return scalar_apply(ScalarOp::op, x.dtype, {x}); }
+RLX_SCALAR_UNARY(abs, Abs)
+RLX_SCALAR_UNARY(sqrt, Sqrt)
+RLX_SCALAR_UNARY(exp, Exp)
+RLX_SCALAR_UNARY(log, Log)
+RLX_SCALAR_UNARY(tanh, Tanh)
+RLX_SCALAR_UNARY(erf, Erf)
+RLX_SCALAR_UNARY(sin, Sin)
+RLX_SCALAR_UNARY(cos, Cos)
+RLX_SCALAR_UNARY(floor, Floor)
+RLX_SCALAR_UNARY(ceil, Ceil)
+RLX_SCALAR_UNARY(trunc, Trunc)
+RLX_SCALAR_UNARY(rint, Rint)
 #undef RLX_SCALAR_UNARY
 
 #define RLX_SCALAR_BINARY(fn, op, result)                                                     \
   inline Scalar fn(Scalar a, Scalar b) { return scalar_apply(ScalarOp::op, result, {a, b}); } \
   inline Scalar fn(Scalar a, double b) { return fn(a, scalar_like(a, b)); }                   \
   inline Scalar fn(double a, Scalar b) { return fn(scalar_like(b, a), b); }
-RLX_SCALAR_BINARY(operator+, add, a.dtype)
-RLX_SCALAR_BINARY(operator-, sub, a.dtype)
-RLX_SCALAR_BINARY(operator*, mul, a.dtype)
-RLX_SCALAR_BINARY(operator/, div, a.dtype)
-RLX_SCALAR_BINARY(rem, rem, a.dtype)
-RLX_SCALAR_BINARY(pow, pow, a.dtype)
-RLX_SCALAR_BINARY(copysign, copysign, a.dtype)
-RLX_SCALAR_BINARY(minimum, min, a.dtype)
-RLX_SCALAR_BINARY(maximum, max, a.dtype)
-RLX_SCALAR_BINARY(operator&, bit_and, a.dtype)
-RLX_SCALAR_BINARY(operator|, bit_or, a.dtype)
-RLX_SCALAR_BINARY(operator^, bit_xor, a.dtype)
-RLX_SCALAR_BINARY(operator<<, shl, a.dtype)
-RLX_SCALAR_BINARY(operator>>, shr, a.dtype)
-RLX_SCALAR_BINARY(operator==, eq, DType::Bool)
-RLX_SCALAR_BINARY(operator!=, ne, DType::Bool)
-RLX_SCALAR_BINARY(operator<, lt, DType::Bool)
-RLX_SCALAR_BINARY(operator<=, le, DType::Bool)
-RLX_SCALAR_BINARY(operator>, gt, DType::Bool)
-RLX_SCALAR_BINARY(operator>=, ge, DType::Bool)
+RLX_SCALAR_BINARY(operator+, Add, a.dtype)
+RLX_SCALAR_BINARY(operator-, Sub, a.dtype)
+RLX_SCALAR_BINARY(operator*, Mul, a.dtype)
+RLX_SCALAR_BINARY(operator/, Div, a.dtype)
+RLX_SCALAR_BINARY(rem, Rem, a.dtype)
+RLX_SCALAR_BINARY(pow, Pow, a.dtype)
+RLX_SCALAR_BINARY(copysign, CopySign, a.dtype)
+RLX_SCALAR_BINARY(minimum, Min, a.dtype)
+RLX_SCALAR_BINARY(maximum, Max, a.dtype)
+RLX_SCALAR_BINARY(operator&, And, a.dtype)
+RLX_SCALAR_BINARY(operator|, Or, a.dtype)
+RLX_SCALAR_BINARY(operator^, Xor, a.dtype)
+RLX_SCALAR_BINARY(operator<<, Shl, a.dtype)
+RLX_SCALAR_BINARY(operator>>, Shr, a.dtype)
+RLX_SCALAR_BINARY(operator==, Eq, DType::Bool)
+RLX_SCALAR_BINARY(operator!=, Ne, DType::Bool)
+RLX_SCALAR_BINARY(operator<, Lt, DType::Bool)
+RLX_SCALAR_BINARY(operator<=, Le, DType::Bool)
+RLX_SCALAR_BINARY(operator>, Gt, DType::Bool)
+RLX_SCALAR_BINARY(operator>=, Ge, DType::Bool)
 #undef RLX_SCALAR_BINARY
 
-inline Scalar operator-(Scalar x) { return scalar_apply(ScalarOp::neg, x.dtype, {x}); }
+inline Scalar operator-(Scalar x) { return scalar_apply(ScalarOp::Neg, x.dtype, {x}); }
 inline Scalar operator&&(Scalar a, Scalar b) {
-  return scalar_apply(ScalarOp::logical_and, DType::Bool, {a, b});
+  return scalar_apply(ScalarOp::And, DType::Bool, {a, b});
 }
 inline Scalar operator||(Scalar a, Scalar b) {
-  return scalar_apply(ScalarOp::logical_or, DType::Bool, {a, b});
+  return scalar_apply(ScalarOp::Or, DType::Bool, {a, b});
 }
-inline Scalar operator~(Scalar x) { return scalar_apply(ScalarOp::bit_not, x.dtype, {x}); }
-inline Scalar operator!(Scalar a) { return scalar_apply(ScalarOp::logical_not, DType::Bool, {a}); }
+inline Scalar operator~(Scalar x) { return scalar_apply(ScalarOp::Not, x.dtype, {x}); }
+inline Scalar operator!(Scalar a) { return scalar_apply(ScalarOp::Not, DType::Bool, {a}); }
 inline Scalar logical_xor(Scalar a, Scalar b) {
-  return scalar_apply(ScalarOp::logical_xor, DType::Bool, {a, b});
+  return scalar_apply(ScalarOp::Xor, DType::Bool, {a, b});
 }
 inline Scalar select(Scalar c, Scalar a, Scalar b) {
-  return scalar_apply(ScalarOp::select, a.dtype, {c, a, b});
+  return scalar_apply(ScalarOp::Select, a.dtype, {c, a, b});
 }
 inline Scalar select(Scalar c, Scalar a, double b) { return select(c, a, scalar_like(a, b)); }
 inline Scalar select(Scalar c, double a, Scalar b) { return select(c, scalar_like(b, a), b); }
-inline Scalar cast(Scalar x, DType to) { return scalar_apply(ScalarOp::cast, to, {x}); }
+inline Scalar cast(Scalar x, DType to) { return scalar_apply(ScalarOp::Cast, to, {x}); }
 
 }  // namespace rlx

@@ -34,21 +34,21 @@ class RoundingCounter final : public ScalarEmitter {
   int constant_int(DType, int64_t) override { return next_++; }
   int apply(ScalarOp op, DType result, std::span<const Scalar>) override {
     switch (op) {
-      case ScalarOp::add:
-      case ScalarOp::sub:
-      case ScalarOp::mul:
-      case ScalarOp::div:
-      case ScalarOp::sqrt:
+      case ScalarOp::Add:
+      case ScalarOp::Sub:
+      case ScalarOp::Mul:
+      case ScalarOp::Div:
+      case ScalarOp::Sqrt:
         roundings += is_float(result) ? 1 : 0;
         break;
-      case ScalarOp::rem:
-      case ScalarOp::exp:
-      case ScalarOp::log:
-      case ScalarOp::tanh:
-      case ScalarOp::erf:
-      case ScalarOp::sin:
-      case ScalarOp::cos:
-      case ScalarOp::pow:
+      case ScalarOp::Rem:
+      case ScalarOp::Exp:
+      case ScalarOp::Log:
+      case ScalarOp::Tanh:
+      case ScalarOp::Erf:
+      case ScalarOp::Sin:
+      case ScalarOp::Cos:
+      case ScalarOp::Pow:
         roundings += is_float(result) ? 2 : 0;
         break;
       default:

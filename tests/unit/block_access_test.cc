@@ -14,15 +14,15 @@ constexpr DType kF32 = DType::F32;
 // out[block, i] = in[address(block, i)].
 struct Made {
   Kernel kernel;
-  Buffer in, out;
+  BufferId in, out;
 };
 template <class F>
 Made make(int64_t blocks, int64_t columns, F&& address) {
   KernelBuilder b("made");
-  const Buffer in = b.input(kF32), out = b.output(kF32);
-  b.loop(LoopKind::Block, blocks, [&](Value block) {
-    b.loop(LoopKind::Vector, columns, [&](Value i) {
-      const Value x = b.load(in, address(b, block, i));
+  const BufferId in = b.input(kF32), out = b.output(kF32);
+  b.loop(LoopKind::Block, blocks, [&](ValueId block) {
+    b.loop(LoopKind::Vector, columns, [&](ValueId i) {
+      const ValueId x = b.load(in, address(b, block, i));
       b.store(out, {{columns, block}, {1, i}}, x);
     });
   });
@@ -35,8 +35,9 @@ std::optional<BlockSpan> read_by(const Made& m, int64_t blocks) {
 }
 
 TEST(BlockAccess, ARowOfEachBlock) {
-  const Made m = make(
-      70, 12, [](KernelBuilder&, Value block, Value i) { return Address{{12, block}, {1, i}}; });
+  const Made m = make(70, 12, [](KernelBuilder&, ValueId block, ValueId i) {
+    return Address{{12, block}, {1, i}};
+  });
   EXPECT_EQ(read_by(m, 70), (BlockSpan{12, 0, 11}));
   const BlockAccess access(m.kernel, {}, 70);
   EXPECT_EQ(access.span(m.out), (BlockSpan{12, 0, 11}));
@@ -44,10 +45,11 @@ TEST(BlockAccess, ARowOfEachBlock) {
 }
 
 TEST(BlockAccess, ColumnsAndConstantsAreReadByAll) {
-  const Made columns = make(12, 12, [](KernelBuilder&, Value, Value i) { return Address{{1, i}}; });
+  const Made columns =
+      make(12, 12, [](KernelBuilder&, ValueId, ValueId i) { return Address{{1, i}}; });
   EXPECT_EQ(read_by(columns, 12), (BlockSpan{0, 0, 11}));
   EXPECT_FALSE(BlockAccess(columns.kernel, {}, 12).may_overwrite(columns.in, columns.out));
-  const Made one = make(12, 12, [](KernelBuilder&, Value, Value) { return Address{}; });
+  const Made one = make(12, 12, [](KernelBuilder&, ValueId, ValueId) { return Address{}; });
   EXPECT_EQ(read_by(one, 12), (BlockSpan{0, 0, 0}));
   EXPECT_FALSE(BlockAccess(one.kernel, {}, 12).may_overwrite(one.in, one.out));
 }
@@ -55,14 +57,14 @@ TEST(BlockAccess, ColumnsAndConstantsAreReadByAll) {
 TEST(BlockAccess, UnflattenedIndices) {
   const Size dims[] = {5, 7};
   // A dense operand: the quotients cancel.
-  const Made dense = make(35, 6, [&](KernelBuilder& b, Value block, Value i) {
+  const Made dense = make(35, 6, [&](KernelBuilder& b, ValueId block, ValueId i) {
     const auto at = b.unflatten(block, dims);
     return Address{{42, at[0]}, {6, at[1]}, {1, i}};
   });
   EXPECT_EQ(read_by(dense, 35), (BlockSpan{6, 0, 5}));
   EXPECT_TRUE(BlockAccess(dense.kernel, {}, 35).may_overwrite(dense.in, dense.out));
   // Transposed: any row.
-  const Made turned = make(35, 6, [&](KernelBuilder& b, Value block, Value i) {
+  const Made turned = make(35, 6, [&](KernelBuilder& b, ValueId block, ValueId i) {
     const auto at = b.unflatten(block, dims);
     return Address{{6, at[0]}, {30, at[1]}, {1, i}};
   });
@@ -70,7 +72,7 @@ TEST(BlockAccess, UnflattenedIndices) {
   EXPECT_FALSE(BlockAccess(turned.kernel, {}, 35).may_overwrite(turned.in, turned.out));
   // Inside a row: repeated over its first dim, so a third of the elements.
   const Size inner[] = {3, 4};
-  const Made repeated = make(35, 12, [&](KernelBuilder& b, Value block, Value i) {
+  const Made repeated = make(35, 12, [&](KernelBuilder& b, ValueId block, ValueId i) {
     return Address{{4, block}, {1, b.unflatten(i, inner)[1]}};
   });
   EXPECT_EQ(read_by(repeated, 35), (BlockSpan{4, 0, 3}));
@@ -79,13 +81,14 @@ TEST(BlockAccess, UnflattenedIndices) {
 
 TEST(BlockAccess, TilesEndWhereTheTotalEnds) {
   KernelBuilder b("tiles");
-  const Buffer in = b.input(kF32), out = b.output(kF32);
+  const BufferId in = b.input(kF32), out = b.output(kF32);
   const int64_t columns = 100;
-  b.loop(LoopKind::Block, Extent(Size::arg(b.size().argument)), [&](Value block) {
-    const Value zero = b.constant(kF32, 0);
-    const Value sum = b.reduce(LoopKind::Serial, 2, Combine::Add, zero, [&](Value chunk) {
-      return b.reduce(LoopKind::Vector, Extent::tail(columns, 64, chunk), Combine::Add, zero,
-                      [&](Value i) { return b.load(in, {{columns, block}, {64, chunk}, {1, i}}); });
+  b.loop(LoopKind::Block, Extent(Size::arg(b.size().argument)), [&](ValueId block) {
+    const ValueId zero = b.constant(kF32, 0);
+    const ValueId sum = b.reduce(LoopKind::Serial, 2, Combine::Add, zero, [&](ValueId chunk) {
+      return b.reduce(
+          LoopKind::Vector, Extent::tail(columns, 64, chunk), Combine::Add, zero,
+          [&](ValueId i) { return b.load(in, {{columns, block}, {64, chunk}, {1, i}}); });
     });
     b.store(out, {{1, block}}, sum);
   });
@@ -98,8 +101,8 @@ TEST(BlockAccess, TilesEndWhereTheTotalEnds) {
 
 TEST(BlockAccess, AnIndexFromMemoryMayBeAnything) {
   KernelBuilder b("gather");
-  const Buffer in = b.input(kF32), index = b.input(DType::I64), out = b.output(kF32);
-  b.loop(LoopKind::Block, 8, [&](Value block) {
+  const BufferId in = b.input(kF32), index = b.input(DType::I64), out = b.output(kF32);
+  b.loop(LoopKind::Block, 8, [&](ValueId block) {
     b.store(out, {{1, block}}, b.load(in, {{1, b.load(index, {{1, block}})}}));
   });
   const Kernel kernel = b.finish();
@@ -112,45 +115,45 @@ TEST(BlockAccess, AnIndexFromMemoryMayBeAnything) {
 TEST(BlockAccess, ReadAfterTheWrite) {
   auto row_kernel = [](auto&& body) {
     KernelBuilder b("row");
-    const Buffer in = b.input(kF32), out = b.output(kF32);
-    b.loop(LoopKind::Block, 8, [&](Value block) { body(b, in, out, block); });
+    const BufferId in = b.input(kF32), out = b.output(kF32);
+    b.loop(LoopKind::Block, 8, [&](ValueId block) { body(b, in, out, block); });
     const Kernel kernel = b.finish();
     return BlockAccess(kernel, {}, 8).may_overwrite(in, out);
   };
-  auto copy = [](KernelBuilder& b, Buffer in, Buffer out, Value block, int64_t shift) {
-    b.loop(LoopKind::Vector, 16, [&](Value i) {
+  auto copy = [](KernelBuilder& b, BufferId in, BufferId out, ValueId block, int64_t shift) {
+    b.loop(LoopKind::Vector, 16, [&](ValueId i) {
       b.store(out, {{16, block}, {1, i}}, b.load(in, {{16, block}, {1, i}, {shift}}));
     });
   };
-  auto sum = [](KernelBuilder& b, Buffer in, Value block) {
+  auto sum = [](KernelBuilder& b, BufferId in, ValueId block) {
     return b.reduce(LoopKind::Vector, 16, Combine::Add, b.constant(kF32, 0),
-                    [&](Value i) { return b.load(in, {{16, block}, {1, i}}); });
+                    [&](ValueId i) { return b.load(in, {{16, block}, {1, i}}); });
   };
   // One pass, a sum before it, a sum after it.
-  EXPECT_TRUE(
-      row_kernel([&](auto& b, Buffer in, Buffer out, Value block) { copy(b, in, out, block, 0); }));
-  EXPECT_TRUE(row_kernel([&](auto& b, Buffer in, Buffer out, Value block) {
+  EXPECT_TRUE(row_kernel(
+      [&](auto& b, BufferId in, BufferId out, ValueId block) { copy(b, in, out, block, 0); }));
+  EXPECT_TRUE(row_kernel([&](auto& b, BufferId in, BufferId out, ValueId block) {
     sum(b, in, block);
     copy(b, in, out, block, 0);
   }));
-  EXPECT_FALSE(row_kernel([&](auto& b, Buffer in, Buffer out, Value block) {
+  EXPECT_FALSE(row_kernel([&](auto& b, BufferId in, BufferId out, ValueId block) {
     copy(b, in, out, block, 0);
     sum(b, in, block);
   }));
   // Neighbours, inside the row and across blocks.
-  EXPECT_FALSE(
-      row_kernel([&](auto& b, Buffer in, Buffer out, Value block) { copy(b, in, out, block, 1); }));
   EXPECT_FALSE(row_kernel(
-      [&](auto& b, Buffer in, Buffer out, Value block) { copy(b, in, out, block, 16); }));
+      [&](auto& b, BufferId in, BufferId out, ValueId block) { copy(b, in, out, block, 1); }));
+  EXPECT_FALSE(row_kernel(
+      [&](auto& b, BufferId in, BufferId out, ValueId block) { copy(b, in, out, block, 16); }));
   // The same elements in each iteration of a loop around both.
-  EXPECT_FALSE(row_kernel([&](auto& b, Buffer in, Buffer out, Value block) {
-    b.loop(LoopKind::Serial, 3, [&](Value) { copy(b, in, out, block, 0); });
+  EXPECT_FALSE(row_kernel([&](auto& b, BufferId in, BufferId out, ValueId block) {
+    b.loop(LoopKind::Serial, 3, [&](ValueId) { copy(b, in, out, block, 0); });
   }));
   // Elements of another size.
   KernelBuilder b("halves");
-  const Buffer in = b.input(DType::F16), out = b.output(kF32);
+  const BufferId in = b.input(DType::F16), out = b.output(kF32);
   b.loop(LoopKind::Block, 8,
-         [&](Value block) { b.store(out, {{1, block}}, b.load(in, {{1, block}})); });
+         [&](ValueId block) { b.store(out, {{1, block}}, b.load(in, {{1, block}})); });
   const Kernel kernel = b.finish();
   EXPECT_FALSE(BlockAccess(kernel, {}, 8).may_overwrite(in, out));
 }

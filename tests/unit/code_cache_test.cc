@@ -283,7 +283,9 @@ TEST(StructureBytes, AreThoseOfTheStructure) {
   expect_other([](auto& o) { ++o.buffers[0].length; });
   expect_other([](auto& o) { ++o.buffers[0].slot; });
   void (*const edits[])(Instr&) = {
-      [](Instr& i) { i.op = i.op == codegen::Op::Add ? codegen::Op::Sub : codegen::Op::Add; },
+      [](Instr& i) {
+        i.op = i.op == codegen::KernelOp::Add ? codegen::KernelOp::Sub : codegen::KernelOp::Add;
+      },
       [](Instr& i) { i.dtype = DType::U8; },
       [](Instr& i) { i.memory = DType::BF16; },
       [](Instr& i) {

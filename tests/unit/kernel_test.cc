@@ -127,14 +127,14 @@ TEST(KernelExamples, Philox) {
 
 // One operation on two operands, as the interpreter computes it.
 template <class T, class R = T>
-R evaluate(Op op, DType dtype, T x, T y) {
+R evaluate(KernelOp op, DType dtype, T x, T y) {
   KernelBuilder b("one");
-  Buffer in = b.input(dtype);
+  BufferId in = b.input(dtype);
   DType result = info(op).form == OpForm::Compare ? DType::Bool : dtype;
-  Buffer out = b.output(result);
-  b.loop(LoopKind::Block, 1, [&](Value) {
-    Value args[] = {b.load(in, {{0}}), b.load(in, {{1}})};
-    b.store(out, {}, b.apply(op, std::span<const Value>(args, info(op).arity)));
+  BufferId out = b.output(result);
+  b.loop(LoopKind::Block, 1, [&](ValueId) {
+    ValueId args[] = {b.load(in, {{0}}), b.load(in, {{1}})};
+    b.store(out, {}, b.apply(op, std::span<const ValueId>(args, info(op).arity)));
   });
   T data[] = {x, y};
   R answer{};
@@ -143,48 +143,48 @@ R evaluate(Op op, DType dtype, T x, T y) {
 }
 
 TEST(KernelSemantics, Integers) {
-  EXPECT_EQ(evaluate<int32_t>(Op::Div, DType::I32, -7, 2), -3);
-  EXPECT_EQ(evaluate<int32_t>(Op::Div, DType::I32, 7, 0), 0);
-  EXPECT_EQ(evaluate<int32_t>(Op::Div, DType::I32, INT32_MIN, -1), INT32_MIN);
-  EXPECT_EQ(evaluate<int64_t>(Op::Div, DType::I64, INT64_MIN, -1), INT64_MIN);
-  EXPECT_EQ(evaluate<int8_t>(Op::Div, DType::I8, -128, -1), -128);
-  EXPECT_EQ(evaluate<int32_t>(Op::Rem, DType::I32, -7, 2), -1);
-  EXPECT_EQ(evaluate<int32_t>(Op::Rem, DType::I32, 7, 0), 0);
-  EXPECT_EQ(evaluate<int64_t>(Op::Rem, DType::I64, INT64_MIN, -1), 0);
-  EXPECT_EQ(evaluate<uint32_t>(Op::Div, DType::U32, 0xffffffff, 2), 0x7fffffffu);
-  EXPECT_EQ(evaluate<uint32_t>(Op::Div, DType::U32, 7, 0xffffffff), 0u);
-  EXPECT_EQ(evaluate<int8_t>(Op::Add, DType::I8, 127, 1), -128);
-  EXPECT_EQ(evaluate<int8_t>(Op::Abs, DType::I8, -128, 0), -128);
-  EXPECT_EQ(evaluate<int32_t>(Op::Shl, DType::I32, 1, 32), 0);
-  EXPECT_EQ(evaluate<int32_t>(Op::Shl, DType::I32, 1, -1), 0);
-  EXPECT_EQ(evaluate<int32_t>(Op::Shr, DType::I32, -8, 1), -4);
-  EXPECT_EQ(evaluate<int32_t>(Op::Shr, DType::I32, -8, 40), -1);
-  EXPECT_EQ(evaluate<uint32_t>(Op::Shr, DType::U32, 0x80000000, 31), 1u);
-  EXPECT_EQ(evaluate<uint32_t>(Op::Shr, DType::U32, 0x80000000, 32), 0u);
-  EXPECT_EQ(evaluate<uint32_t>(Op::UMulHi, DType::U32, 0xffffffff, 0xffffffff), 0xfffffffeu);
+  EXPECT_EQ(evaluate<int32_t>(KernelOp::Div, DType::I32, -7, 2), -3);
+  EXPECT_EQ(evaluate<int32_t>(KernelOp::Div, DType::I32, 7, 0), 0);
+  EXPECT_EQ(evaluate<int32_t>(KernelOp::Div, DType::I32, INT32_MIN, -1), INT32_MIN);
+  EXPECT_EQ(evaluate<int64_t>(KernelOp::Div, DType::I64, INT64_MIN, -1), INT64_MIN);
+  EXPECT_EQ(evaluate<int8_t>(KernelOp::Div, DType::I8, -128, -1), -128);
+  EXPECT_EQ(evaluate<int32_t>(KernelOp::Rem, DType::I32, -7, 2), -1);
+  EXPECT_EQ(evaluate<int32_t>(KernelOp::Rem, DType::I32, 7, 0), 0);
+  EXPECT_EQ(evaluate<int64_t>(KernelOp::Rem, DType::I64, INT64_MIN, -1), 0);
+  EXPECT_EQ(evaluate<uint32_t>(KernelOp::Div, DType::U32, 0xffffffff, 2), 0x7fffffffu);
+  EXPECT_EQ(evaluate<uint32_t>(KernelOp::Div, DType::U32, 7, 0xffffffff), 0u);
+  EXPECT_EQ(evaluate<int8_t>(KernelOp::Add, DType::I8, 127, 1), -128);
+  EXPECT_EQ(evaluate<int8_t>(KernelOp::Abs, DType::I8, -128, 0), -128);
+  EXPECT_EQ(evaluate<int32_t>(KernelOp::Shl, DType::I32, 1, 32), 0);
+  EXPECT_EQ(evaluate<int32_t>(KernelOp::Shl, DType::I32, 1, -1), 0);
+  EXPECT_EQ(evaluate<int32_t>(KernelOp::Shr, DType::I32, -8, 1), -4);
+  EXPECT_EQ(evaluate<int32_t>(KernelOp::Shr, DType::I32, -8, 40), -1);
+  EXPECT_EQ(evaluate<uint32_t>(KernelOp::Shr, DType::U32, 0x80000000, 31), 1u);
+  EXPECT_EQ(evaluate<uint32_t>(KernelOp::Shr, DType::U32, 0x80000000, 32), 0u);
+  EXPECT_EQ(evaluate<uint32_t>(KernelOp::UMulHi, DType::U32, 0xffffffff, 0xffffffff), 0xfffffffeu);
 }
 
 TEST(KernelSemantics, Floats) {
-  auto max = [](float a, float b) { return evaluate<float>(Op::Max, DType::F32, a, b); };
-  auto min = [](float a, float b) { return evaluate<float>(Op::Min, DType::F32, a, b); };
+  auto max = [](float a, float b) { return evaluate<float>(KernelOp::Max, DType::F32, a, b); };
+  auto min = [](float a, float b) { return evaluate<float>(KernelOp::Min, DType::F32, a, b); };
   EXPECT_TRUE(std::isnan(max(NAN, 1)) && std::isnan(max(1, NAN)) && std::isnan(min(NAN, 1)) &&
               std::isnan(min(1, NAN)));
   EXPECT_EQ(max(1, 2), 2);
   EXPECT_EQ(min(1, 2), 1);
-  EXPECT_EQ(evaluate<float>(Op::Rint, DType::F32, 2.5f, 0), 2);
-  EXPECT_EQ(evaluate<float>(Op::Rem, DType::F32, -7.5f, 2), -1.5f);
-  EXPECT_TRUE((evaluate<float, bool>(Op::Ne, DType::F32, NAN, NAN)));
-  EXPECT_FALSE((evaluate<float, bool>(Op::Eq, DType::F32, NAN, NAN)));
-  EXPECT_FALSE((evaluate<float, bool>(Op::Ge, DType::F32, NAN, 1)));
-  EXPECT_EQ(evaluate<float>(Op::CopySign, DType::F32, 3.0f, -0.0f), -3.0f);
-  EXPECT_TRUE(std::signbit(evaluate<float>(Op::CopySign, DType::F32, 0.0f, -1.0f)));
+  EXPECT_EQ(evaluate<float>(KernelOp::Rint, DType::F32, 2.5f, 0), 2);
+  EXPECT_EQ(evaluate<float>(KernelOp::Rem, DType::F32, -7.5f, 2), -1.5f);
+  EXPECT_TRUE((evaluate<float, bool>(KernelOp::Ne, DType::F32, NAN, NAN)));
+  EXPECT_FALSE((evaluate<float, bool>(KernelOp::Eq, DType::F32, NAN, NAN)));
+  EXPECT_FALSE((evaluate<float, bool>(KernelOp::Ge, DType::F32, NAN, 1)));
+  EXPECT_EQ(evaluate<float>(KernelOp::CopySign, DType::F32, 3.0f, -0.0f), -3.0f);
+  EXPECT_TRUE(std::signbit(evaluate<float>(KernelOp::CopySign, DType::F32, 0.0f, -1.0f)));
 }
 
 template <class T, class R>
 R convert(DType from, DType to, T x) {
   KernelBuilder b("convert");
-  Buffer in = b.input(from), out = b.output(to);
-  b.loop(LoopKind::Block, 1, [&](Value) { b.store(out, {}, b.cast(b.load(in, {}), to)); });
+  BufferId in = b.input(from), out = b.output(to);
+  b.loop(LoopKind::Block, 1, [&](ValueId) { b.store(out, {}, b.cast(b.load(in, {}), to)); });
   R answer{};
   run(b.finish(), {&x, &answer}, {}, 1);
   return answer;
@@ -243,13 +243,13 @@ TEST(KernelHash, NameDoesNotCountEverythingElseDoes) {
   others[1].buffers[0].dtype = DType::F64;
   others[2].sizes = 2;
   for (Instr& in : others[3].body)
-    if (in.op == Op::Exp) in.op = Op::Log;
+    if (in.op == KernelOp::Exp) in.op = KernelOp::Log;
   for (Instr& in : others[4].body)
-    if (in.op == Op::Const) in.bits ^= 1;
+    if (in.op == KernelOp::Const) in.bits ^= 1;
   for (Instr& in : others[5].body)
-    if (in.op == Op::Carry) in.combine = Combine::Min;
+    if (in.op == KernelOp::Carry) in.combine = Combine::Min;
   for (Instr& in : others[6].body)
-    if (in.op == Op::Load) in.address.back().stride = Size(2);
+    if (in.op == KernelOp::Load) in.address.back().stride = Size(2);
   for (const Kernel& k : others) {
     EXPECT_FALSE(same_structure(a, k));
     EXPECT_NE(structural_hash(a), structural_hash(k));
@@ -258,16 +258,16 @@ TEST(KernelHash, NameDoesNotCountEverythingElseDoes) {
 
 TEST(KernelHoisting, MovesWhatDoesNotDependOnTheLoop) {
   KernelBuilder b("hoist");
-  Buffer x = b.input(DType::F32), y = b.input(DType::F32), out = b.output(DType::F32);
+  BufferId x = b.input(DType::F32), y = b.input(DType::F32), out = b.output(DType::F32);
   Size n = b.size();
-  b.loop(LoopKind::Block, n, [&](Value r) {
-    b.loop(LoopKind::Vector, 8, [&](Value i) {
-      Value row = b.exp(b.load(y, {{1, r}}));  // per row
+  b.loop(LoopKind::Block, n, [&](ValueId r) {
+    b.loop(LoopKind::Vector, 8, [&](ValueId i) {
+      ValueId row = b.exp(b.load(y, {{1, r}}));  // per row
       b.store(out, {{8, r}, {1, i}}, b.mul(b.load(x, {{8, r}, {1, i}}), row));
     });
   });
   Kernel k = b.finish();
-  auto position = [&](Op op) {
+  auto position = [&](KernelOp op) {
     for (size_t i = 0; i < k.body.size(); ++i)
       if (k.body[i].op == op) return static_cast<int>(i);
     return -1;
@@ -275,33 +275,33 @@ TEST(KernelHoisting, MovesWhatDoesNotDependOnTheLoop) {
   int vector = -1;
   for (size_t i = 0; i < k.body.size(); ++i)
     if (k.body[i].kind == LoopKind::Vector) vector = static_cast<int>(i);
-  EXPECT_LT(position(Op::Exp), vector);
-  EXPECT_GT(position(Op::Mul), vector);
-  EXPECT_GT(position(Op::Exp), position(Op::Loop));
+  EXPECT_LT(position(KernelOp::Exp), vector);
+  EXPECT_GT(position(KernelOp::Mul), vector);
+  EXPECT_GT(position(KernelOp::Exp), position(KernelOp::Loop));
 }
 
 TEST(KernelHoisting, LeavesLoadsThatMayFaultOrChange) {
   KernelBuilder b("stay");
-  Buffer x = b.parameter(DType::F32, Access::ReadWrite), y = b.input(DType::F32);
+  BufferId x = b.parameter(DType::F32, Access::ReadWrite), y = b.input(DType::F32);
   Size n = b.size(), m = b.size();
-  b.loop(LoopKind::Block, n, [&](Value r) {
-    b.loop(LoopKind::Serial, m, [&](Value i) {
-      Value changing = b.load(x, {{1, r}});  // the loop writes x
-      Value maybe = b.load(y, {{1, r}});     // m may be 0 and y empty
+  b.loop(LoopKind::Block, n, [&](ValueId r) {
+    b.loop(LoopKind::Serial, m, [&](ValueId i) {
+      ValueId changing = b.load(x, {{1, r}});  // the loop writes x
+      ValueId maybe = b.load(y, {{1, r}});     // m may be 0 and y empty
       b.store(x, {{1, i}}, b.add(changing, maybe));
     });
   });
   Kernel k = b.finish();
-  EXPECT_EQ(k.body[2].op, Op::Load);
-  EXPECT_EQ(k.body[3].op, Op::Load);
+  EXPECT_EQ(k.body[2].op, KernelOp::Load);
+  EXPECT_EQ(k.body[3].op, KernelOp::Load);
 }
 
 TEST(KernelHoisting, LeavesLoadsOfWhatTheLoopWrites) {
   KernelBuilder b("changes");
-  Buffer x = b.parameter(DType::F32, Access::ReadWrite), y = b.input(DType::F32);
+  BufferId x = b.parameter(DType::F32, Access::ReadWrite), y = b.input(DType::F32);
   Size n = b.size();
-  b.loop(LoopKind::Block, n, [&](Value r) {
-    b.loop(LoopKind::Serial, 8, [&](Value) {  // runs, so that what it only reads may leave it
+  b.loop(LoopKind::Block, n, [&](ValueId r) {
+    b.loop(LoopKind::Serial, 8, [&](ValueId) {  // runs, so that what it only reads may leave it
       b.store(x, {{1, r}}, b.add(b.load(x, {{1, r}}), b.load(y, {{1, r}})));
     });
   });
@@ -309,8 +309,8 @@ TEST(KernelHoisting, LeavesLoadsOfWhatTheLoopWrites) {
   int loop = -1, of_x = -1, of_y = -1;
   for (int i = 0; i < static_cast<int>(k.body.size()); ++i) {
     const Instr& in = k.body[static_cast<size_t>(i)];
-    if (in.op == Op::Loop && in.kind == LoopKind::Serial) loop = i;
-    if (in.op == Op::Load) (in.buffer == x ? of_x : of_y) = i;
+    if (in.op == KernelOp::Loop && in.kind == LoopKind::Serial) loop = i;
+    if (in.op == KernelOp::Load) (in.buffer == x ? of_x : of_y) = i;
   }
   EXPECT_GT(of_x, loop);
   EXPECT_LT(of_y, loop);
@@ -335,67 +335,68 @@ std::string refusal(void (*build)(KernelBuilder&)) {
 
 TEST(KernelVerifier, NamesWhatIsWrong) {
   EXPECT_REFUSED("one block loop", { b.constant(DType::F32, 1); });
-  EXPECT_REFUSED("outside the block loop", { b.loop(LoopKind::Serial, 3, [](Value) {}); });
+  EXPECT_REFUSED("outside the block loop", { b.loop(LoopKind::Serial, 3, [](ValueId) {}); });
   EXPECT_REFUSED("vector loop inside a vector loop", {
-    b.loop(LoopKind::Block, 1, [&](Value) {
-      b.loop(LoopKind::Vector, 3, [&](Value) { b.loop(LoopKind::Vector, 3, [](Value) {}); });
+    b.loop(LoopKind::Block, 1, [&](ValueId) {
+      b.loop(LoopKind::Vector, 3, [&](ValueId) { b.loop(LoopKind::Vector, 3, [](ValueId) {}); });
     });
   });
   EXPECT_REFUSED("out of scope", {
-    Value inner;
-    Buffer out = b.output(DType::I64);
-    b.loop(LoopKind::Block, 1, [&](Value) {
-      b.loop(LoopKind::Serial, 3, [&](Value i) { inner = i; });
+    ValueId inner;
+    BufferId out = b.output(DType::I64);
+    b.loop(LoopKind::Block, 1, [&](ValueId) {
+      b.loop(LoopKind::Serial, 3, [&](ValueId i) { inner = i; });
       b.store(out, {}, inner);
     });
   });
   EXPECT_REFUSED("needs a combine operation", {
-    b.loop(LoopKind::Block, 1, [&](Value) {
+    b.loop(LoopKind::Block, 1, [&](ValueId) {
       b.begin_loop(LoopKind::Vector, 3);
-      Value c = b.carry(Combine::None, b.constant(DType::F32, 0));
+      ValueId c = b.carry(Combine::None, b.constant(DType::F32, 0));
       b.update(c, c);
       b.end_loop();
     });
   });
   EXPECT_REFUSED("cannot be read inside its loop", {
-    b.loop(LoopKind::Block, 1, [&](Value) {
+    b.loop(LoopKind::Block, 1, [&](ValueId) {
       b.begin_loop(LoopKind::Serial, 3);
-      Value c = b.carry(Combine::Add, b.constant(DType::F32, 0));
+      ValueId c = b.carry(Combine::Add, b.constant(DType::F32, 0));
       b.update(c, c);
       b.end_loop();
     });
   });
   EXPECT_REFUSED("has 0 updates", {
-    b.loop(LoopKind::Block, 1, [&](Value) {
+    b.loop(LoopKind::Block, 1, [&](ValueId) {
       b.begin_loop(LoopKind::Serial, 3);
       b.carry(Combine::Add, b.constant(DType::F32, 0));
       b.end_loop();
     });
   });
   EXPECT_REFUSED("to one address", {
-    Buffer out = b.output(DType::F32);
-    b.loop(LoopKind::Block, 1, [&](Value) {
-      b.loop(LoopKind::Vector, 3, [&](Value i) { b.store(out, {}, b.cast(i, DType::F32)); });
+    BufferId out = b.output(DType::F32);
+    b.loop(LoopKind::Block, 1, [&](ValueId) {
+      b.loop(LoopKind::Vector, 3, [&](ValueId i) { b.store(out, {}, b.cast(i, DType::F32)); });
     });
   });
   EXPECT_REFUSED("store to the read-only", {
-    Buffer in = b.input(DType::F32);
-    b.loop(LoopKind::Block, 1, [&](Value) { b.store(in, {}, b.constant(DType::F32, 0)); });
+    BufferId in = b.input(DType::F32);
+    b.loop(LoopKind::Block, 1, [&](ValueId) { b.store(in, {}, b.constant(DType::F32, 0)); });
   });
   EXPECT_REFUSED("store of f64 to f32", {
-    Buffer out = b.output(DType::F32);
-    b.loop(LoopKind::Block, 1, [&](Value) { b.store(out, {}, b.constant(DType::F64, 0)); });
+    BufferId out = b.output(DType::F32);
+    b.loop(LoopKind::Block, 1, [&](ValueId) { b.store(out, {}, b.constant(DType::F64, 0)); });
   });
   EXPECT_REFUSED("bytes of scratch", {
     b.scratch(DType::F64, 200000);
-    b.loop(LoopKind::Block, 1, [](Value) {});
+    b.loop(LoopKind::Block, 1, [](ValueId) {});
   });
   EXPECT_REFUSED("add of f32 and f64", {
     b.loop(LoopKind::Block, 1,
-           [&](Value) { b.add(b.constant(DType::F32, 0), b.constant(DType::F64, 0)); });
+           [&](ValueId) { b.add(b.constant(DType::F32, 0), b.constant(DType::F64, 0)); });
   });
-  EXPECT_REFUSED("exp does not take i32",
-                 { b.loop(LoopKind::Block, 1, [&](Value) { b.exp(b.integer(DType::I32, 0)); }); });
+  EXPECT_REFUSED("exp does not take i32", {
+    b.loop(LoopKind::Block, 1, [&](ValueId) { b.exp(b.integer(DType::I32, 0)); });
+  });
   EXPECT_REFUSED("still open", { b.begin_loop(LoopKind::Block, 1); });
 }
 

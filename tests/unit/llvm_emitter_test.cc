@@ -22,7 +22,7 @@ namespace rlx::cpu {
 namespace {
 
 using namespace codegen;
-using codegen::Op, codegen::Value;  // not the graph's
+using codegen::KernelOp, codegen::ValueId;  // not the graph's
 
 // ---- Buffers
 
@@ -170,38 +170,39 @@ std::vector<int64_t> sizes_around(int bits, DType dtype) {
 
 // Operation on three inputs of `dtype`, applied to each element of [rows, n]; n from sizes[1], or
 // `fixed` if not negative. vector: in a vector loop, else one block per element in scalar code.
-Kernel map_kernel(Op op, DType dtype, bool vector, int64_t fixed = -1) {
+Kernel map_kernel(KernelOp op, DType dtype, bool vector, int64_t fixed = -1) {
   KernelBuilder b(fmt::format("{}_{}", info(op).name, dtype));
-  Buffer in[3];
-  for (Buffer& x : in) x = b.input(dtype);
-  Buffer out = b.output(info(op).form == OpForm::Compare ? DType::Bool : dtype);
+  BufferId in[3];
+  for (BufferId& x : in) x = b.input(dtype);
+  BufferId out = b.output(info(op).form == OpForm::Compare ? DType::Bool : dtype);
   Size rows = b.size(), n = b.size();
   if (fixed >= 0) n = Size(fixed);
   auto body = [&](Address at) {
-    Value x[3];
+    ValueId x[3];
     for (int i = 0; i < 3; ++i) x[i] = b.load(in[i], at);
-    if (op == Op::Select) x[0] = b.lt(x[0], x[1]);
-    b.store(out, at, b.apply(op, std::span<const Value>(x, info(op).arity)));
+    if (op == KernelOp::Select) x[0] = b.lt(x[0], x[1]);
+    b.store(out, at, b.apply(op, std::span<const ValueId>(x, info(op).arity)));
   };
-  b.loop(LoopKind::Block, rows, [&](Value r) {
+  b.loop(LoopKind::Block, rows, [&](ValueId r) {
     if (!vector) return body({{1, r}});
-    b.loop(LoopKind::Vector, n, [&](Value i) { body({{n, r}, {1, i}}); });
+    b.loop(LoopKind::Vector, n, [&](ValueId i) { body({{n, r}, {1, i}}); });
   });
   return b.finish();
 }
 
-double op_tolerance(Op op, DType dtype) {
-  static const Op kMath[] = {Op::Exp, Op::Log, Op::Tanh, Op::Erf, Op::Sin, Op::Cos, Op::Pow};
+double op_tolerance(KernelOp op, DType dtype) {
+  static const KernelOp kMath[] = {KernelOp::Exp, KernelOp::Log, KernelOp::Tanh, KernelOp::Erf,
+                                   KernelOp::Sin, KernelOp::Cos, KernelOp::Pow};
   bool math = std::find(std::begin(kMath), std::end(kMath), op) != std::end(kMath);
   return !math ? 0 : dtype == DType::F32 ? 3 * 0x1p-23 : 3 * 0x1p-52;
 }
 
-std::vector<Op> arithmetic_ops() {
-  std::vector<Op> ops;
+std::vector<KernelOp> arithmetic_ops() {
+  std::vector<KernelOp> ops;
   for (int i = 0; i < op_count(); ++i) {
-    OpForm form = info(static_cast<Op>(i)).form;
+    OpForm form = info(static_cast<KernelOp>(i)).form;
     if (form == OpForm::Arithmetic || form == OpForm::Compare || form == OpForm::Choice)
-      ops.push_back(static_cast<Op>(i));
+      ops.push_back(static_cast<KernelOp>(i));
   }
   return ops;
 }
@@ -218,8 +219,8 @@ TEST(LlvmEmitter, EveryOperationOnEveryType) {
     CpuJit jit({.vector_bits = bits});
     for (DType dtype : kValueTypes) {
       std::vector<Kernel> kernels;
-      std::vector<Op> ops;
-      for (Op op : arithmetic_ops()) {
+      std::vector<KernelOp> ops;
+      for (KernelOp op : arithmetic_ops()) {
         if (!info(op).operands.has(dtype)) continue;
         ops.push_back(op);
         kernels.push_back(map_kernel(op, dtype, true));
@@ -251,7 +252,7 @@ TEST(LlvmEmitter, KnownExtents) {
     std::vector<int64_t> extents;
     for (int64_t n = 0; n <= 70; ++n) extents.push_back(n);
     for (int64_t n : {96, 100, 127, 128, 129, 192, 255, 257, 1000}) extents.push_back(n);
-    for (int64_t n : extents) kernels.push_back(map_kernel(Op::Add, DType::F32, true, n));
+    for (int64_t n : extents) kernels.push_back(map_kernel(KernelOp::Add, DType::F32, true, n));
     std::vector<KernelFn> fns = compile(jit, kernels);
     for (size_t i = 0; i < kernels.size(); ++i)
       compare(kernels[i], fns[i], {std::vector<int64_t>(4, 3 * extents[i]), {3, 0}, 3},
@@ -263,11 +264,11 @@ TEST(LlvmEmitter, KnownExtents) {
 
 Kernel cast_kernel(DType from, DType to, bool vector) {
   KernelBuilder b(fmt::format("{}_to_{}", from, to));
-  Buffer in = b.input(from), out = b.output(to);
+  BufferId in = b.input(from), out = b.output(to);
   Size rows = b.size(), n = b.size();
-  b.loop(LoopKind::Block, rows, [&](Value r) {
+  b.loop(LoopKind::Block, rows, [&](ValueId r) {
     if (!vector) return b.store(out, {{1, r}}, b.cast(b.load(in, {{1, r}}), to));
-    b.loop(LoopKind::Vector, n, [&](Value i) {
+    b.loop(LoopKind::Vector, n, [&](ValueId i) {
       b.store(out, {{n, r}, {1, i}}, b.cast(b.load(in, {{n, r}, {1, i}}), to));
     });
   });
@@ -475,11 +476,11 @@ TEST(LlvmEmitter, RowKernelsAgreeWithTheInterpreter) {
 // out[i] = in[start + stride * i] with the stride known or an argument, both ways round.
 Kernel strided_copy(DType dtype, Size stride, Size start, bool scatter) {
   KernelBuilder b("strided_copy");
-  Buffer in = b.input(dtype), out = b.output(dtype);
+  BufferId in = b.input(dtype), out = b.output(dtype);
   Size n = b.size();
   for (int i = 0; i < 2; ++i) b.size();  // stride, start
-  b.loop(LoopKind::Block, 1, [&](Value) {
-    b.loop(LoopKind::Vector, n, [&](Value i) {
+  b.loop(LoopKind::Block, 1, [&](ValueId) {
+    b.loop(LoopKind::Vector, n, [&](ValueId i) {
       Address dense{{1, i}}, strided{{start}, {stride, i}};
       b.store(out, scatter ? strided : dense, b.load(in, scatter ? dense : strided));
     });
@@ -514,11 +515,11 @@ TEST(LlvmEmitter, StridesOfAllKinds) {
 // An index computed per lane from the loop's own index: in[(i * 7) % n] by integer arithmetic.
 TEST(LlvmEmitter, ComputedIndices) {
   KernelBuilder b("computed");
-  Buffer in = b.input(DType::F32), out = b.output(DType::F32), index = b.output(DType::I32);
+  BufferId in = b.input(DType::F32), out = b.output(DType::F32), index = b.output(DType::I32);
   Size n = b.size();
-  b.loop(LoopKind::Block, 1, [&](Value) {
-    b.loop(LoopKind::Vector, n, [&](Value i) {
-      Value j = b.rem(b.mul(i, b.integer(DType::I64, 7)), b.size_value(n));
+  b.loop(LoopKind::Block, 1, [&](ValueId) {
+    b.loop(LoopKind::Vector, n, [&](ValueId i) {
+      ValueId j = b.rem(b.mul(i, b.integer(DType::I64, 7)), b.size_value(n));
       b.store(out, {{1, i}}, b.load(in, {{1, j}}));
       b.store(index, {{1, i}}, b.cast(j, DType::I32));
     });
@@ -536,7 +537,7 @@ TEST(LlvmEmitter, ComputedIndices) {
 TEST(LlvmEmitter, InPlace) {
   for (int bits : widths()) {
     CpuJit jit({.vector_bits = bits});
-    KernelFn fn = compile(jit, {map_kernel(Op::Add, DType::F32, true)})[0];
+    KernelFn fn = compile(jit, {map_kernel(KernelOp::Add, DType::F32, true)})[0];
     std::vector<float> x(1000), y(1000, 2.0f);
     for (int i = 0; i < 1000; ++i) x[i] = static_cast<float>(i);
     void* buffers[] = {x.data(), y.data(), y.data(), x.data()};

@@ -209,7 +209,7 @@ int exponentials(const Graph& g) {
     for (Value v : n.in) in.push_back(View::dense(0, p.graph.type(v)));
     for (const Type& t : n.out) out.push_back(View::dense(0, t));
     for (const codegen::Instr& i : codegen::lower_region(n, in, out).kernel->body)
-      count += i.op == codegen::Op::Exp;
+      count += i.op == codegen::KernelOp::Exp;
   }
   return count;
 }

@@ -18,48 +18,49 @@ namespace {
 using codegen::Extent;
 using codegen::Kernel;
 using codegen::KernelBuilder;
+using codegen::KernelOp;
 using codegen::LoopKind;
-using codegen::Op;
 
 // The bounds that vector_math.h states.
 struct Bound {
-  Op op;
+  KernelOp op;
   double f32, f64;
   long double (*reference)(long double);
 };
 const Bound kBounds[] = {
-    {Op::Exp, 1, 1, [](long double x) { return std::exp(x); }},
-    {Op::Log, 1, 1, [](long double x) { return std::log(x); }},
-    {Op::Tanh, 2, 2, [](long double x) { return std::tanh(x); }},
-    {Op::Erf, 1, 2, [](long double x) { return std::erf(x); }},
-    {Op::Sin, 2, 2, [](long double x) { return std::sin(x); }},
-    {Op::Cos, 2, 2, [](long double x) { return std::cos(x); }},
+    {KernelOp::Exp, 1, 1, [](long double x) { return std::exp(x); }},
+    {KernelOp::Log, 1, 1, [](long double x) { return std::log(x); }},
+    {KernelOp::Tanh, 2, 2, [](long double x) { return std::tanh(x); }},
+    {KernelOp::Erf, 1, 2, [](long double x) { return std::erf(x); }},
+    {KernelOp::Sin, 2, 2, [](long double x) { return std::sin(x); }},
+    {KernelOp::Cos, 2, 2, [](long double x) { return std::cos(x); }},
 };
 constexpr double kPowBound32 = 1, kPowBound64 = 2;
 
 template <class T>
 constexpr DType kType = std::is_same_v<T, float> ? DType::F32 : DType::F64;
 
-Kernel map_kernel(Op op, DType dtype, int arity) {
+Kernel map_kernel(KernelOp op, DType dtype, int arity) {
   constexpr int64_t kTile = 1024;
   KernelBuilder b(std::string(info(op).name));
-  codegen::Buffer in[2];
+  codegen::BufferId in[2];
   for (int i = 0; i < arity; ++i) in[i] = b.input(dtype);
-  codegen::Buffer out = b.output(dtype);
+  codegen::BufferId out = b.output(dtype);
   codegen::Size n = b.size(), blocks = b.size();
-  b.loop(LoopKind::Block, blocks, [&](codegen::Value block) {
-    b.loop(LoopKind::Vector, Extent::tail(n, kTile, block), [&](codegen::Value i) {
-      codegen::Value x[2];
+  b.loop(LoopKind::Block, blocks, [&](codegen::ValueId block) {
+    b.loop(LoopKind::Vector, Extent::tail(n, kTile, block), [&](codegen::ValueId i) {
+      codegen::ValueId x[2];
       for (int k = 0; k < arity; ++k) x[k] = b.load(in[k], {{kTile, block}, {1, i}});
       b.store(out, {{kTile, block}, {1, i}},
-              b.apply(op, std::span<const codegen::Value>(x, arity)));
+              b.apply(op, std::span<const codegen::ValueId>(x, arity)));
     });
   });
   return b.finish();
 }
 
 template <class T>
-std::vector<T> run(int bits, Op op, const std::vector<T>& x, const std::vector<T>* y = nullptr) {
+std::vector<T> run(int bits, KernelOp op, const std::vector<T>& x,
+                   const std::vector<T>* y = nullptr) {
   Kernel k = map_kernel(op, kType<T>, y ? 2 : 1);
   const Kernel* list[] = {&k};
   CpuJit jit({.vector_bits = bits});
@@ -181,7 +182,7 @@ void check_pow(double bound) {
     add(-std::exp2(3 * unit(random)), std::rint(30 * unit(random)));
   }
   for (int bits : widths()) {
-    std::vector<T> got = run(bits, Op::Pow, x, &y);
+    std::vector<T> got = run(bits, KernelOp::Pow, x, &y);
     Worst<T> worst;
     for (size_t i = 0; i < x.size(); ++i)
       worst.see(ulp_error(got[i],
@@ -241,7 +242,7 @@ void check_specials() {
         expect_like<T>(info(f.op).name.data(), s[i], 0, got[i], f.reference(s[i]),
                        kType<T> == DType::F32 ? f.f32 : f.f64);
     }
-    std::vector<T> got = run(bits, Op::Pow, x, &y);
+    std::vector<T> got = run(bits, KernelOp::Pow, x, &y);
     for (size_t i = 0; i < x.size(); ++i)
       expect_like<T>("pow", x[i], y[i], got[i],
                      std::pow(static_cast<long double>(x[i]), static_cast<long double>(y[i])),

@@ -32,18 +32,18 @@ struct Analysis {
     int vector = -1;
     for (int i = 0; i < n; ++i) {
       const Instr& in = k.body[i];
-      if (in.op == Op::Loop) {
+      if (in.op == KernelOp::Loop) {
         open.push_back(i);
         if (in.kind == LoopKind::Vector) vector = i;
       }
       home[i] = open.empty() ? -1 : open.back();
-      if (in.op == Op::End) {
+      if (in.op == KernelOp::End) {
         end_of[open.back()] = i;
         if (open.back() == vector) vector = -1;
         open.pop_back();
         continue;
       }
-      for (Value v : in.args)
+      for (ValueId v : in.args)
         if (v) as_value[v.id] = true;
       if (vector >= 0) varying[i] = varies(in, i, vector);
     }
@@ -56,8 +56,8 @@ struct Analysis {
 
  private:
   bool varies(const Instr& in, int i, int vector) const {
-    if (i == vector || in.op == Op::Carry) return true;
-    for (Value v : in.args)
+    if (i == vector || in.op == KernelOp::Carry) return true;
+    for (ValueId v : in.args)
       if (v && varying[v.id]) return true;
     for (const Term& t : in.address)
       if (t.index && varying[t.index.id]) return true;
@@ -172,10 +172,10 @@ class KernelEmitter {
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, tile, b_.CreateSub(n, done));
   }
 
-  llvm::Value* index_of(Value v) { return v.id == shape_.loop ? shape_.index : values_[v.id][0]; }
+  llvm::Value* index_of(ValueId v) { return v.id == shape_.loop ? shape_.index : values_[v.id][0]; }
 
   // Position in frames_ of the loop that a value lives in; -1: before all loops.
-  int depth_of(Value v) const {
+  int depth_of(ValueId v) const {
     for (int d = static_cast<int>(frames_.size()) - 1; d >= 0; --d)
       if (frames_[d].loop == a_.home[v.id]) return d;
     return -1;
@@ -192,7 +192,7 @@ class KernelEmitter {
 
   // ---- Values
 
-  llvm::Value* lane(Value v, int k) {
+  llvm::Value* lane(ValueId v, int k) {
     if (a_.varying[v.id]) return values_[v.id][k];
     llvm::Value* x = values_[v.id][0];
     if (shape_.lanes == 1) return x;
@@ -204,7 +204,7 @@ class KernelEmitter {
     });
   }
 
-  llvm::Value* operand(bool varying, Value v, int k) {
+  llvm::Value* operand(bool varying, ValueId v, int k) {
     if (!v) return nullptr;
     return varying ? lane(v, k) : values_[v.id][0];
   }
@@ -479,7 +479,7 @@ class KernelEmitter {
 
   int first_after_carries(int loop) const {
     int i = loop + 1;
-    while (k_.body[i].op == Op::Carry) ++i;
+    while (k_.body[i].op == KernelOp::Carry) ++i;
     return i;
   }
 
@@ -523,10 +523,10 @@ class KernelEmitter {
     bool wide = false, word = false, index64 = false, half = false;
     for (int i = at + 1; i < a_.end_of[at]; ++i) {
       const Instr& in = k_.body[i];
-      if (!a_.varying[i] && in.op != Op::Store) continue;
+      if (!a_.varying[i] && in.op != KernelOp::Store) continue;
       cost += info(in.op).expensive ? 13 : 1;
-      DType t = in.op == Op::Store ? k_[in.buffer].dtype : in.dtype;
-      if (in.op == Op::Loop || in.op == Op::Update) continue;
+      DType t = in.op == KernelOp::Store ? k_[in.buffer].dtype : in.dtype;
+      if (in.op == KernelOp::Loop || in.op == KernelOp::Update) continue;
       wide |= t == DType::F64;
       index64 |= t == DType::I64;
       word |= size_of(t) == 4;
@@ -557,7 +557,7 @@ class KernelEmitter {
 
   // Whether rounding makes the result depend on the order of a loop.
   bool is_ordered(int loop) const {
-    for (int c = loop + 1; k_.body[c].op == Op::Carry; ++c) {
+    for (int c = loop + 1; k_.body[c].op == KernelOp::Carry; ++c) {
       const Instr& carry = k_.body[c];
       if (is_float(carry.dtype) && (carry.combine == Combine::Add || carry.combine == Combine::Mul))
         return true;
@@ -674,29 +674,29 @@ class KernelEmitter {
     for (int i = from; i < to; ++i) {
       const Instr& in = k_.body[i];
       switch (in.op) {
-        case Op::Loop:
+        case KernelOp::Loop:
           emit_loop(i);
           i = a_.end_of[i];
           break;
-        case Op::Const:
+        case KernelOp::Const:
           values_[i] = {ops_.constant(in.dtype, in.bits)};
           break;
-        case Op::SizeValue:
+        case KernelOp::SizeValue:
           values_[i] = {size(in.extent.total)};
           break;
-        case Op::Argument:
+        case KernelOp::Argument:
           values_[i] = {argument(in)};
           break;
-        case Op::Update:
+        case KernelOp::Update:
           update(in);
           break;
-        case Op::Result:
+        case KernelOp::Result:
           values_[i] = state_[in.args[0].id];
           break;
-        case Op::Load:
+        case KernelOp::Load:
           load(in, i);
           break;
-        case Op::Store:
+        case KernelOp::Store:
           store(in);
           break;
         default:
@@ -707,14 +707,14 @@ class KernelEmitter {
 
   void compute(const Instr& in, int at) {
     bool varying = a_.varying[at];
-    DType type = k_[in.args[in.op == Op::Select]].dtype;
+    DType type = k_[in.args[in.op == KernelOp::Select]].dtype;
     Values out;
     for (int k = 0; k < (varying ? shape_.unroll : 1); ++k) {
       std::array<llvm::Value*, 3> x{};
       for (int i = 0; i < 3; ++i) x[i] = operand(varying, in.args[i], k);
-      if (in.op == Op::Cast)
+      if (in.op == KernelOp::Cast)
         out.push_back(ops_.cast(x[0], type, in.dtype));
-      else if (in.op == Op::Round)
+      else if (in.op == KernelOp::Round)
         out.push_back(ops_.round(x[0], type, in.memory));
       else
         out.push_back(ops_.apply(in.op, type, x, varying ? shape_.mask : nullptr));

@@ -9,7 +9,7 @@ namespace rlx::cpu {
 namespace {
 
 using codegen::Combine;
-using codegen::Op;
+using codegen::KernelOp;
 
 llvm::Type* shaped(llvm::Type* scalar, int lanes) {
   return lanes == 1 ? scalar : llvm::FixedVectorType::get(scalar, static_cast<unsigned>(lanes));
@@ -49,110 +49,110 @@ llvm::Value* LlvmOps::constant(DType dtype, uint64_t bits) {
   return llvm::ConstantInt::get(value_type(dtype, 1), bits);
 }
 
-llvm::Value* LlvmOps::apply(Op op, DType dtype, std::array<llvm::Value*, 3> x,
+llvm::Value* LlvmOps::apply(KernelOp op, DType dtype, std::array<llvm::Value*, 3> x,
                             llvm::Value* active) {
   switch (op) {
-    case Op::Select:
+    case KernelOp::Select:
       return b_.CreateSelect(x[0], x[1], x[2]);
-    case Op::Max:
+    case KernelOp::Max:
       return extremum(true, dtype, x[0], x[1]);
-    case Op::Min:
+    case KernelOp::Min:
       return extremum(false, dtype, x[0], x[1]);
-    case Op::Eq:
-    case Op::Ne:
-    case Op::Lt:
-    case Op::Le:
-    case Op::Gt:
-    case Op::Ge:
+    case KernelOp::Eq:
+    case KernelOp::Ne:
+    case KernelOp::Lt:
+    case KernelOp::Le:
+    case KernelOp::Gt:
+    case KernelOp::Ge:
       return compare(op, dtype, x[0], x[1]);
     default:
       return is_float(dtype) ? float_op(op, x, active) : int_op(op, dtype, x[0], x[1]);
   }
 }
 
-llvm::Value* LlvmOps::float_op(Op op, std::array<llvm::Value*, 3> x, llvm::Value* active) {
+llvm::Value* LlvmOps::float_op(KernelOp op, std::array<llvm::Value*, 3> x, llvm::Value* active) {
   llvm::Value *a = x[0], *b = x[1];
   auto intrinsic = [&](llvm::Intrinsic::ID id) { return b_.CreateUnaryIntrinsic(id, a); };
   switch (op) {
-    case Op::Add:
+    case KernelOp::Add:
       return b_.CreateFAdd(a, b);
-    case Op::Sub:
+    case KernelOp::Sub:
       return b_.CreateFSub(a, b);
-    case Op::Mul:
+    case KernelOp::Mul:
       return b_.CreateFMul(a, b);
-    case Op::Div:
+    case KernelOp::Div:
       return b_.CreateFDiv(a, b);
-    case Op::Rem:
+    case KernelOp::Rem:
       return b_.CreateFRem(a, b);
-    case Op::Pow:
+    case KernelOp::Pow:
       return math_.pow(a, b);
-    case Op::CopySign:
+    case KernelOp::CopySign:
       return math_.copysign(a, b);
-    case Op::Fma:
+    case KernelOp::Fma:
       return math_.fma(a, b, x[2]);
-    case Op::Neg:
+    case KernelOp::Neg:
       return b_.CreateFNeg(a);
-    case Op::Abs:
+    case KernelOp::Abs:
       return math_.abs(a);
-    case Op::Sqrt:
+    case KernelOp::Sqrt:
       return intrinsic(llvm::Intrinsic::sqrt);
-    case Op::Exp:
+    case KernelOp::Exp:
       return math_.exp(a);
-    case Op::Log:
+    case KernelOp::Log:
       return math_.log(a);
-    case Op::Tanh:
+    case KernelOp::Tanh:
       return math_.tanh(a);
-    case Op::Erf:
+    case KernelOp::Erf:
       return math_.erf(a);
-    case Op::Sin:
+    case KernelOp::Sin:
       return math_.sin(a, active);
-    case Op::Cos:
+    case KernelOp::Cos:
       return math_.cos(a, active);
-    case Op::Floor:
+    case KernelOp::Floor:
       return intrinsic(llvm::Intrinsic::floor);
-    case Op::Ceil:
+    case KernelOp::Ceil:
       return intrinsic(llvm::Intrinsic::ceil);
-    case Op::Trunc:
+    case KernelOp::Trunc:
       return intrinsic(llvm::Intrinsic::trunc);
-    case Op::Rint:
+    case KernelOp::Rint:
       return intrinsic(llvm::Intrinsic::roundeven);
     default:
       fail(ErrorKind::internal, "internal", "emitter: {} of floats", info(op).name);
   }
 }
 
-llvm::Value* LlvmOps::int_op(Op op, DType dtype, llvm::Value* a, llvm::Value* b) {
+llvm::Value* LlvmOps::int_op(KernelOp op, DType dtype, llvm::Value* a, llvm::Value* b) {
   switch (op) {
-    case Op::Add:
+    case KernelOp::Add:
       return b_.CreateAdd(a, b);
-    case Op::Sub:
+    case KernelOp::Sub:
       return b_.CreateSub(a, b);
-    case Op::Mul:
+    case KernelOp::Mul:
       return b_.CreateMul(a, b);
-    case Op::Div:
-    case Op::Rem:
+    case KernelOp::Div:
+    case KernelOp::Rem:
       return divide(op, dtype, a, b);
-    case Op::Shl:
-    case Op::Shr:
+    case KernelOp::Shl:
+    case KernelOp::Shr:
       return shift(op, dtype, a, b);
-    case Op::UMulHi: {
+    case KernelOp::UMulHi: {
       llvm::Type* wide = reshaped(a, b_.getInt64Ty());
       llvm::Value* p = b_.CreateMul(b_.CreateZExt(a, wide), b_.CreateZExt(b, wide));
       return b_.CreateTrunc(b_.CreateLShr(p, integer(p, 32)), a->getType());
     }
-    case Op::Neg:
+    case KernelOp::Neg:
       return b_.CreateNeg(a);
-    case Op::Abs:
+    case KernelOp::Abs:
       return info(dtype).is_signed
                  ? b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, a, b_.getFalse())
                  : a;
-    case Op::And:
+    case KernelOp::And:
       return b_.CreateAnd(a, b);
-    case Op::Or:
+    case KernelOp::Or:
       return b_.CreateOr(a, b);
-    case Op::Xor:
+    case KernelOp::Xor:
       return b_.CreateXor(a, b);
-    case Op::Not:
+    case KernelOp::Not:
       return b_.CreateNot(a);
     default:
       fail(ErrorKind::internal, "internal", "emitter: {} of {}", info(op).name, dtype);
@@ -160,29 +160,29 @@ llvm::Value* LlvmOps::int_op(Op op, DType dtype, llvm::Value* a, llvm::Value* b)
 }
 
 // The divisors 0 and (signed) -1 are replaced by 1, and their quotients put in afterwards.
-llvm::Value* LlvmOps::divide(Op op, DType dtype, llvm::Value* a, llvm::Value* b) {
+llvm::Value* LlvmOps::divide(KernelOp op, DType dtype, llvm::Value* a, llvm::Value* b) {
   bool is_signed = info(dtype).is_signed;
   llvm::Value* zero = b_.CreateICmpEQ(b, integer(b, 0));
   llvm::Value* minus = is_signed ? b_.CreateICmpEQ(b, integer(b, -1)) : nullptr;
   llvm::Value* odd = minus ? b_.CreateOr(zero, minus) : zero;
   llvm::Value* d = b_.CreateSelect(odd, integer(b, 1), b);
-  if (op == Op::Rem) return is_signed ? b_.CreateSRem(a, d) : b_.CreateURem(a, d);
+  if (op == KernelOp::Rem) return is_signed ? b_.CreateSRem(a, d) : b_.CreateURem(a, d);
   llvm::Value* q = is_signed ? b_.CreateSDiv(a, d) : b_.CreateUDiv(a, d);
   if (minus) q = b_.CreateSelect(minus, b_.CreateNeg(a), q);
   return b_.CreateSelect(zero, integer(b, 0), q);
 }
 
-llvm::Value* LlvmOps::shift(Op op, DType dtype, llvm::Value* a, llvm::Value* b) {
+llvm::Value* LlvmOps::shift(KernelOp op, DType dtype, llvm::Value* a, llvm::Value* b) {
   int64_t width = 8 * size_of(dtype);
   llvm::Value* inside = b_.CreateICmpULT(b, integer(b, width));
-  if (op == Op::Shr && info(dtype).is_signed)
+  if (op == KernelOp::Shr && info(dtype).is_signed)
     return b_.CreateAShr(a, b_.CreateSelect(inside, b, integer(b, width - 1)));
   llvm::Value* by = b_.CreateSelect(inside, b, integer(b, 0));
-  llvm::Value* moved = op == Op::Shl ? b_.CreateShl(a, by) : b_.CreateLShr(a, by);
+  llvm::Value* moved = op == KernelOp::Shl ? b_.CreateShl(a, by) : b_.CreateLShr(a, by);
   return b_.CreateSelect(inside, moved, integer(a, 0));
 }
 
-llvm::Value* LlvmOps::compare(Op op, DType dtype, llvm::Value* a, llvm::Value* b) {
+llvm::Value* LlvmOps::compare(KernelOp op, DType dtype, llvm::Value* a, llvm::Value* b) {
   using P = llvm::CmpInst::Predicate;
   // Rows: Eq Ne Lt Le Gt Ge; columns: float, signed, unsigned.
   static constexpr P kPredicates[6][3] = {
@@ -191,7 +191,8 @@ llvm::Value* LlvmOps::compare(Op op, DType dtype, llvm::Value* a, llvm::Value* b
       {P::FCMP_OGT, P::ICMP_SGT, P::ICMP_UGT}, {P::FCMP_OGE, P::ICMP_SGE, P::ICMP_UGE},
   };
   int column = is_float(dtype) ? 0 : info(dtype).is_signed ? 1 : 2;
-  return b_.CreateCmp(kPredicates[static_cast<int>(op) - static_cast<int>(Op::Eq)][column], a, b);
+  return b_.CreateCmp(kPredicates[static_cast<int>(op) - static_cast<int>(KernelOp::Eq)][column], a,
+                      b);
 }
 
 llvm::Value* LlvmOps::extremum(bool max, DType dtype, llvm::Value* a, llvm::Value* b) {
@@ -322,7 +323,8 @@ llvm::Value* LlvmOps::to_memory(llvm::Value* x, DType memory) {
 }
 
 llvm::Value* LlvmOps::combine(Combine how, DType dtype, llvm::Value* a, llvm::Value* b) {
-  static constexpr Op kOps[] = {Op::Const, Op::Add, Op::Mul, Op::Max, Op::Min, Op::And, Op::Or};
+  static constexpr KernelOp kOps[] = {KernelOp::Const, KernelOp::Add, KernelOp::Mul, KernelOp::Max,
+                                      KernelOp::Min,   KernelOp::And, KernelOp::Or};
   return apply(kOps[static_cast<int>(how)], dtype, {a, b, nullptr}, nullptr);
 }
 

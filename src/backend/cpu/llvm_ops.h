@@ -20,7 +20,7 @@ class LlvmOps {
 
   // An arithmetic operation, comparison or Select on operands of `dtype`. active: lanes that count
   // (null: all).
-  llvm::Value* apply(codegen::Op op, DType dtype, std::array<llvm::Value*, 3> x,
+  llvm::Value* apply(codegen::KernelOp op, DType dtype, std::array<llvm::Value*, 3> x,
                      llvm::Value* active);
   llvm::Value* cast(llvm::Value* x, DType from, DType to);
   llvm::Value* round(llvm::Value* x, DType from, DType memory);
@@ -37,11 +37,11 @@ class LlvmOps {
   llvm::Value* reduce(codegen::Combine how, DType dtype, llvm::Value* x);
 
  private:
-  llvm::Value* float_op(codegen::Op op, std::array<llvm::Value*, 3> x, llvm::Value* active);
-  llvm::Value* int_op(codegen::Op op, DType dtype, llvm::Value* a, llvm::Value* b);
-  llvm::Value* divide(codegen::Op op, DType dtype, llvm::Value* a, llvm::Value* b);
-  llvm::Value* shift(codegen::Op op, DType dtype, llvm::Value* a, llvm::Value* b);
-  llvm::Value* compare(codegen::Op op, DType dtype, llvm::Value* a, llvm::Value* b);
+  llvm::Value* float_op(codegen::KernelOp op, std::array<llvm::Value*, 3> x, llvm::Value* active);
+  llvm::Value* int_op(codegen::KernelOp op, DType dtype, llvm::Value* a, llvm::Value* b);
+  llvm::Value* divide(codegen::KernelOp op, DType dtype, llvm::Value* a, llvm::Value* b);
+  llvm::Value* shift(codegen::KernelOp op, DType dtype, llvm::Value* a, llvm::Value* b);
+  llvm::Value* compare(codegen::KernelOp op, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* extremum(bool max, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* round_to_odd(llvm::Value* x);
   llvm::Value* bf16_bits(llvm::Value* x);
