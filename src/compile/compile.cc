@@ -272,7 +272,7 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   c.param_updated.assign(c.signature.params().size(), false);
   const auto position = param_positions(c.signature);
   for (const Update& u : c.signature.updates) c.param_updated[position.at(u.param)] = true;
-  if (!c.signature.symbols().empty()) {
+  if (has_symbols(c.signature)) {
     compile_symbolic(c, from, *backend, options);
     c.info.seconds = seconds_since(start);
     return backend->load(std::move(compiled));

@@ -54,32 +54,10 @@ class CheckedBinding {
     return out;
   }
 
-  bool has_symbols(const Graph& g) const {
-    return std::any_of(g.nodes.begin(), g.nodes.end(),
-                       [&](const Node& n) { return !all_static(n.out) || has_symbols(n.attrs); });
-  }
-
-  bool has_symbols(const Attrs& attrs) const {
-    for (const FieldInfo& f : attrs.fields()) {
-      const void* member = f.member_of(attrs.data());
-      if (f.is<Shape>() && !static_cast<const Shape*>(member)->is_static()) return true;
-      if (f.is<Dim>() && !static_cast<const Dim*>(member)->is_static()) return true;
-      if (f.is<Body>() && has_symbols(**static_cast<const Body*>(member))) return true;
-    }
-    return false;
-  }
-
   std::optional<Attrs> attrs(const Attrs& attrs) {
     if (!has_symbols(attrs)) return std::nullopt;
-    std::shared_ptr<void> copy = attrs.copy();
-    for (const FieldInfo& f : attrs.fields()) {
-      void* member = f.member(copy.get());
-      if (f.is<Shape>()) *static_cast<Shape*>(member) = shape(*static_cast<Shape*>(member));
-      if (f.is<Dim>()) *static_cast<Dim*>(member) = values_(*static_cast<Dim*>(member));
-      if (f.is<Body>() && has_symbols(**static_cast<Body*>(member)))
-        *static_cast<Body*>(member) = Body(graph(**static_cast<Body*>(member)));
-    }
-    return Attrs(attrs.type(), std::move(copy));
+    return map_bodies(map_dims(attrs, [&](const Dim& d) { return Dim(values_(d)); }),
+                      [&](const Body& b) { return has_symbols(*b) ? Body(graph(*b)) : b; });
   }
 
   Types results(const Node& n, const Attrs& attrs, const Types& in) {

@@ -228,24 +228,14 @@ Graph rebuild(const Graph& g, FunctionRef<Values(Builder&, int32_t, Operands)> m
 
 namespace {
 
-Graph bind_known(const Graph& g, const DimBinding& binding);
-
-Attrs bind_attrs(const Attrs& attrs, const DimBinding& binding) {
-  std::shared_ptr<void> copy;
-  for (const FieldInfo& f : attrs.fields()) {
-    if (!f.is<Shape>() && !f.is<Dim>() && !f.is<Body>()) continue;
-    if (!copy) copy = attrs.copy();
-    if (auto* shape = f.get<Shape>(copy.get())) *shape = shape->bind(binding);
-    if (auto* dim = f.get<Dim>(copy.get())) *dim = dim->bind(binding);
-    if (auto* body = f.get<Body>(copy.get())) *body = bind_known(**body, binding);
-  }
-  return copy ? Attrs(attrs.type(), std::move(copy)) : attrs;
-}
-
 // A body need not have all the symbols of the graph around it.
 Graph bind_known(const Graph& g, const DimBinding& binding) {
+  const auto bound = [&](const Attrs& attrs) {
+    return map_bodies(map_dims(attrs, [&](const Dim& d) { return d.bind(binding); }),
+                      [&](const Body& b) { return Body(bind_known(*b, binding)); });
+  };
   return rebuild(g, [&](Builder& b, int32_t i, Operands in) {
-    return b.emit(*g.node(i).op, bind_attrs(g.node(i).attrs, binding), in);
+    return b.emit(*g.node(i).op, bound(g.node(i).attrs), in);
   });
 }
 

@@ -82,6 +82,36 @@ Attrs map_bodies(const Attrs& attrs, FunctionRef<Body(const Body&)> f) {
   return copy ? Attrs(attrs.type(), std::move(copy)) : attrs;
 }
 
+Attrs map_dims(const Attrs& attrs, FunctionRef<Dim(const Dim&)> f) {
+  std::shared_ptr<void> copy;
+  for (const FieldInfo& field : attrs.fields()) {
+    if (!field.is<Shape>() && !field.is<Dim>()) continue;
+    if (!copy) copy = attrs.copy();
+    if (auto* dim = field.get<Dim>(copy.get())) *dim = f(*dim);
+    if (auto* shape = field.get<Shape>(copy.get()))
+      for (Dim& d : *shape) d = f(d);
+  }
+  return copy ? Attrs(attrs.type(), std::move(copy)) : attrs;
+}
+
+bool has_symbols(const Attrs& attrs) {
+  for (const FieldInfo& f : attrs.fields()) {
+    if (const auto* dim = f.get<Dim>(attrs.data()); dim && !dim->is_static()) return true;
+    if (const auto* shape = f.get<Shape>(attrs.data()); shape && !shape->is_static()) return true;
+    if (const auto* body = f.get<Body>(attrs.data()); body && has_symbols(**body)) return true;
+  }
+  return false;
+}
+
+bool has_symbols(const Node& n) {
+  const auto is_symbolic = [](const Type& t) { return !t.shape.is_static(); };
+  return std::any_of(n.out.begin(), n.out.end(), is_symbolic) || has_symbols(n.attrs);
+}
+
+bool has_symbols(const Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [](const Node& n) { return has_symbols(n); });
+}
+
 uint64_t Graph::hash() const {
   uint64_t h = hash_text(name);
   for (const Node& n : nodes) {

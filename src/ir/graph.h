@@ -126,8 +126,14 @@ struct NamedBody {
   const Graph& graph;
 };
 std::vector<NamedBody> bodies(const Attrs& attrs);
-// The attributes with f(body) for each body.
+// The attributes with f(body) for each body; with f(dim) for each dim outside of bodies.
 Attrs map_bodies(const Attrs& attrs, FunctionRef<Body(const Body&)> f);
+Attrs map_dims(const Attrs& attrs, FunctionRef<Dim(const Dim&)> f);
+
+// Whether a symbol stands in the attributes, the types or attributes of the node, or the graph; bodies count.
+bool has_symbols(const Attrs& attrs);
+bool has_symbols(const Node& n);
+bool has_symbols(const Graph& g);
 
 // Something for each result of each node of a graph: values of another graph, tensors.
 //

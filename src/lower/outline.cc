@@ -1,7 +1,5 @@
 #include "rlx/lower/outline.h"
 
-#include <algorithm>
-
 #include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/region.h"
@@ -23,7 +21,7 @@ class Outliner {
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       const Node& n = g_.nodes[i];
       Outline::Entry& e = entries[i];
-      e.is_symbolic = is_symbolic(n);
+      e.is_symbolic = has_symbols(n);
       if (n.op->kind == Kind::movement) {
         layouts_[i] = {moved(n, e)};
         continue;
@@ -38,22 +36,6 @@ class Outliner {
       if (n.op->kind == Kind::control) control(n, e);
     }
     return entries;
-  }
-
-  // A body's symbols count, too: its sizes follow from those of the operands.
-  static bool is_symbolic(const Node& n) {
-    for (const Type& t : n.out)
-      if (!t.shape.is_static()) return true;
-    for (const FieldInfo& f : n.attrs.fields()) {
-      const void* member = f.member_of(n.attrs.data());
-      if (f.is<Shape>() && !static_cast<const Shape*>(member)->is_static()) return true;
-      if (f.is<Dim>() && !static_cast<const Dim*>(member)->is_static()) return true;
-      if (f.is<Body>() && has_symbols(**static_cast<const Body*>(member))) return true;
-    }
-    return false;
-  }
-  static bool has_symbols(const Graph& g) {
-    return std::any_of(g.nodes.begin(), g.nodes.end(), is_symbolic);
   }
 
  private:
@@ -129,20 +111,6 @@ class Outliner {
   std::span<const Layout> inputs_;  // of those that are to come
 };
 
-// Dims and shapes as numbers; bodies stay.
-Attrs bound_attrs(const Attrs& attrs, const DimBinding& sizes) {
-  std::shared_ptr<void> copy;
-  for (const FieldInfo& f : attrs.fields()) {
-    const bool dims = f.is<Shape>(), dim = f.is<Dim>();
-    if (!dims && !dim) continue;
-    if (!copy) copy = attrs.copy();
-    void* member = f.member(copy.get());
-    if (dims) *static_cast<Shape*>(member) = static_cast<Shape*>(member)->bind(sizes);
-    if (dim) *static_cast<Dim*>(member) = static_cast<Dim*>(member)->bind(sizes);
-  }
-  return copy ? Attrs(attrs.type(), std::move(copy)) : attrs;
-}
-
 }  // namespace
 
 Outline::Outline(const Graph& fused, Target& target) : Outline(fused, target, false, {}) {}
@@ -168,7 +136,7 @@ Graph Outline::bound(const DimBinding& sizes) const {
                  b.bind(sizes));
     if (!entries_[i].is_symbolic) continue;
     Node& n = g.nodes[i];
-    n.attrs = bound_attrs(n.attrs, sizes);
+    n.attrs = map_dims(n.attrs, [&](const Dim& d) { return d.bind(sizes); });
     for (Type& t : n.out) t.shape = t.shape.bind(sizes);
   }
   return g;

@@ -338,16 +338,6 @@ Value value_of(Builder& b, const Dim& size, DType dtype) {
   return op::cast(b, op::dim_size(b, {}, {size, DType::I64}), {dtype});
 }
 
-bool has_symbols(const Attrs& attrs) {
-  for (const FieldInfo& f : attrs.fields()) {
-    const void* member = f.member_of(attrs.data());
-    if (f.is<Shape>() && !static_cast<const Shape*>(member)->is_static()) return true;
-    if (f.is<Dim>() && !static_cast<const Dim*>(member)->is_static()) return true;
-    if (f.is<Body>() && !(*static_cast<const Body*>(member))->symbols().empty()) return true;
-  }
-  return false;
-}
-
 // Where the call goes; nullptr: it runs now. Sizes that are not known yet belong to the program being traced.
 std::shared_ptr<Scope> scope_of_call(const OperandList& list, const Attrs& attrs) {
   if (auto scope = target_scope(list.arrays)) return scope;

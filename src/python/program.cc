@@ -109,7 +109,7 @@ bool may_be_long(const Graph& signature, const CompileInfo& info) {
   if (info.flops > 1e7 || info.planned_bytes > (4 << 20)) return true;
   for (const Node& n : signature.nodes)
     if (n.op->kind == Kind::control) return true;
-  return !signature.symbols().empty();  // how long depends on them
+  return has_symbols(signature);  // how long depends on them
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable)
   output_types_.resize(g.outputs.size());
   output_bytes_.resize(g.outputs.size());
   unset_ = input_leaves_.size() + param_leaves_.size();
-  is_symbolic_ = resized_ = !g.symbols().empty();
+  is_symbolic_ = resized_ = has_symbols(g);
   if (executable_->bound()) learn_outputs();
 }
 

@@ -74,7 +74,7 @@ uint64_t LirModule::fingerprint() const {
 }
 
 LirModule plan_lir(const MirModule& mir, Target& target) {
-  if (!mir.as_graph().symbols().empty()) return LirModule(mir);
+  if (has_symbols(mir.as_graph())) return LirModule(mir);
   return LirModule(mir, std::make_shared<Program>(make_program(mir.as_graph(), target)));
 }
 
