@@ -18,12 +18,12 @@ namespace rlx::python {
 
 namespace nb = nanobind;
 
-class Scope;
+class ProgramScope;
 
 struct Array {
   explicit Array(DeviceTensor t) : tensor(std::move(t)) {}
   explicit Array(const Tensor& t);  // on the current device
-  Array(std::shared_ptr<Scope> s, Value v) : scope(std::move(s)), value(v) {}
+  Array(std::shared_ptr<ProgramScope> s, Value v) : scope(std::move(s)), value(v) {}
 
   bool traced() const { return scope != nullptr; }
   Type type() const;
@@ -31,8 +31,8 @@ struct Array {
   // The dtype that Python sees: of a weak array that which its number has alone.
   DType natural() const { return weak && is_float(dtype()) ? DType::F32 : dtype(); }
 
-  std::optional<DeviceTensor> tensor;  // of a concrete array
-  std::shared_ptr<Scope> scope;        // of a traced one: the program, and its value there
+  std::optional<DeviceTensor> tensor;   // of a concrete array
+  std::shared_ptr<ProgramScope> scope;  // of a traced one: the program, and its value there
   Value value;
   bool weak = false;  // stands for a number handed to a traced function: promotes as that would
   // Nobody said where it should lie, neither of it nor of what it was made of: it goes where it is needed.

@@ -21,7 +21,7 @@ struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
-Value read_node(Scope& s, nb::handle h) {
+Value read_node(ProgramScope& s, nb::handle h) {
   if (const Array* a = as_array(h)) return s.import(*a);
   return s.import(*as_array(hooks().as_array(h)));
 }
@@ -59,7 +59,7 @@ AnyOp read_op(nb::handle h) {
 }
 
 template <class T>
-T read_argument(Scope& s, nb::handle h) {
+T read_argument(ProgramScope& s, nb::handle h) {
   if constexpr (std::is_same_v<T, NodeId>) {
     return read_node(s, h);
   } else if constexpr (std::is_same_v<T, Values>) {
@@ -106,19 +106,19 @@ T read_argument(Scope& s, nb::handle h) {
 
 // ---- results
 
-nb::object give(Scope& s, GraphBuilder&, NodeId v) { return wrap(s.make(v)); }
-nb::object give(Scope& s, GraphBuilder&, const NodePair& p) {
+nb::object give(ProgramScope& s, GraphBuilder&, NodeId v) { return wrap(s.make(v)); }
+nb::object give(ProgramScope& s, GraphBuilder&, const NodePair& p) {
   return nb::make_tuple(wrap(s.make(p.first)), wrap(s.make(p.second)));
 }
-nb::object give(Scope& s, GraphBuilder&, const Values& values) {
+nb::object give(ProgramScope& s, GraphBuilder&, const Values& values) {
   nb::list out;
   for (Value v : values) out.append(wrap(s.make(v)));
   return nb::tuple(out);
 }
-nb::object give(Scope& s, GraphBuilder& g, const std::tuple<NodeId, NodeId, NodeId>& t) {
+nb::object give(ProgramScope& s, GraphBuilder& g, const std::tuple<NodeId, NodeId, NodeId>& t) {
   return give(s, g, Values{std::get<0>(t), std::get<1>(t), std::get<2>(t)});
 }
-nb::object give(Scope& s, GraphBuilder& g, const MultiOutputHandle& handle) {
+nb::object give(ProgramScope& s, GraphBuilder& g, const MultiOutputHandle& handle) {
   Values out;
   for (size_t i = 0; i < handle.n_outputs(); ++i) out.push_back(handle.output(g, i));
   return give(s, g, out);
@@ -128,14 +128,14 @@ nb::object give(Scope& s, GraphBuilder& g, const MultiOutputHandle& handle) {
 
 // The program of a scope in the hands of a GraphBuilder for a while.
 struct Borrowed {
-  explicit Borrowed(Scope& s) : scope(s), g(std::move(s.builder.mutable_graph())) {
+  explicit Borrowed(ProgramScope& s) : scope(s), g(std::move(s.builder.mutable_graph())) {
     const SharedText label = scope.builder.set_label({});
     g.builder().set_label(label);
     scope.builder.set_label(label);
   }
   ~Borrowed() { scope.builder.mutable_graph() = std::move(g.builder().mutable_graph()); }
   Borrowed(const Borrowed&) = delete;
-  Scope& scope;
+  ProgramScope& scope;
   GraphBuilder g;
 };
 
@@ -143,7 +143,7 @@ struct WrongKind {
   size_t argument;
 };
 template <class T>
-T read_place(Scope& s, const nb::tuple& args, size_t i) {
+T read_place(ProgramScope& s, const nb::tuple& args, size_t i) {
   try {
     return read_argument<T>(s, args[i]);
   } catch (const std::bad_cast&) {
@@ -152,7 +152,8 @@ T read_place(Scope& s, const nb::tuple& args, size_t i) {
 }
 
 template <class... A, class Method, size_t... I>
-nb::object call_with(Scope& s, const nb::tuple& args, Method method, std::index_sequence<I...>) {
+nb::object call_with(ProgramScope& s, const nb::tuple& args, Method method,
+                     std::index_sequence<I...>) {
   check(args.size() == sizeof...(A), "a builder of {} arguments is given {}", sizeof...(A),
         args.size());
   // In braces, so that they are read from left to right.
@@ -162,21 +163,22 @@ nb::object call_with(Scope& s, const nb::tuple& args, Method method, std::index_
   return give(s, borrowed.g, results);
 }
 template <class R, class... A>
-nb::object call_method(Scope& s, const nb::tuple& args, R (GraphBuilder::*method)(A...)) {
+nb::object call_method(ProgramScope& s, const nb::tuple& args, R (GraphBuilder::*method)(A...)) {
   return call_with<A...>(s, args, method, std::index_sequence_for<A...>());
 }
 template <class R, class... A>
-nb::object call_method(Scope& s, const nb::tuple& args, R (GraphBuilder::*method)(A...) const) {
+nb::object call_method(ProgramScope& s, const nb::tuple& args,
+                       R (GraphBuilder::*method)(A...) const) {
   return call_with<A...>(s, args, method, std::index_sequence_for<A...>());
 }
 template <auto method>
-nb::object call(Scope& s, const nb::tuple& args) {
+nb::object call(ProgramScope& s, const nb::tuple& args) {
   return call_method(s, args, method);
 }
 
 struct BuilderMethod {
   const char *name, *parameters, *doc;
-  nb::object (*call)(Scope&, const nb::tuple&);
+  nb::object (*call)(ProgramScope&, const nb::tuple&);
 };
 constexpr BuilderMethod kBuilderMethods[] = {
 #include "builder_methods.inc"
@@ -191,18 +193,19 @@ void bind_builder(nb::module_& m) {
       out.append(nb::make_tuple(b.name, b.parameters, b.doc));
     return out;
   });
-  m.def("call_builder", [](const std::shared_ptr<Scope>& s, size_t index, const nb::tuple& args) {
-    user_check(s->open(), "trace-ended", "\"{}\" is finished", s->builder.graph().name);
-    const BuilderMethod& method = kBuilderMethods[index];
-    try {
-      return method.call(*s, args);
-    } catch (const WrongKind& w) {
-      const std::string text =
-          fmt::format("GraphBuilder.{}({}): argument {} cannot be {}", method.name,
-                      method.parameters, w.argument + 1, nb::repr(args[w.argument]).c_str());
-      throw nb::type_error(text.c_str());
-    }
-  });
+  m.def("call_builder",
+        [](const std::shared_ptr<ProgramScope>& s, size_t index, const nb::tuple& args) {
+          user_check(s->open(), "trace-ended", "\"{}\" is finished", s->builder.graph().name);
+          const BuilderMethod& method = kBuilderMethods[index];
+          try {
+            return method.call(*s, args);
+          } catch (const WrongKind& w) {
+            const std::string text =
+                fmt::format("GraphBuilder.{}({}): argument {} cannot be {}", method.name,
+                            method.parameters, w.argument + 1, nb::repr(args[w.argument]).c_str());
+            throw nb::type_error(text.c_str());
+          }
+        });
 }
 
 }  // namespace rlx::python

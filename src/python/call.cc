@@ -255,7 +255,7 @@ struct EagerKey {
   std::vector<bool> is_array;
 };
 struct EagerEntry {
-  std::shared_ptr<Program> program;
+  std::shared_ptr<ArrayProgram> program;
   DTypes wanted;  // of numbers
 };
 using EagerCache = LruCache<EagerKey, EagerEntry>;
@@ -296,7 +296,7 @@ EagerEntry& compiled_call(const OpDef& op, const Device& device, const Attrs& at
   auto same = [&](const EagerKey& k) { return same_call(k, op, device, attrs, operands); };
   if (EagerEntry* hit = eager_cache().find(hash, same)) return *hit;
   auto [graph, wanted] = choose(op, attrs, operands);
-  std::shared_ptr<Program> program = compile_interruptibly(device, graph);
+  std::shared_ptr<ArrayProgram> program = compile_interruptibly(device, graph);
   EagerKey key{&op, device, attrs, {}, {}};
   for (const Operand& o : operands) {
     key.arrays.emplace_back(o.natural(), o.array ? o.array->tensor->sizes() : Ints{});
@@ -309,7 +309,7 @@ std::vector<DeviceTensor> run_op(const OpDef& op, const Attrs& attrs, const Oper
   const std::span<const Operand> operands = list.all;
   const Device device = device_for(list.arrays);
   EagerEntry& entry = compiled_call(op, device, attrs, operands);
-  const std::shared_ptr<Program> program = entry.program;  // another thread may drop the entry
+  const std::shared_ptr<ArrayProgram> program = entry.program;  // another thread may drop the entry
   std::vector<Array> numbers;
   numbers.reserve(operands.size());
   std::vector<const Array*> inputs;
@@ -325,7 +325,7 @@ std::vector<DeviceTensor> run_op(const OpDef& op, const Attrs& attrs, const Oper
 // ---- in a trace
 
 // Where a value of a size goes: the program being traced.
-const std::shared_ptr<Scope>& scope_of_sizes(const Dim& size) {
+const std::shared_ptr<ProgramScope>& scope_of_sizes(const Dim& size) {
   user_check(!trace_stack().empty(), "unbound-dim",
              "the size {} is not known here; only in the function or graph that it belongs to",
              size);
@@ -339,14 +339,14 @@ Value value_of(Builder& b, const Dim& size, DType dtype) {
 }
 
 // Where the call goes; nullptr: it runs now. Sizes that are not known yet belong to the program being traced.
-std::shared_ptr<Scope> scope_of_call(const OperandList& list, const Attrs& attrs) {
+std::shared_ptr<ProgramScope> scope_of_call(const OperandList& list, const Attrs& attrs) {
   if (auto scope = target_scope(list.arrays)) return scope;
   for (const Operand& o : list.all)
     if (o.size) return scope_of_sizes(*o.size);
   return has_symbols(attrs) && !trace_stack().empty() ? trace_stack().back() : nullptr;
 }
 
-Values emit_op(Scope& scope, const OpDef& op, const Attrs& attrs,
+Values emit_op(ProgramScope& scope, const OpDef& op, const Attrs& attrs,
                std::span<const Operand> operands) {
   DTypes wanted;
   bool plain = !takes_floats_only(op);
@@ -372,7 +372,7 @@ nb::object one_or_tuple(const OpDef& op, const nb::list& results) {
   return nb::tuple(results);
 }
 
-void check_open(const Scope& scope) {
+void check_open(const ProgramScope& scope) {
   user_check(scope.open(), "trace-ended",
              "an array of \"{}\" was used after that program was finished",
              scope.builder.graph().name);
@@ -383,7 +383,7 @@ void check_open(const Scope& scope) {
 nb::object call_op(const OpDef& op, const nb::tuple& operands, const nb::tuple& attributes) {
   const OperandList list = read_operands(operands);
   const Attrs attrs = read_attributes(op, attributes);
-  const std::shared_ptr<Scope> scope = scope_of_call(list, attrs);
+  const std::shared_ptr<ProgramScope> scope = scope_of_call(list, attrs);
   if (!scope) return one_or_tuple(op, wrap_all(run_op(op, attrs, list), list.arrays));
   check_open(*scope);
   nb::list out;
@@ -398,7 +398,7 @@ nb::list call_graph(const Graph& g, const nb::sequence& operands) {
     keep.push_back(as_array(h) ? nb::borrow(h) : hooks().as_array(h));
     arrays.push_back(as_array(keep.back()));
   }
-  if (const std::shared_ptr<Scope> scope = target_scope(arrays)) {
+  if (const std::shared_ptr<ProgramScope> scope = target_scope(arrays)) {
     check_open(*scope);
     Values in;
     for (const Array* a : arrays) in.push_back(scope->import(*a));
@@ -442,7 +442,7 @@ nb::object types_key(const nb::list& arrays) {
 // A size as a value of the program being traced.
 Array array_of_size(nb::handle h, DType dtype, bool weak) {
   const Dim size = read_dim(h);
-  const std::shared_ptr<Scope>& scope = scope_of_sizes(size);
+  const std::shared_ptr<ProgramScope>& scope = scope_of_sizes(size);
   Array a = scope->make(value_of(scope->builder, size, dtype));
   a.weak = weak;
   return a;
@@ -514,7 +514,7 @@ void bind_call(nb::module_& m) {
   });
   m.def("types_key", types_key);
   m.def("emit_into",  // into a builder, also without an operand to tell which
-        [](const std::shared_ptr<Scope>& s, const OpDef& op, const nb::tuple& operands,
+        [](const std::shared_ptr<ProgramScope>& s, const OpDef& op, const nb::tuple& operands,
            const nb::tuple& attributes) {
           const OperandList list = read_operands(operands);
           nb::list out;

@@ -114,7 +114,7 @@ bool may_be_long(const Graph& signature, const CompileInfo& info) {
 
 }  // namespace
 
-Program::Program(std::shared_ptr<ProgramPool> pool)
+ArrayProgram::ArrayProgram(std::shared_ptr<ProgramPool> pool)
     : pool_(std::move(pool)),
       device_(pool_->device()),
       backend_(backend_for(device_)),
@@ -132,8 +132,8 @@ namespace {
 
 }  // namespace
 
-std::vector<DeviceTensor> Program::bind(CompiledGraph& f,
-                                        std::span<const Array* const> inputs) const {
+std::vector<DeviceTensor> ArrayProgram::bind(CompiledGraph& f,
+                                             std::span<const Array* const> inputs) const {
   std::vector<DeviceTensor> moved;
   moved.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -150,7 +150,7 @@ std::vector<DeviceTensor> Program::bind(CompiledGraph& f,
   return moved;
 }
 
-std::vector<DeviceTensor> Program::run_bound(CompiledGraph& f) const {
+std::vector<DeviceTensor> ArrayProgram::run_bound(CompiledGraph& f) const {
   const Types& types = f.output_types();
   std::vector<DeviceTensor> results;
   std::vector<void*> pointers;
@@ -165,13 +165,13 @@ std::vector<DeviceTensor> Program::run_bound(CompiledGraph& f) const {
   return results;
 }
 
-std::vector<DeviceTensor> Program::run(std::span<const Array* const> inputs) {
+std::vector<DeviceTensor> ArrayProgram::run(std::span<const Array* const> inputs) {
   const ProgramPool::Lease f = pool_->take();
   const std::vector<DeviceTensor> moved = bind(*f, inputs);
   return run_bound(*f);
 }
 
-std::variant<std::vector<DeviceTensor>, std::string> Program::run_guarded(
+std::variant<std::vector<DeviceTensor>, std::string> ArrayProgram::run_guarded(
     std::span<const Array* const> inputs) {
   const ProgramPool::Lease f = pool_->take();
   const std::vector<DeviceTensor> moved = bind(*f, inputs);
@@ -228,20 +228,20 @@ ProgramCache& graph_cache() {
 }
 
 template <class Compile>
-std::shared_ptr<Program> without_lock(Compile&& compile) {
+std::shared_ptr<ArrayProgram> without_lock(Compile&& compile) {
   std::shared_ptr<ProgramPool> pool;
   run_interruptibly(true, /*repeatable=*/false,
                     [&](const std::atomic<bool>*) { pool = compile(); });
-  return std::make_shared<Program>(std::move(pool));
+  return std::make_shared<ArrayProgram>(std::move(pool));
 }
 
 }  // namespace
 
-std::shared_ptr<Program> compile_cached(const Graph& g, const Device& device) {
+std::shared_ptr<ArrayProgram> compile_cached(const Graph& g, const Device& device) {
   return without_lock([&] { return graph_cache().compile(g, device); });
 }
 
-std::shared_ptr<Program> compile_interruptibly(const Device& device, const Graph& g) {
+std::shared_ptr<ArrayProgram> compile_interruptibly(const Device& device, const Graph& g) {
   return without_lock([&] { return std::make_shared<ProgramPool>(Session(device).compile(g)); });
 }
 
@@ -250,7 +250,7 @@ std::shared_ptr<Program> compile_interruptibly(const Device& device, const Graph
 namespace {
 
 struct FunctionEntry {
-  std::shared_ptr<Program> program;
+  std::shared_ptr<ArrayProgram> program;
   int64_t captured_bytes;
   nb::tuple entry;
 };
@@ -273,7 +273,7 @@ KeptFunction::KeptFunction(nb::tuple entry) {
   number_ = ++last;
   int64_t bytes = 0;
   for (nb::handle h : nb::cast<nb::list>(entry[1])) bytes += device_tensor_of(*as_array(h)).bytes();
-  auto program = nb::cast<std::shared_ptr<Program>>(entry[0]);
+  auto program = nb::cast<std::shared_ptr<ArrayProgram>>(entry[0]);
   function_cache().insert(number_, number_, {std::move(program), bytes, std::move(entry)});
 }
 
@@ -295,23 +295,23 @@ void clear_caches() {
 }
 
 void bind_program(nb::module_& m) {
-  nb::class_<Program>(m, "Program", "A compiled function.")
+  nb::class_<ArrayProgram>(m, "Program", "A compiled function.")
       .def("run",
-           [](const std::shared_ptr<Program>& p, const nb::sequence& operands) {
+           [](const std::shared_ptr<ArrayProgram>& p, const nb::sequence& operands) {
              std::vector<const Array*> inputs;
              for (nb::handle h : operands) inputs.push_back(as_array(h));
              return wrap_all(p->run(inputs), inputs);
            })
       .def("run_guarded",  // a message where the program has no meaning at the sizes of the arrays
-           [](const std::shared_ptr<Program>& p, const nb::sequence& operands) -> nb::object {
+           [](const std::shared_ptr<ArrayProgram>& p, const nb::sequence& operands) -> nb::object {
              std::vector<const Array*> inputs;
              for (nb::handle h : operands) inputs.push_back(as_array(h));
              auto results = p->run_guarded(inputs);
              if (const auto* why = std::get_if<std::string>(&results)) return nb::cast(*why);
              return wrap_all(std::get<0>(std::move(results)), inputs);
            })
-      .def_prop_ro("per_size", [](const Program& p) { return p.info().per_size; })
-      .def_prop_ro("seconds", [](const Program& p) { return p.info().seconds; });
+      .def_prop_ro("per_size", [](const ArrayProgram& p) { return p.info().per_size; })
+      .def_prop_ro("seconds", [](const ArrayProgram& p) { return p.info().seconds; });
   nb::class_<KeptFunction>(m, "KeptFunction", "What jit keeps of a function.")
       .def(nb::init<nb::tuple>())
       .def("use", &KeptFunction::use)

@@ -1,6 +1,6 @@
-// Program: a compiled graph without parameters, run on Python's arrays by any thread, and the caches that keep programs.
+// ArrayProgram: a compiled graph without parameters, run on Python's arrays by any thread, and the caches that keep programs.
 //
-//   std::shared_ptr<Program> p = compile_cached(graph, device_for(arrays));
+//   std::shared_ptr<ArrayProgram> p = compile_cached(graph, device_for(arrays));
 //   std::vector<DeviceTensor> y = p->run(arrays);      // gives the interpreter lock away meanwhile
 //
 // Where the graph has symbols they stand for the sizes that the arrays have. Ctrl-C stops a long run; a second one that comes
@@ -16,10 +16,10 @@
 
 namespace rlx::python {
 
-class Program {
+class ArrayProgram {
  public:
-  explicit Program(std::shared_ptr<ProgramPool> pool);
-  Program(const Program&) = delete;
+  explicit ArrayProgram(std::shared_ptr<ProgramPool> pool);
+  ArrayProgram(const ArrayProgram&) = delete;
   // Weak arrays, which stand for numbers, are moved to the device; others must lie there: "device-mixed".
   std::vector<DeviceTensor> run(std::span<const Array* const> inputs);
   // As run(); the message where the program has no meaning at these sizes ("dim-guard").
@@ -50,7 +50,7 @@ Device device_for(std::span<const Array* const> arrays);
 // What the programs in a cache may keep; those used last stay.
 inline constexpr int64_t kCacheBytes = ProgramCache::kDefaultBytes;
 
-// What jit keeps of a function for one kind of arguments: `entry` is a tuple of a Program, a list of arrays, and
+// What jit keeps of a function for one kind of arguments: `entry` is a tuple of an ArrayProgram, a list of arrays, and
 // anything. All functions share one cache, bounded by the bytes of programs and arrays: an entry is there
 // while its holder lives and others did not push it out.
 class KeptFunction {
@@ -66,9 +66,9 @@ class KeptFunction {
 };
 
 // Compiles without the interpreter lock. Ctrl-C is noticed afterwards; a second one ends the process.
-std::shared_ptr<Program> compile_interruptibly(const Device& device, const Graph& g);
+std::shared_ptr<ArrayProgram> compile_interruptibly(const Device& device, const Graph& g);
 // Compiles, unless an equal graph has been compiled for the device before.
-std::shared_ptr<Program> compile_cached(const Graph& g, const Device& device);
+std::shared_ptr<ArrayProgram> compile_cached(const Graph& g, const Device& device);
 
 // Runs f without the interpreter lock; Ctrl-C sets the flag that f is given and raises
 // KeyboardInterrupt afterwards. Where the program has a handler of its own that raises nothing, the

@@ -10,7 +10,7 @@
 
 namespace rlx::python {
 
-Value Scope::import(const Array& a) {
+Value ProgramScope::import(const Array& a) {
   if (a.scope.get() == this) return a.value;
   Key key;
   if (a.traced()) {
@@ -32,7 +32,7 @@ Value Scope::import(const Array& a) {
   return at->second;
 }
 
-Graph Scope::snapshot(const std::vector<const Array*>& outputs) {
+Graph ProgramScope::snapshot(const std::vector<const Array*>& outputs) {
   Graph g = builder.graph();
   for (const Array* a : outputs) g.outputs.push_back(import(*a));
   // An output from outside has become a leaf just now.
@@ -42,19 +42,19 @@ Graph Scope::snapshot(const std::vector<const Array*>& outputs) {
   return g;
 }
 
-Graph Scope::finish(const std::vector<const Array*>& outputs) {
+Graph ProgramScope::finish(const std::vector<const Array*>& outputs) {
   for (const Array* a : outputs) builder.output(import(*a));
   open_ = false;
   verify(builder.graph());
   return builder.graph();  // a copy: arrays that outlive the trace still know their types
 }
 
-std::vector<std::shared_ptr<Scope>>& trace_stack() {
-  static thread_local std::vector<std::shared_ptr<Scope>> stack;
+std::vector<std::shared_ptr<ProgramScope>>& trace_stack() {
+  static thread_local std::vector<std::shared_ptr<ProgramScope>> stack;
   return stack;
 }
 
-std::shared_ptr<Scope> target_scope(std::span<const Array* const> operands) {
+std::shared_ptr<ProgramScope> target_scope(std::span<const Array* const> operands) {
   for (const Array* a : operands)
     if (a && a->traced()) return trace_stack().empty() ? a->scope : trace_stack().back();
   return nullptr;
@@ -73,7 +73,7 @@ std::vector<const Array*> arrays_of(const nb::sequence& list) {
   return out;
 }
 
-Array leaf(Scope& s, const Op<LeafAttrs>& op, const std::string& name, nb::handle shape,
+Array leaf(ProgramScope& s, const Op<LeafAttrs>& op, const std::string& name, nb::handle shape,
            nb::handle dtype) {
   user_check(!s.builder.find_leaf(name).valid(), "leaf-name",
              "{} \"{}\": \"{}\" has an input or parameter of that name", op.def.name, name,
@@ -81,7 +81,7 @@ Array leaf(Scope& s, const Op<LeafAttrs>& op, const std::string& name, nb::handl
   return s.make(op(s.builder, {}, {name, read_dtype(dtype), read_shape(shape)}));
 }
 
-nb::list values_of(const std::shared_ptr<Scope>& s, const Values& values) {
+nb::list values_of(const std::shared_ptr<ProgramScope>& s, const Values& values) {
   nb::list out;
   for (Value v : values) out.append(wrap(s->make(v)));
   return out;
@@ -90,17 +90,17 @@ nb::list values_of(const std::shared_ptr<Scope>& s, const Values& values) {
 }  // namespace
 
 void bind_scope(nb::module_& m) {
-  nb::class_<Scope>(m, "Scope", "A program that is being written.")
+  nb::class_<ProgramScope>(m, "Scope", "A program that is being written.")
       .def(nb::new_([](const std::string& name, bool is_trace) {
-        return std::make_shared<Scope>(name, is_trace);
+        return std::make_shared<ProgramScope>(name, is_trace);
       }))
-      .def("input", [](Scope& s, const std::string& name, nb::handle shape,
+      .def("input", [](ProgramScope& s, const std::string& name, nb::handle shape,
                        nb::handle dtype) { return wrap(leaf(s, op::input, name, shape, dtype)); })
-      .def("param", [](Scope& s, const std::string& name, nb::handle shape,
+      .def("param", [](ProgramScope& s, const std::string& name, nb::handle shape,
                        nb::handle dtype) { return wrap(leaf(s, op::param, name, shape, dtype)); })
       .def(
           "input_like",  // an input of the array's type, or of its dtype and these sizes
-          [](Scope& s, const std::string& name, const Array& a, nb::handle shape) {
+          [](ProgramScope& s, const std::string& name, const Array& a, nb::handle shape) {
             const Type type{a.dtype(), shape.is_none() ? a.type().shape : read_shape(shape)};
             Array made = s.make(s.builder.input(name, type));
             made.weak = a.weak;
@@ -108,18 +108,18 @@ void bind_scope(nb::module_& m) {
           },
           nb::arg("name"), nb::arg("array"), nb::arg("shape") = nb::none())
       .def("input_slice",  // an input of the type of a[0]
-           [](Scope& s, const std::string& name, const Array& a, int64_t axis) {
+           [](ProgramScope& s, const std::string& name, const Array& a, int64_t axis) {
              Type t = a.type();
              t.shape.erase(t.shape.begin() + normalise_axis(axis, t.rank(), "slice"));
              return wrap(s.make(s.builder.input(name, t)));
            })
-      .def("zeros_like",
-           [](Scope& s, const Array& a) { return wrap(s.make(full(s.builder, a.type(), 0))); })
-      .def("update", [](Scope& s, const std::string& param,
+      .def("zeros_like", [](ProgramScope& s,
+                            const Array& a) { return wrap(s.make(full(s.builder, a.type(), 0))); })
+      .def("update", [](ProgramScope& s, const std::string& param,
                         const Array& a) { s.builder.update(param, s.import(a)); })
-      .def("capture", [](Scope& s, const Array& a) { (void)s.import(a); })
+      .def("capture", [](ProgramScope& s, const Array& a) { (void)s.import(a); })
       .def_prop_ro("captured",
-                   [](const Scope& s) {
+                   [](const ProgramScope& s) {
                      nb::list out;
                      for (Array a : s.captured) {
                        a.weak = false;  // the program's input has the dtype of its bytes
@@ -127,33 +127,34 @@ void bind_scope(nb::module_& m) {
                      }
                      return out;
                    })
-      .def_prop_ro("name", [](const Scope& s) { return s.builder.graph().name; })
-      .def("finish",
-           [](Scope& s, const nb::sequence& outputs) { return s.finish(arrays_of(outputs)); })
-      .def("snapshot",
-           [](Scope& s, const nb::sequence& outputs) { return s.snapshot(arrays_of(outputs)); })
+      .def_prop_ro("name", [](const ProgramScope& s) { return s.builder.graph().name; })
+      .def("finish", [](ProgramScope& s,
+                        const nb::sequence& outputs) { return s.finish(arrays_of(outputs)); })
+      .def("snapshot", [](ProgramScope& s,
+                          const nb::sequence& outputs) { return s.snapshot(arrays_of(outputs)); })
       .def("load",  // takes over a whole graph; returns its outputs
-           [](const std::shared_ptr<Scope>& s, Graph g) {
+           [](const std::shared_ptr<ProgramScope>& s, Graph g) {
              const Values outputs = std::exchange(g.outputs, {});
              s->builder.mutable_graph() = std::move(g);
              return values_of(s, outputs);
            })
       .def("leaf",
-           [](const std::shared_ptr<Scope>& s, const std::string& name) {
+           [](const std::shared_ptr<ProgramScope>& s, const std::string& name) {
              const Value v = s->builder.find_leaf(name);
              user_check(v.valid(), "no-leaf", "\"{}\" has no input or parameter \"{}\"",
                         s->builder.graph().name, name);
              return wrap(s->make(v));
            })
       .def("name_node",  // labels the node that an array is a result of
-           [](Scope& s, const Array& a, const std::string& label) {
+           [](ProgramScope& s, const Array& a, const std::string& label) {
              user_check(a.scope.get() == &s, "trace-mixed",
                         "an array of another program than \"{}\"", s.builder.graph().name);
              s.builder.mutable_graph().node(a.value.node).origin.label = label;
            })
-      .def("set_label",
-           [](Scope& s, std::string label) { return s.builder.set_label(std::move(label)); });
-  m.def("push_trace", [](const std::shared_ptr<Scope>& s) { trace_stack().push_back(s); });
+      .def("set_label", [](ProgramScope& s, std::string label) {
+        return s.builder.set_label(std::move(label));
+      });
+  m.def("push_trace", [](const std::shared_ptr<ProgramScope>& s) { trace_stack().push_back(s); });
   m.def("pop_trace", [] { trace_stack().pop_back(); });
   m.def("current_trace",  // None: this thread traces nothing
         [] { return trace_stack().empty() ? nullptr : trace_stack().back(); });

@@ -1,4 +1,4 @@
-// Scope: a program while Python code writes it.
+// ProgramScope: a program while Python code writes it.
 //
 // There are two sorts. A *trace* is written by running a function: it stands on the thread's stack
 // of traces, ops go to the innermost one, and arrays from outside (concrete ones, or values of the
@@ -18,9 +18,9 @@
 
 namespace rlx::python {
 
-class Scope : public std::enable_shared_from_this<Scope> {
+class ProgramScope : public std::enable_shared_from_this<ProgramScope> {
  public:
-  Scope(const std::string& name, bool is_trace) : builder(name), is_trace_(is_trace) {}
+  ProgramScope(const std::string& name, bool is_trace) : builder(name), is_trace_(is_trace) {}
 
   Array make(Value v) { return Array(shared_from_this(), v); }
   // The value that an array has here.
@@ -43,9 +43,9 @@ class Scope : public std::enable_shared_from_this<Scope> {
 };
 
 // The traces that are being written by this thread, innermost last.
-std::vector<std::shared_ptr<Scope>>& trace_stack();
+std::vector<std::shared_ptr<ProgramScope>>& trace_stack();
 // Where an op on these arrays goes; nullptr when all are concrete.
-std::shared_ptr<Scope> target_scope(std::span<const Array* const> operands);
+std::shared_ptr<ProgramScope> target_scope(std::span<const Array* const> operands);
 
 void bind_scope(nb::module_& m);
 
