@@ -203,13 +203,19 @@ class Session:
         return compile(graph, self.device, **{**self._options, **options})
 
 
-def compile(graph, device=None, *, threads=0, dims=None, fast_math=False, fuse=True):
+def _hint(min=None, max=None, multiple_of=1):
+    return min, max, multiple_of
+
+
+def compile(graph, device=None, *, threads=0, dims=None, hints=None, fast_math=False, fuse=True):
     """A `CompiledGraph`. threads 0 means all of the machine; fast_math allows algebra that changes values.
 
     Sizes that are symbols arrive with the inputs: it runs at any size. dims makes numbers of some of them; set_sizes()
-    says those that no input has."""
+    says those that no input has. hints say what is known of sizes, {name: (min, max)} or (min, max, multiple_of), None
+    for no limit: less code is made, and other sizes raise "dim-hint"."""
     value = graph._program() if isinstance(graph, Graph) else graph
-    return _core.compile(value, device or _core.get_backend(), threads, dims or {}, fast_math, fuse)
+    hints = {name: _hint(*hint) for name, hint in (hints or {}).items()}
+    return _core.compile(value, device or _core.get_backend(), threads, dims or {}, hints, fast_math, fuse)
 
 
 def parse(text):

@@ -1,5 +1,6 @@
 #include "rlx/cli/input.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -68,10 +69,31 @@ DimBinding read_dims(const std::vector<std::string>& words) {
   DimBinding out;
   for (const auto& [name, text] : assignments(words, "--dim")) {
     int64_t size = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    user_check(error == std::errc() && end == text.data() + text.size() && size >= 0, "assignment",
-               "--dim {}={}: expected a size", name, text);
+    user_check(is_number(text, size) && size >= 0, "assignment", "--dim {}={}: expected a size",
+               name, text);
     out.emplace(name, size);
+  }
+  return out;
+}
+
+SizeHints read_hints(const std::vector<std::string>& words) {
+  SizeHints out;
+  for (const auto& [name, text] : assignments(words, "--hint")) {
+    SizeHint hint;
+    const auto is_part = [](const std::string& part, int64_t& value) {
+      return part.empty() || is_number(part, value);
+    };
+    const size_t slash = std::min(text.find('/'), text.size());
+    const std::string range = text.substr(0, slash);
+    const size_t dots = range.find("..");
+    const bool has_range = dots != std::string::npos && range != "..";
+    const bool ok = (range.empty() || (has_range && is_part(range.substr(0, dots), hint.min) &&
+                                       is_part(range.substr(dots + 2), hint.max))) &&
+                    (slash == text.size() || is_number(text.substr(slash + 1), hint.multiple_of));
+    user_check(ok, "assignment",
+               "--hint {}={}: expected MIN..MAX, /MULTIPLE or both, as in {}=8..512/8", name, text,
+               name);
+    out.emplace(name, hint);
   }
   return out;
 }

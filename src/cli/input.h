@@ -23,6 +23,10 @@ std::map<std::string, std::string> assignments(const std::vector<std::string>& w
 Device device_of(const std::string& name);
 std::vector<std::string> device_names();  // that there are
 DimBinding read_dims(const std::vector<std::string>& words);
+SizeHints read_hints(const std::vector<std::string>& words);  // NAME=MIN..MAX/MULTIPLE
+inline constexpr const char* kHintHelp =
+    "NAME=MIN..MAX/MULTIPLE of a symbolic dim, parts may be left out: n=8..512/8, n=..512, n=/8; "
+    "less code is made, other sizes are refused";
 // Raises "unbound-dim", saying how to bind it.
 void require_dims(const Graph& g, const DimBinding& dims);
 

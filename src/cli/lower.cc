@@ -15,7 +15,7 @@ namespace {
 
 struct LowerArguments {
   std::string file, out, backend, dump_dir, from = "mir", to = "lir";
-  std::vector<std::string> dims;
+  std::vector<std::string> dims, hints;
   bool fast_math = false, report = false;
 };
 
@@ -38,6 +38,7 @@ void lower_file(const LowerArguments& a, int threads) {
   CompileOptions options;
   options.threads = threads;
   options.dims = read_dims(a.dims);
+  options.hints = read_hints(a.hints);
   options.fast_math = a.fast_math;
   options.dump_dir = a.dump_dir;
   const CompileStage to = stage_named(a.to);
@@ -73,6 +74,7 @@ void add_lower(Cli& cli) {
   c->add_option("--backend", a->backend, "Device (default: the best there is)")
       ->check(CLI::IsMember(device_names()));
   c->add_option("--dim", a->dims, "NAME=SIZE of a symbolic dim")->allow_extra_args(false);
+  c->add_option("--hint", a->hints, kHintHelp)->allow_extra_args(false);
   c->add_option("-o,--out", a->out,
                 "File to write, to go on from; - is standard output, which is the default");
   c->add_option("--dump", a->dump_dir, "Folder for the graph after each pass, kernels and plan");

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 struct RunArguments {
   std::string file, out, backend, dump_dir;
-  std::vector<std::string> inputs, params, dims;
+  std::vector<std::string> inputs, params, dims, hints;
   bool explain = false, check_nan = false, fast_math = false;
 };
 
@@ -129,6 +129,7 @@ void run_file(const RunArguments& o, const Globals& globals) {
                      params = read_tensors(o.params, "--param");
   CompileOptions options{.threads = globals.threads,
                          .dims = read_dims(o.dims),
+                         .hints = read_hints(o.hints),
                          .fast_math = o.fast_math,
                          .dump_dir = o.dump_dir};
   check_given(g, g.inputs(), inputs, "input");
@@ -156,6 +157,7 @@ void add_run(Cli& cli) {
   c->add_option("--input", o->inputs, "NAME=FILE.npy, once per input; - is standard input");
   c->add_option("--param", o->params, "NAME=FILE.npy, once per parameter");
   c->add_option("--dim", o->dims, "NAME=SIZE of a symbolic dim; those of given tensors are known");
+  c->add_option("--hint", o->hints, kHintHelp);
   c->add_option("--out", o->out,
                 "Folder for output_<i>.npy and param_<name>.npy of updated parameters; without it, "
                 "or for -, a "

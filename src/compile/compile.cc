@@ -37,14 +37,20 @@ void check_options(const Graph& g, const CompileOptions& options) {
   user_check(options.threads >= 0, "threads", "the number of threads cannot be {}; 0 means all",
              options.threads);
   const std::vector<std::string> symbols = g.symbols();
-  auto known = [&](const std::string& s) {
-    return std::find(symbols.begin(), symbols.end(), s) != symbols.end();
+  const auto require = [&](const std::string& name) {
+    user_check(std::find(symbols.begin(), symbols.end(), name) != symbols.end(), "dim-unknown",
+               "graph \"{}\" has no dim ?{}; it has {}", g.name, name,
+               symbols.empty() ? "none" : fmt::format("?{}", fmt::join(symbols, ", ?")));
   };
   for (const auto& [name, size] : options.dims) {
-    user_check(known(name), "dim-unknown", "graph \"{}\" has no dim ?{}; it has {}", g.name, name,
-               symbols.empty() ? "none" : fmt::format("?{}", fmt::join(symbols, ", ?")));
+    require(name);
     user_check(size >= 0, "negative-dim", "dim ?{} cannot have the size {}", name, size);
   }
+  for (const auto& [name, hint] : options.hints) {
+    require(name);
+    check_hint(name, hint);
+  }
+  check_by_hints(options.hints, options.dims);
 }
 
 void require_sizes(const Graph& g, const CompileOptions& options) {
@@ -81,6 +87,7 @@ class Driver {
     if (from < CompileStage::fused && to >= CompileStage::fused)
       pipeline.push_back({pass::fuse_regions, {{"grow", options_.fuse ? "yes" : "no"}}});
     if (pipeline.empty()) return g;
+    const HintScope hints(options_.hints);
     PassContext context;
     context.verify = options_.verify;
     context.dump_dir = options_.dump_dir;
@@ -104,6 +111,7 @@ class Driver {
   // Code for all sizes; programs are made with the target from then on.
   std::shared_ptr<const Outline> outline(const Graph& fused) {
     verify(fused, "fuse_regions");
+    const HintScope hints(options_.hints);
     auto out = std::make_shared<const Outline>(fused, target());
     const auto start = Clock::now();
     target().finish();
@@ -231,6 +239,7 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
   }
   const auto make = [outline, target, from, &backend, options, signature = c.signature,
                      info = c.info, threads = c.threads](const DimBinding& sizes) {
+    check_by_hints(options.hints, sizes);
     auto bound = std::make_shared<const Graph>(bind_checked(signature, sizes));
     CompileInfo own = info;
     std::shared_ptr<const Program> program;

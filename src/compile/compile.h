@@ -17,7 +17,7 @@
 // for each size, and CompileInfo::per_size says why. LIR has numbers: options.dims must say them.
 //
 // Raises Error(user): "unbound-dim" (LIR of a program whose sizes are not known), "dim-unknown", "negative-dim",
-// "threads", "stage" (that way leads back, or the backend has no kernels and stops at MIR); and what verifying a
+// "hint-range", "dim-hint" (also when sizes are bound), "threads", "stage" (that way leads back, or the backend has no kernels and stops at MIR); and what verifying a
 // program and the passes raise.
 #pragma once
 

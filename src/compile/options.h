@@ -11,6 +11,7 @@ namespace rlx {
 struct CompileOptions {
   int threads = 0;         // 0: all of the machine
   DimBinding dims;         // sizes of symbolic dims; those that are not said arrive with the inputs
+  SizeHints hints;         // what is known of those; never needed (ir/size_hint.h)
   bool fast_math = false;  // allow algebra that changes values (x + 0, x * 0, reassociation)
   bool fuse = true;
   bool verify = verify_by_default();       // between passes

@@ -210,21 +210,34 @@ Dim ceil_div(const Dim& n, int64_t d) { return floor_div(n + (d - 1), d); }
 
 Dim floor_mod(const Dim& n, int64_t d) { return n - floor_div(n, d) * d; }
 
-// A quotient is at least that of the least numerator.
-std::optional<int64_t> Dim::least() const {
+// A term is least where its factors are, or, if it is subtracted, where they are largest. None of them is negative.
+std::optional<int64_t> Dim::least(const SizeHints& hints) const {
   int64_t sum = constant();
   if (!terms()) return sum;
   for (const auto& [monomial, coefficient] : *terms()) {
     int64_t term = coefficient;
     for (const Atom& atom : monomial) {
-      if (!atom.quotient) continue;
-      const auto low = atom.quotient->numerator.least();
-      if (!low || *low < 0 || __builtin_mul_overflow(term, *low / atom.quotient->divisor, &term))
-        return std::nullopt;
+      const auto factor = atom.bound(coefficient > 0, hints);
+      if (!factor || __builtin_mul_overflow(term, *factor, &term)) return std::nullopt;
     }
-    if (coefficient < 0 || __builtin_add_overflow(sum, term, &sum)) return std::nullopt;
+    if (__builtin_add_overflow(sum, term, &sum)) return std::nullopt;
   }
   return sum;
+}
+
+// The least that the factor may be, or the most; nullopt: not known, or it may be negative.
+std::optional<int64_t> Dim::Atom::bound(bool from_below, const SizeHints& hints) const {
+  if (quotient) {
+    const auto low = quotient->numerator.least(hints);
+    if (!low || *low < 0) return std::nullopt;
+    if (from_below) return *low / quotient->divisor;
+    const auto high = (Dim(-1) * quotient->numerator).least(hints);
+    return high ? std::optional(*high / -quotient->divisor) : std::nullopt;
+  }
+  const auto found = hints.find(symbol);
+  const SizeHint hint = found == hints.end() ? SizeHint{} : found->second;
+  if (from_below) return hint.least();
+  return hint.max == SizeHint::kNoMax ? std::nullopt : std::optional(hint.most());
 }
 
 Dim Dim::bind(const DimBinding& binding) const {

@@ -22,6 +22,7 @@
 #include "rlx/base/fields.h"
 #include "rlx/base/format.h"
 #include "rlx/ir/dtype.h"
+#include "rlx/ir/size_hint.h"
 
 namespace rlx {
 
@@ -53,8 +54,8 @@ class Dim {
 
   Dim bind(const DimBinding& binding) const;  // unknown symbols stay
   void collect_symbols(std::vector<std::string>& names) const;
-  // A bound from below where every symbol is at least 1; nullopt: none is known.
-  std::optional<int64_t> least() const;
+  // A bound from below where every symbol is at least 1 and what its hint allows; nullopt: none is known.
+  std::optional<int64_t> least(const SizeHints& hints = {}) const;
   // this / other when the division is exact as polynomials (other may be any monomial or constant).
   std::optional<Dim> divide(const Dim& other) const;
   // n / d rounded down, d > 0 ("dim-division"). What d divides leaves the quotient, common factors go, and the
@@ -81,6 +82,7 @@ class Dim {
     std::shared_ptr<const Quotient> quotient;
     std::strong_ordering operator<=>(const Atom& other) const;
     bool operator==(const Atom& other) const;
+    std::optional<int64_t> bound(bool from_below, const SizeHints& hints) const;
   };
   using Monomial = std::vector<Atom>;         // sorted, with repeats; never empty
   using Terms = std::map<Monomial, int64_t>;  // no zero coefficients

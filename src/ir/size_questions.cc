@@ -2,6 +2,16 @@
 
 namespace rlx {
 
+namespace {
+
+const SizeHints kNoHints;
+thread_local const SizeHints* hints_now = &kNoHints;
+
+}  // namespace
+
+HintScope::HintScope(const SizeHints& hints) : outer_(std::exchange(hints_now, &hints)) {}
+HintScope::~HintScope() { hints_now = outer_; }
+
 bool SizeQuestions::at_most(const Dim& a, const Dim& b) {
   if (const auto answer = known(a, b)) return *answer;
   for (size_t i = 0; i < next_; ++i)
@@ -13,8 +23,8 @@ bool SizeQuestions::at_most(const Dim& a, const Dim& b) {
 std::optional<bool> SizeQuestions::known(const Dim& a, const Dim& b) {
   const Dim rest = b - a;
   if (const auto n = rest.static_value()) return *n >= 0;
-  if (const auto low = rest.least(); low && *low >= 0) return true;
-  if (const auto low = (a - b).least(); low && *low > 0) return false;
+  if (const auto low = rest.least(*hints_now); low && *low >= 0) return true;
+  if (const auto low = (a - b).least(*hints_now); low && *low > 0) return false;
   return std::nullopt;
 }
 

@@ -2,7 +2,7 @@
 //
 // Whoever cuts a program into kernels asks "is this size at most that one?". Where the polynomials tell, they answer.
 // Where they do not, both ways are gone: what asks is run once for every sequence of answers, and when the sizes are
-// known the one whose answers are right is taken.
+// known the one whose answers are right is taken. Hints of sizes (size_hint.h) answer some questions more.
 //
 //   auto ways = all_answers([&](SizeQuestions& q) { return cut(region, q); });   // at least one
 //   const Cut& cut = at(ways, sizes);
@@ -16,6 +16,18 @@
 #include "rlx/ir/shape.h"
 
 namespace rlx {
+
+// While one lives, these hints and no others are those of the program that this thread compiles: what is asked meanwhile is
+// answered by them, too. They must outlive it.
+class HintScope {
+ public:
+  explicit HintScope(const SizeHints& hints);
+  ~HintScope();
+  HintScope(const HintScope&) = delete;
+
+ private:
+  const SizeHints* outer_;
+};
 
 class SizeQuestions {
  public:
@@ -34,7 +46,7 @@ class SizeQuestions {
   bool less(const Dim& a, const Dim& b) { return at_most(a + Dim(1), b); }
 
   const std::vector<Asked>& asked() const { return asked_; }
-  // What is certain; nullopt: it depends on the sizes.
+  // What is certain, by the hints of the scope; nullopt: it depends on the sizes.
   static std::optional<bool> known(const Dim& a, const Dim& b);
   static bool is_at_most(const Dim& a, const Dim& b, const DimBinding& sizes) {
     return a.bind(sizes).value() <= b.bind(sizes).value();

@@ -2,8 +2,10 @@
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "rlx/formats/graph_file.h"
@@ -133,11 +135,19 @@ HirModule hir_module(const Graph& g, const std::string& policy) {
   return m;
 }
 
+// From, to, multiples of.
+using HintTuple = std::tuple<std::optional<int64_t>, std::optional<int64_t>, int64_t>;
+
 CompiledGraph compile(const Graph& g, const std::string& device, int threads,
-                      const DimBinding& dims, bool fast_math, bool fuse) {
+                      const DimBinding& dims, const std::map<std::string, HintTuple>& hints,
+                      bool fast_math, bool fuse) {
   CompileOptions options;
   options.threads = threads;
   options.dims = dims;
+  for (const auto& [name, hint] : hints) {
+    const auto& [min, max, multiple_of] = hint;
+    options.hints[name] = {min.value_or(0), max.value_or(SizeHint::kNoMax), multiple_of};
+  }
   options.fast_math = fast_math;
   options.fuse = fuse;
   nb::gil_scoped_release unlocked;
@@ -197,7 +207,7 @@ void bind_compiled(nb::module_& m) {
           },
           "After a run with profile=True: (label, kernel, seconds, flops) of each step.");
   m.def("compile", compile, nb::arg("graph"), nb::arg("device"), nb::arg("threads"),
-        nb::arg("dims"), nb::arg("fast_math"), nb::arg("fuse"));
+        nb::arg("dims"), nb::arg("hints"), nb::arg("fast_math"), nb::arg("fuse"));
 }
 
 }  // namespace

@@ -89,6 +89,30 @@ def test_a_graph_with_symbols_runs_at_any_size():
     assert e.value.code == "dim-guard"
 
 
+def test_hints_of_sizes():
+    x = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+    plain = rlx.compile(mlp())
+    plain.set_param("w", W)
+    for hint in ((8, 512, 8), (8, 512), (None, 16), (16,), (None, None, 4)):
+        f = rlx.compile(mlp(), hints={"batch": hint})
+        f.set_param("w", W)
+        assert np.asarray(f.run({"x": x})[0]).tobytes() == np.asarray(plain.run({"x": x})[0]).tobytes()
+        assert f.run({"x": x})[0].shape == (16, 2)
+    f = rlx.Session(hints={"batch": (8, 512, 8)}).compile(mlp())
+    f.set_param("w", W)
+    with pytest.raises(rlx.Error, match=r"\?batch = 3: the hint allows 8 to 512, multiples of 8") as e:
+        f.run({"x": x[:3]})
+    assert e.value.code == "dim-hint" and f.run({"x": x[:8]})[0].shape == (8, 2)
+    cases = {"dim-unknown": {"rows": (1, 2)}, "hint-range": {"batch": (2, 1)}}
+    for code, hints in cases.items():
+        with pytest.raises(rlx.Error) as e:
+            rlx.compile(mlp(), hints=hints)
+        assert e.value.code == code
+    for hints in ({"batch": 8}, {"batch": (1, 2, 3, 4)}, {"batch": ("a", 2)}):
+        with pytest.raises(TypeError):
+            rlx.compile(mlp(), hints=hints)
+
+
 def test_transforms():
     g = rlx.Graph("f")
     x, w = g.input("x", (3, 4)), g.param("w", (4, 2))

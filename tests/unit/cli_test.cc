@@ -105,7 +105,13 @@ TEST_F(Tool, RunRefusesWhatIsNoAssignment) {
   write_file(at("m.rlx"), kModel);
   for (const std::vector<std::string>& args : {std::vector<std::string>{"--input", "x"},
                                                {"--dim", "b=2", "--dim", "b=3"},
-                                               {"--dim", "b=-1"}}) {
+                                               {"--dim", "b=-1"},
+                                               {"--hint", "b=8"},
+                                               {"--hint", "b=.."},
+                                               {"--hint", "b=8../"},
+                                               {"--hint", "b=8..9..10"},
+                                               {"--hint", "b=..99999999999999999999"},
+                                               {"--hint", "b=x..9"}}) {
     std::vector<std::string> all{"run", at("m.rlx")};
     all.insert(all.end(), args.begin(), args.end());
     EXPECT_EQ(code_of(rlx_tool(all)), "assignment") << args[1];
@@ -299,6 +305,15 @@ TEST_F(Tool, RunRefuses) {
        "axis 0 of input \"x\" is ?b, given is 1; with ?b = 2 by the sizes given it must be 2"},
       {{"--input", x, "--param", w, "--dim", "b=many"}, "expected a size"},
       {{"--input", x, "--param", w, "--dim", "c=1"}, "no dim ?c"},
+      {{"--input", x, "--param", w, "--hint", "b=4"}, "as in b=8..512/8"},
+      {{"--input", x, "--param", w, "--hint", "c=4.."}, "no dim ?c; it has ?b"},
+      {{"--input", x, "--param", w, "--hint", "b=9..8"}, "?b is from 9 to 8"},
+      {{"--input", x, "--param", w, "--hint", "b=/0"}, "multiples of 0"},
+      {{"--input", x, "--param", w, "--hint", "b=4..512/4"},
+       "?b = 1: the hint allows 4 to 512, multiples of 4"},
+      {{"--input", x, "--param", w, "--hint", "b=2.."}, "?b = 1: the hint allows at least 2"},
+      {{"--input", x, "--param", w, "--hint", "b=..0"}, "?b = 1: the hint allows at most 0"},
+      {{"--input", x, "--param", w, "--hint", "b=/2"}, "?b = 1: the hint allows multiples of 2"},
       {{"--input", x, "--input", x}, "given twice"},
       {{"--input", "x"}, "expected NAME=VALUE"},
       {{"--input", x, "--param", w, "--input", "z=" + at("x.npy")},

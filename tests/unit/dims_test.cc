@@ -156,6 +156,39 @@ Graph binary(const OpDef& op, const Shape& a, const Shape& b) {
   return builder.finish();
 }
 
+// A bound is one at every size that the hints allow; where the polynomial only grows, it is the least of them.
+TEST(SizeBounds, HoldForAllSizesOfTheHints) {
+  std::mt19937_64 random(5);
+  const auto draw = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  int unknown = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    SizeHints hints;
+    for (const char* name : {"n", "m"}) {
+      const int64_t min = draw(0, 9), multiple_of = draw(1, 4);
+      hints[name] = {min, draw(min, 20) / multiple_of * multiple_of + multiple_of, multiple_of};
+    }
+    const bool grows = trial % 2;
+    const auto coefficient = [&] { return draw(grows ? 0 : -5, 5); };
+    const Dim d = Dim(coefficient()) * n + Dim(coefficient()) * m * n + Dim(draw(-50, 50)) +
+                  Dim(coefficient()) * floor_div(Dim(draw(1, 3)) * n + Dim(draw(0, 4)) * m, 3);
+    int64_t least = INT64_MAX;
+    for (int64_t i = 1; i <= hints["n"].max; ++i)
+      for (int64_t j = 1; j <= hints["m"].max; ++j)
+        if (hints["n"].allows(i) && hints["m"].allows(j))
+          least = std::min(least, d.bind({{"n", i}, {"m", j}}).value());
+    const auto bound = d.least(hints);
+    ASSERT_TRUE(bound) << d.to_string();
+    EXPECT_LE(*bound, least) << d.to_string();
+    if (grows && hints["n"].min > 0 && hints["m"].min > 0) {
+      EXPECT_EQ(*bound, least) << d.to_string();
+    }
+    if (!grows) unknown += !d.least();
+  }
+  EXPECT_GT(unknown, 50);  // without hints
+}
+
 TEST(BindChecked, IsBindWhereAllHolds) {
   const Graph g = binary(op::add.def, {n, 2 * m}, {n, 1});
   for (int64_t size : {0, 1, 2, 7}) {

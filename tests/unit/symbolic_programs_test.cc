@@ -193,5 +193,89 @@ TEST(SymbolicPrograms, OnTheReference) {
   expect_error("dim-guard", "", [&] { f.run({{"x", rows(2)}, {"y", rows(3)}}); });
 }
 
+// ---- hints
+
+// With hints for the lower and for the upper half of its sizes a program has the bits of the static one, and no more code
+// than without; over all of them there is less.
+TEST(SymbolicHints, KeepBitsAndSaveCode) {
+  uint64_t seed = 100;
+  int with = 0, without = 0;
+  for (const SymbolicProgram& p : small_symbolic_programs()) {
+    SCOPED_TRACE(p.name);
+    const int all = expect_bits_of_static(p, 1, ++seed);
+    for (const bool upper : {false, true}) {
+      SymbolicProgram half = p;
+      SizeHints hints;
+      for (auto& [name, range] : half.sizes) {
+        const int64_t middle = (range.first + range.second) / 2;
+        (upper ? range.first : range.second) = middle;
+        hints[name] = {.min = range.first, .max = range.second};
+      }
+      const int hinted = expect_bits_of_static(half, 4, ++seed, hints);
+      EXPECT_LE(hinted, all);
+      with += hinted, without += all;
+    }
+  }
+  EXPECT_LT(with, without);
+}
+
+// One hint for each question that a row of ?m elements asks; what another program was told is forgotten.
+TEST(SymbolicHints, AnswerQuestions) {
+  const auto programs = small_symbolic_programs();
+  const Graph& softmax = std::find_if(programs.begin(), programs.end(), [](const auto& p) {
+                           return p.name == "softmax";
+                         })->graph;
+  const auto kernels = [&](const SizeHints& hints) {
+    CompiledGraph f = Session("cpu").compile(softmax, {.hints = hints});
+    f.run({{"x", Tensor::full(DType::F32, {8, 512}, 1)}});
+    return f.info().generated;
+  };
+  const int all = kernels({});
+  EXPECT_LT(kernels({{"m", {.max = 512}}}), all);
+  EXPECT_EQ(kernels({{"m", {.min = 8, .multiple_of = 8}}}), all);  // decides nothing
+  EXPECT_EQ(kernels({}), all);
+}
+
+TEST(SymbolicHints, OtherSizesAreRefused) {
+  const auto rows = [](int64_t n) { return Tensor::full(DType::F32, {n, 2}, 1); };
+  for (const char* device : {"cpu", "reference"}) {
+    const CompileOptions options{.hints = {{"n", {8, 512, 8}}, {"m", {.max = 600}}}};
+    CompiledGraph f = Session(device).compile(sum_of_two(), options);
+    const auto run = [&](CompiledGraph& g, int64_t n) {
+      return g.run({{"x", rows(n)}, {"y", rows(n)}})[0].elements();
+    };
+    EXPECT_EQ(run(f, 8), 16);
+    for (int64_t n : {7, 0, 12, 520})
+      expect_error("dim-hint", fmt::format("?n = {}: the hint allows 8 to 512, multiples of 8", n),
+                   [&] { run(f, n); });
+    EXPECT_EQ(run(f, 512), 1024);
+    CompiledGraph copy = f.clone();
+    expect_error("dim-hint", "?n = 9", [&] { run(copy, 9); });
+    f.set_input("x", rows(16)), f.set_input("y", rows(601));
+    expect_error("dim-hint", "?m = 601: the hint allows at most 600", [&] { f.output_types(); });
+    EXPECT_EQ(run(f, 16), 32);
+  }
+}
+
+TEST(SymbolicHints, HintsThatAreNone) {
+  const Graph g = sum_of_two();
+  const auto compile = [&](const SizeHints& hints, const DimBinding& dims = {}) {
+    Session("cpu").compile(g, {.dims = dims, .hints = hints});
+  };
+  expect_error("dim-unknown", "has no dim ?k; it has ?n, ?m", [&] { compile({{"k", {}}}); });
+  expect_error("hint-range", "?n is from 9 to 8", [&] { compile({{"n", {9, 8, 1}}}); });
+  expect_error("hint-range", "?n says multiples of 0", [&] { compile({{"n", {0, 8, 0}}}); });
+  expect_error("hint-range", "?m begins at -1", [&] { compile({{"m", {-1, 8, 1}}}); });
+  expect_error("hint-range", "?n: 9 to 15 has no multiple of 8",
+               [&] { compile({{"n", {9, 15, 8}}}); });
+  expect_error("hint-range", "?n: from 9223372036854775807 on has no multiple of 2",
+               [&] { compile({{"n", {.min = SizeHint::kNoMax, .multiple_of = 2}}}); });
+  expect_error("dim-hint", "?n = 7: the hint allows at least 8",
+               [&] { compile({{"n", {.min = 8}}}, {{"n", 7}}); });
+  expect_error("dim-hint", "?n = 7: the hint allows multiples of 2",
+               [&] { compile({{"n", {.multiple_of = 2}}}, {{"n", 7}}); });
+  compile({{"n", {8, 8, 8}}, {"m", {0, 0, 5}}}, {{"n", 8}});
+}
+
 }  // namespace
 }  // namespace rlx::testing
