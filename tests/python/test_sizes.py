@@ -166,6 +166,29 @@ def test_bits_are_those_of_numbers(name):
     assert compilations(f) <= 6 or name == "halves", f.explain()
 
 
+MADE_OF_SIZES = {  # and how many ways there are
+    "linspace": (1, lambda x: (rlx.linspace(0.1, 0.7, x.shape[0]), rlx.linspace(-1, x.shape[0], x.shape[0], False))),
+    "linspace in float16": (1, lambda x: rlx.linspace(0.1, 0.7, x.shape[0] + 3, dtype="float16")),
+    "reshape": (2, lambda x: x[:, 0].reshape(4, -1) + x.reshape((2, -1, 2)).sum()),  # or it raises
+    "diagonal": (2, lambda x: (rlx.diagonal(x), rlx.trace(x), rlx.trace(x @ x.T))),
+    "diagonals beside": (4, lambda x: (rlx.diagonal(x, 2), rlx.diagonal(x, -1), rlx.diagonal(x[None], 1, 2, -2))),
+    "jacobians": (1, lambda x: (rlx.jacrev(rlx.tanh)(x), rlx.jacfwd(lambda y: (y * y).sum(1))(x))),
+    "hessian": (1, lambda x: rlx.hessian(lambda y, z: (y**3 * z.sum()).sum(), argnums=(0, 1))(x[:, 0], x)),
+    "complex moments": (1, lambda x: ((c := x + 2j * x).mean(), c.mean(0), c.mean(1), c.var(0))),
+}
+
+
+@pytest.mark.parametrize("name", MADE_OF_SIZES)
+def test_what_is_made_of_sizes_needs_no_number(name):
+    ways, f = MADE_OF_SIZES[name]
+    f = rlx.jit(f)
+    for n in (8, 12, 5, 2, 3, 4, 16, 7, 9, 20, 13, 40, 24):
+        expect_bits(f, random(n, 4, seed=n))
+    records = f.explain(as_dict=True)
+    assert sum(r["symbolic"] for r in records) <= ways, f.explain()
+    assert compilations(f) <= ways + 1 + (name == "diagonals beside"), f.explain()  # one has a meaning at 2 only
+
+
 # ---- what a size may be asked
 
 
