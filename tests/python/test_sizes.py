@@ -503,7 +503,7 @@ def at_once(*calls):
             results[i] = e
 
     threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(len(calls))]
-    [t.start() for t in threads], [t.join(60) for t in threads]
+    [t.start() for t in threads], [t.join(20) for t in threads]
     assert not any(t.is_alive() for t in threads), "threads wait for each other"
     return results
 
@@ -541,6 +541,26 @@ def test_threads_wait_for_nobody_who_waits_for_them(monkeypatch):
     x = np.ones((2, 3))
     results = at_once(*[lambda h=h: h(x) for h in (f, g) * 4])
     assert [y.tolist() for y in results] == [[[4] * 3] * 2, [[3] * 3] * 2] * 4
+
+    inside = threading.local()  # both try symbols, and meanwhile call the other one, which does
+
+    def calling(other):
+        def h(x):
+            if getattr(inside, "on", False):
+                return x * 2
+            inside.on = True
+            try:
+                return x + other()(c).sum()
+            finally:
+                inside.on = False
+
+        return rlx.jit(slowly(h))
+
+    f, g = calling(lambda: g), calling(lambda: f)
+    inside.on = True
+    f(np.ones(2, np.float32)), g(np.ones(2, np.float32))
+    results = at_once(lambda: f(np.ones(4, np.float32)), lambda: g(np.ones(4, np.float32)))
+    assert [y.shape for y in results] == [(4,), (4,)]
 
     f = rlx.jit(slowly(lambda x: x if x.shape[0] < 3 else x + f(rlx.ones(2)).sum()))  # itself
     assert [y.tolist() for y in at_once(*[lambda n=n: f(np.ones(n)) for n in (2, 3, 4) * 2])] == [
