@@ -4,9 +4,10 @@
 //   kept.add(graph), kept.add(program);
 //   kept.total();
 //
-// Structures are counted as they lie in memory, allocations with what the allocator needs for each. What several share (attributes,
-// bodies, tensors, kernels) counts once. Not counted: the code of kernels and a program's constants, which are an
-// executable's to count, because they lie where the device wants them.
+// Structures are counted as they lie in memory, allocations with what the allocator needs for each.
+// What several share (attributes, bodies, tensors, kernels) counts once. Not counted: the code of
+// kernels and a program's constants, which are an executable's to count, because they lie where the
+// device wants them.
 #pragma once
 
 #include <unordered_set>

@@ -1,15 +1,15 @@
 // LinkedCode: object files of this process's own machine, as code that can be called.
 //
-//   LinkedCode code([](std::string_view name) { return address_of(name); });    // what the objects call
+//   LinkedCode code(address_of);                       // finds what the objects call
 //   code.add(object, [&](std::string_view symbol, void* address) { .. });
 //
-// The code lives as long as the LinkedCode, which keeps the pages of the code and nothing of LLVM's: a program that is kept for
-// one small kernel costs these pages. Raises Error (device, "llvm") for an object that cannot be linked, and
-// std::bad_alloc or (resource, "out-of-memory"), after which what LLVM had begun is abandoned (jit.cc says why).
+// The code lives as long as the LinkedCode, which keeps its pages and nothing of LLVM's: a program
+// that is kept for one small kernel costs these. Raises Error (device, "llvm") for an object that
+// cannot be linked, and std::bad_alloc or (resource, "out-of-memory"), after which what LLVM had begun
+// is abandoned (jit.cc says why).
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
