@@ -52,6 +52,24 @@ TEST(SymbolicPrograms, NoneAndOne) {
   }
 }
 
+// Every second column of [?n, 7] but the last as one line: a view where ?n is 1, a copy else; the code is that of a copy.
+TEST(SymbolicPrograms, AReshapeThatIsAViewForSomeSizes) {
+  Builder b("line");
+  const Dim n = Dim::symbol("n");
+  const Value x = b.input("x", {DType::F32, {n, 7}});
+  const Value columns = op::slice(b, x, {.start = {0, 0}, .limit = {n, 6}, .stride = {1, 2}});
+  b.output(op::neg(b, op::reshape(b, columns, {{n * Dim(3)}})));
+  CompiledGraph f = Session("cpu").compile(b.finish());
+  EXPECT_EQ(f.info().per_size, "");
+  for (int64_t rows : {1, 2, 1, 40}) {
+    Tensor t(DType::F32, {rows, 7});
+    for (int64_t i = 0; i < t.elements(); ++i) t.set_float(i, static_cast<double>(i));
+    const Tensor y = f.run({{"x", t}})[0];
+    for (int64_t i = 0; i < y.elements(); ++i)
+      ASSERT_EQ(y.get_float(i), -t.get_float(i / 3 * 7 + i % 3 * 2)) << rows << " rows, " << i;
+  }
+}
+
 Graph sum_of_two() {
   Builder b("sum");
   const Value x = b.input("x", {DType::F32, {Dim::symbol("n"), 2}}),
