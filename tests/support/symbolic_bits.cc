@@ -189,6 +189,7 @@ void SymbolicBits::check(const Case& c, const SymbolicCase& s, bool gradient,
     return;
   }
   for (const auto& [sizes, bound] : at) {
+    f->set_sizes(sizes);  // some no operand has
     auto want = std::find_if(fixed.begin(), fixed.end(),
                              [&, &bound = bound](const Fixed& one) { return one.graph == bound; });
     if (want == fixed.end()) {

@@ -5,6 +5,7 @@
 #include "../support/expect_error.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ir/equal_symbols.h"
+#include "rlx/ir/size_questions.h"
 #include "rlx/ops/nn/losses.h"
 #include "rlx/runtime/extend.h"
 
@@ -331,6 +332,23 @@ TEST(SymbolicHints, AnswerQuestions) {
   EXPECT_LT(kernels({{"m", {.max = 512}}}), all);
   EXPECT_EQ(kernels({{"m", {.min = 8, .multiple_of = 8}}}), all);  // decides nothing
   EXPECT_EQ(kernels({}), all);
+}
+
+// An answer answers what follows from it, so that there are as many ways as there are cases.
+TEST(SizeQuestions, FollowFromEachOther) {
+  const Dim n = Dim::symbol("n"), m = Dim::symbol("m");
+  const auto ways = all_answers([&](SizeQuestions& q) {
+    int fit = 0;
+    for (int64_t bytes = 4; bytes <= 64; bytes += 4) fit += q.at_most(bytes * n, 1000);
+    return fit;
+  });
+  EXPECT_EQ(ways.size(), 17u);
+  for (int64_t size : {1, 15, 16, 31, 62, 63, 250, 251, 5000})
+    EXPECT_EQ(at(ways, {{"n", size}}), std::min<int64_t>(250 / size, 16)) << size;
+  EXPECT_EQ(all_answers([&](SizeQuestions& q) {
+              return q.at_most(n, 10) + q.at_most(m, 10) + q.at_most(n, 10);
+            }).size(),
+            4u);
 }
 
 TEST(SymbolicHints, OtherSizesAreRefused) {
