@@ -81,6 +81,20 @@ class Mutant:
         return f"({chosen} ? ({self.after}) : ({before}))"
 
 
+    def fault(self):
+        """Why neither form can be compiled; what a compiler alone can tell is left to it."""
+        part = self.before.rpartition("<<<")[2].partition(">>>")[0]
+        if self.file.endswith(".py"):
+            return None
+        for text in (part, self.after):
+            bare = re.sub(r"'(\\.|[^'\\])'|\"(\\.|[^\"\\])*\"", "", text)
+            if any(bare.count(a) != bare.count(b) for a, b in ("()", "[]", "{}")):
+                return f"brackets without their fellows: {text}"
+        if not part.endswith((";", "}")) and re.match(r"(if|for|while|return|const)\b", part):
+            return f"neither a statement nor an expression: {part}"
+        return None
+
+
 def read_mutants():
     text = (ROOT / "scripts" / "mutants.txt").read_text()
     blocks = [b for b in re.split(r"\n\s*\n", text) if b.strip() and not all(l.startswith("#") for l in b.splitlines())]
@@ -100,6 +114,9 @@ def plant(files, mutants):
     for m in mutants:
         if m.file not in files:
             wrong.append(f"{m.name}: there is no {m.file}")
+            continue
+        if fault := m.fault():
+            wrong.append(f"{m.name}: {fault}")
             continue
         found = len(m.pattern().findall(files[m.file]))
         if found != 1:
@@ -142,7 +159,7 @@ def build(mutants, python, jobs):
     with open(WORK / "build.log", "w") as log:
         for command in (
             [cmake, "--preset", "release", "--log-level=WARNING", *extension],
-            [cmake, "--build", "build/release", f"-j{jobs}", "--target", *targets],
+            [cmake, "--build", "build/release", f"-j{jobs}", "--target", *targets, "--", "-k", "0"],  # all errors at once
         ):
             if subprocess.run(command, cwd=TREE, stdout=log, stderr=log).returncode:
                 sys.exit(f"{' '.join(command)} failed: {WORK / 'build.log'}")

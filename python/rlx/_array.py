@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx import _core, _indexing, op
-from rlx._dims import Dim, is_dim, pin
+from rlx._dims import Dim, equal, is_dim, pin, same
 from rlx._dtypes import ALL as _DTYPES
 from rlx._dtypes import BY_NUMPY, dtype, dtype_name
 from rlx._errors import UserError, make_error
@@ -148,6 +148,20 @@ def _matmul(x, y):
     from rlx._functions import matmul  # which needs arrays
 
     return matmul(x, y)
+
+
+def _divided(x, shape):
+    """x.reshape(shape) where -1 stands for a quotient that polynomials do not know, and the size of the call that is
+    traced can be divided; else None."""
+    known = [s for s in shape if not (isinstance(s, int) and s == -1)]
+    if not is_dim(x.size) or len(known) + 1 != len(shape) or not all(isinstance(s, int) and s > 0 for s in known):
+        return None
+    rest = x.size // math.prod(known)
+    whole = rest * math.prod(known)
+    if same(whole, x.size) or not equal(whole, x.size):
+        return None
+    flat = op.slice(op.reshape(x, shape=[-1]), start=[0], limit=[whole], stride=[1])  # all of it
+    return op.reshape(flat, shape=[rest if s == -1 else s for s in shape])
 
 
 class Array(_core.ArrayBase):
@@ -424,7 +438,8 @@ class Array(_core.ArrayBase):
         """The same elements under another shape; one size may be -1."""
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if self._traced or any(not isinstance(s, int) for s in shape):
-            return op.reshape(self, shape=shape)
+            divided = _divided(self, shape)
+            return op.reshape(self, shape=shape) if divided is None else divided
         known = math.prod(s for s in shape if s != -1)
         if -1 in shape and known:
             shape = [self.size // known if s == -1 else s for s in shape]

@@ -82,7 +82,19 @@ def linspace(start, stop, num=50, endpoint=True, *, dtype="float32", count=None)
     count, to = num if count is None else count, as_dtype(dtype)
     if to.kind == "integer":  # rounded down, as NumPy's
         return asarray(np.linspace(float(start), float(stop), count, endpoint, dtype=to.dtype))
+    if is_dim(count) and not at_most(count, 1):
+        return _symbolic_linspace(start, stop, count, endpoint, dtype)
     return op.linspace(start=start, stop=stop, count=count, endpoint=endpoint, dtype=dtype)
+
+
+def _symbolic_linspace(start, stop, count, endpoint, dtype):
+    """linspace of at least two numbers; as the op, in float64 and rounded once."""
+    start, stop = (asarray(n if is_dim(n) else np.float64(n)).astype("float64") for n in (start, stop))
+    parts = asarray(count - 1 if endpoint else count).astype("float64")
+    y = op.iota(shape=[count], dtype="float64", axis=0) * ((stop - start) / parts) + start
+    if endpoint:
+        y = op.select(op.iota(shape=[count], dtype="int64", axis=0) == count - 1, stop, y)
+    return y.astype(dtype)
 
 
 def eye(n, m=None, k=0, dtype="float32"):

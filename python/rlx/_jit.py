@@ -4,8 +4,13 @@ Calls that differ in nothing but sizes are a *family*. Its first program is made
 comes with a second size, the next program has a symbol there and serves all its sizes; 0 and 1 are always numbers.
 A symbol that the function asks for its number (`int(x.shape[0])`) pins its axis: from then on there is a program for
 each of its sizes. So does what goes wrong with symbols and not with numbers. Each axis has a symbol of its own; where
-that fails and axes have always been equal, these share one. Sizes for which a program with symbols has no meaning (two
-that must be equal are not) get one of their own, whose tracing then says what is wrong, if anything is.
+that fails and axes have always been equal, these share one. Where a trace took another way than these sizes would
+(`x[:100]` is all of x, or is not), there is a program with symbols for each way. Sizes for which a program with symbols
+has no meaning (two that must be equal are not) get one of their own, whose tracing then says what is wrong, if anything
+is.
+
+Threads that need the same program wait for the one that makes it. Only those wait that are making none themselves, so
+that no two wait for each other, whatever traced functions call.
 """
 
 import functools
@@ -26,6 +31,8 @@ from rlx._tree import flatten, unflatten
 CacheInfo = namedtuple("CacheInfo", "hits compilations programs")
 _RECORDS = 256  # compilations that explain() remembers
 _SIZES = 1000  # sizes that are counted of one program
+_WAYS = 8  # programs with the same symbols, for as many ways that traces took
+_PATIENCE = 30.0  # seconds that a thread waits for another's program: what is traced might wait for that thread
 _serial = itertools.count()
 
 
@@ -34,6 +41,13 @@ class _Call(namedtuple("_Call", "f key leaves sizes family")):
 
     __slots__ = ()
     tree = property(lambda self: self.key[1])
+
+
+class _Work:
+    """A program that a thread is making: for these sizes, or (None) perhaps for all."""
+
+    __slots__ = ("sizes",)
+    mine = threading.local()  # count: how many this thread is making
 
 
 class _Compilation:
@@ -78,7 +92,9 @@ class _Family:
     Axes are numbered through all arguments. Changed under the function's lock; what calls read is replaced by new.
     """
 
-    __slots__ = ("axes", "first", "free", "pins", "programs", "proven", "start", "united", "varies")
+    __slots__ = (
+        "axes", "first", "free", "lost", "pins", "programs", "proven", "start", "stuck", "united", "varies", "works",
+    )  # fmt: skip
 
     def __init__(self, leaves, sizes):
         self.axes = [(i, axis) for i, x in enumerate(leaves) for axis in range(x.ndim)]
@@ -89,7 +105,10 @@ class _Family:
         self.proven = frozenset()  # axes that were symbols of a program that works
         self.united = False  # whether axes that have always been equal share a symbol
         self.free = None  # by axis, whether it is a symbol now; None: no axis is
-        self.programs = {}  # _core.KeptFunction by sizes, None for those that are symbols
+        self.programs = {}  # by sizes, None for those that are symbols: a _core.KeptFunction for each way
+        self.stuck = {}  # the same, of those that have no further ways: why
+        self.lost = {}  # the same: how many ways were compiled in vain
+        self.works = []  # what threads are making
 
     def name(self, axis):
         i, along = self.axes[axis]
@@ -97,10 +116,29 @@ class _Family:
 
     def find(self, sizes):
         """(program, captured arrays, structure of the results, compilation) for these sizes; None: there is none."""
+        entry = self.exact(sizes)
+        if entry is None and self.free is not None:
+            for kept in self.programs.get(self.pattern(sizes), ()):
+                entry = kept.use()
+                if entry is not None and (not entry[3].guards or entry[3].broken(sizes) is None):
+                    return entry
+            return None
+        return entry
+
+    def exact(self, sizes):
+        """As find(), of programs for these numbers."""
         kept = self.programs.get(sizes)
-        if kept is None and self.free is not None:
-            kept = self.programs.get(tuple([None if f and n >= LEAST else n for f, n in zip(self.free, sizes)]))
-        return None if kept is None else kept.use()
+        return None if kept is None else kept[0].use()
+
+    def pattern(self, sizes):
+        return tuple([None if f and n >= LEAST else n for f, n in zip(self.free, sizes)])
+
+    def ways(self, sizes):
+        """The guard of each program that would have symbols where these sizes are, and is not for them."""
+        if self.free is None or None not in (pattern := self.pattern(sizes)):
+            return []
+        entries = [kept.use() for kept in self.programs.get(pattern, ())]
+        return [entry[3].broken(sizes) for entry in entries if entry is not None]
 
     def note(self, sizes):
         """Counts the sizes of a call for which there is no program; says what is new about them."""
@@ -194,6 +232,7 @@ class jit:
         self._signature, self._static = _static_parameters(f, numbers, names) if numbers or names else (None, ())
         self._families = {}
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # what threads are making
         self._full = 64  # at so many programs those that were dropped are swept
         self._records = deque(maxlen=_RECORDS)
         self._compilations = 0
@@ -238,12 +277,10 @@ class jit:
         key = (kinds, tree, static, _core.device_for(leaves))
         family = self._families.get(key)
         entry = None if family is None else family.find(sizes)
-        if entry is not None:
-            done, result = self._run(entry, leaves, sizes)
-            if done:
-                return result
-            return self._numbers(_Call(f, key, leaves, sizes, family), [f"a guard is broken ({result})"])
-        return self._compile(f, key, leaves, sizes)
+        if entry is None:
+            return self._compile(f, key, leaves, sizes)
+        done, result = self._run(entry, leaves, sizes)
+        return result if done else self._compile(f, key, leaves, sizes, result)
 
     def _run(self, entry, leaves, sizes):
         """(True, the result), or (False, why not): a program with symbols has no meaning for these sizes."""
@@ -252,8 +289,7 @@ class jit:
         if not compilation.symbolic:
             outs = program.run(inputs)
         else:
-            broken = compilation.broken(sizes) if compilation.guards else None
-            outs = program.run_guarded(inputs) if broken is None else broken
+            outs = program.run_guarded(inputs)
             if isinstance(outs, str):
                 return False, _plain(outs)
         compilation.used(sizes)
@@ -264,31 +300,72 @@ class jit:
 
     # ---- compiling
 
-    def _compile(self, f, key, leaves, sizes):
-        """For sizes that no program is there for: with symbols where axes have changed."""
-        with self._lock:
+    def _compile(self, f, key, leaves, sizes, broken=None):
+        """For sizes that no program is there for, unless another thread makes it meanwhile. broken: why the one with
+        symbols has no meaning for them; then for these numbers."""
+        call, entry, work, why = self._begin(f, key, leaves, sizes, broken)
+        if entry is not None:
+            done, result = self._run(entry, leaves, sizes)
+            return result if done else self._compile(f, key, leaves, sizes, result)
+        _Work.mine.count = getattr(_Work.mine, "count", 0) + 1
+        try:
+            return self._numbers(call, why, work) if broken else self._make(call, work, why)
+        finally:
+            _Work.mine.count -= 1
+            with self._changed:
+                call.family.works.remove(work)
+                self._changed.notify_all()
+
+    def _begin(self, f, key, leaves, sizes, broken):
+        """(call, what another thread has made, None, None) or (call, None, what this one makes, why)."""
+        with self._changed:
             family = self._families.get(key)
-            new = [] if family else [self._new_family(key)]
+            why = [] if family else [self._new_family(key)]
             family = family or self._families.setdefault(key, _Family(leaves, sizes))
-            new += family.note(sizes)  # nothing, for the first sizes
-        call = _Call(f, key, leaves, sizes, family)
+            call = _Call(f, key, leaves, sizes, family)
+            end = time.monotonic() + _PATIENCE
+            while True:
+                entry = family.exact(sizes) if broken else family.find(sizes)
+                if entry is not None:
+                    return call, entry, None, None
+                wanted = any(w.sizes is None or w.sizes == sizes for w in family.works)
+                if not wanted or getattr(_Work.mine, "count", 0):
+                    break
+                if not self._changed.wait(end - time.monotonic()):
+                    break
+            broken = [broken] if broken else family.ways(sizes)
+            why += family.note(sizes) + [f"a guard is broken ({guard})" for guard in broken[-1:]]
+            work = _Work()
+            work.sizes = sizes if family.free is None else None
+            family.works.append(work)
+            return call, None, work, why
+
+    def _make(self, call, work, why):
+        """With symbols where axes have changed."""
+        f, _, leaves, sizes, family = call
         while (names := family.names(sizes)) is not None:
+            ways, pattern = family.ways(sizes), family.pattern(sizes)
+            if ways and (pattern in family.stuck or len(ways) + family.lost.get(pattern, 0) >= _WAYS):
+                return self._numbers(call, [*why, *family.stuck.get(pattern, ())], work)
             alike = None if family.united else {n: family.alike(a, sizes) for a, n in enumerate(names) if n}
             symbols = Symbols({name: n for name, n in zip(names, sizes) if name}, alike)
             made, failure = self._symbolic(call, names, symbols)
-            if symbols.pins:
+            unites = failure is not None and alike and len(set(alike.values())) < len(alike)
+            if ways and (symbols.pins or (failure is not None and not unites)):  # the other ways stay
+                family.stuck[pattern] = [f"with a symbol {failure}"]
+            elif symbols.pins:
                 with self._lock:
-                    for name, why in symbols.pins.items():
-                        family.pin([a for a, n in enumerate(names) if n == name], f"pinned by {why}")
-            elif failure is not None and alike and len(set(alike.values())) < len(alike):
+                    for name, reason in symbols.pins.items():
+                        family.pin([a for a, n in enumerate(names) if n == name], f"pinned by {reason}")
+            elif unites:
                 family.united = True
             elif failure is not None:
-                return self._give_up(call, names, failure, new)
+                return self._give_up(call, names, failure, why)
             elif made is None:  # part of a program around it
                 return self._inline(trace(f, leaves, call.tree), leaves)
             else:
-                return self._proven(call, names, made, new + family.pinned(sizes))
-        return self._numbers(call, new + family.pinned(sizes))
+                return self._proven(call, names, made, why + family.pinned(sizes), work)
+        return self._numbers(call, why + family.pinned(sizes), work)
 
     def _symbolic(self, call, names, symbols):
         """(what _keep keeps, None); (None, why not); (None, None) for a part of a program around it."""
@@ -310,13 +387,18 @@ class jit:
         made = (program, traced.captured, traced.out_tree, symbols.guards, time.perf_counter() - start)
         return made, None
 
-    def _proven(self, call, names, made, why):
-        """Keeps a program with symbols and runs it."""
-        with self._lock:
-            call.family.proven |= {axis for axis, name in enumerate(names) if name}
-        entry = self._keep(call, names, made, why)
+    def _proven(self, call, names, made, why, work):
+        """Keeps a program with symbols and runs it; one for another way only if it has a meaning for these sizes."""
+        entry, is_first = self._entry(call, names, made, why), not call.family.ways(call.sizes)
+        if is_first:
+            self._keep(call, names, entry)
         done, result = self._run(entry, call.leaves, call.sizes)
-        return result if done else self._numbers(call, [f"a guard is broken ({result})"])
+        if not is_first and done:
+            self._keep(call, names, entry)
+        elif not is_first:
+            pattern = call.family.pattern(call.sizes)
+            call.family.lost[pattern] = call.family.lost.get(pattern, 0) + 1
+        return result if done else self._numbers(call, [f"a guard is broken ({result})"], work)
 
     def _give_up(self, call, names, failure, why):
         """A program for numbers; if that works, the axes that are symbols for the first time will be numbers."""
@@ -329,15 +411,21 @@ class jit:
             call.family.pin(news, reason)
         return result
 
-    def _numbers(self, call, why):
-        """Keeps a program for the sizes as they are, and runs it."""
+    def _numbers(self, call, why, work=None):
+        """Keeps a program for the sizes as they are, and runs it. work: of which that is all, for who waits."""
+        if work is not None and work.sizes is None:
+            with self._changed:
+                work.sizes = call.sizes
+                self._changed.notify_all()
         start = time.perf_counter()
         traced = trace(call.f, call.leaves, call.tree)
         if any(x._traced for x in traced.captured):
             return self._inline(traced, call.leaves)
         program = _core.compile_cached(traced.graph, _core.device_for(call.leaves + traced.captured))
         made = (program, traced.captured, traced.out_tree, (), time.perf_counter() - start)
-        entry = self._keep(call, [None] * len(call.sizes), made, why)
+        names = [None] * len(call.sizes)
+        entry = self._entry(call, names, made, why)
+        self._keep(call, names, entry)
         return self._run(entry, call.leaves, call.sizes)[1]
 
     def _new_family(self, key):
@@ -348,27 +436,30 @@ class jit:
         names = ("other dtypes or ranks", "other structure", "other static arguments", "other device")
         return " and ".join(name for name, a, b in zip(names, last, key) if a != b) or "it was dropped"
 
-    def _keep(self, call, names, made, why):
+    def _entry(self, call, names, made, why):
         program, captured, out_tree, guards, seconds = made
-        pattern = tuple([n if name is None else None for n, name in zip(call.sizes, names)])
         why = "; ".join(why) or "it was dropped"
-        compilation = _Compilation(_described(call.leaves, names), why, names, guards, seconds)
-        entry = (program, captured, out_tree, compilation)
-        kept = _core.KeptFunction(entry)
+        return program, captured, out_tree, _Compilation(_described(call.leaves, names), why, names, guards, seconds)
+
+    def _keep(self, call, names, entry):
+        pattern = tuple([n if name is None else None for n, name in zip(call.sizes, names)])
+        kept, compilation = _core.KeptFunction(entry), entry[3]
         with self._lock:
+            call.family.proven |= {axis for axis, name in enumerate(names) if name}
             self._compilations += 1
             if len(self._records) == _RECORDS:
                 self._swept_hits += max(self._records[0].hits - 1, 0)
             self._records.append(compilation)
-            self._families.setdefault(call.key, call.family).programs[pattern] = kept
+            programs = self._families.setdefault(call.key, call.family).programs
+            ways = [k for k in programs.get(pattern, ()) if k.is_kept] if any(names) else []
+            programs[pattern] = (*ways, kept)
             if sum(len(g.programs) for g in self._families.values()) >= self._full:
                 self._sweep()
-        return entry
 
     def _sweep(self):
         for family in self._families.values():
-            family.programs = {k: v for k, v in family.programs.items() if v.is_kept}
-        self._families = {k: g for k, g in self._families.items() if g.programs}
+            family.programs = {k: v for k, v in family.programs.items() if any(p.is_kept for p in v)}
+        self._families = {k: g for k, g in self._families.items() if g.programs or g.works}
         self._full = max(64, 2 * sum(len(g.programs) for g in self._families.values()))
 
     # ---- what is known
@@ -377,7 +468,7 @@ class jit:
         """(hits, compilations, programs): calls that found a program, programs made, programs that are kept."""
         with self._lock:
             hits = self._swept_hits + sum(max(r.hits - 1, 0) for r in self._records)
-            kept = sum(v.is_kept for g in self._families.values() for v in g.programs.values())
+            kept = sum(p.is_kept for g in self._families.values() for v in g.programs.values() for p in v)
             return CacheInfo(hits, self._compilations, kept)
 
     def explain(self, as_dict=False):

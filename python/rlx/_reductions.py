@@ -261,7 +261,9 @@ def cumprod(x, /, axis=None, dtype=None, *, exclusive=False, reverse=False):
 
 def trace(x, /, offset=0, axis1=0, axis2=1, dtype=None):
     """The sum of a diagonal of the matrices along two axes."""
-    return sum(op.diagonal(asarray(x), offset=offset, axis1=axis1, axis2=axis2), -1, dtype)
+    from rlx._shaping import diagonal
+
+    return sum(diagonal(x, offset, axis1, axis2), -1, dtype)
 
 
 METHODS = (

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx import op
 from rlx._array import Array, asarray
-from rlx._dims import at_most, is_dim
+from rlx._dims import at_most, is_dim, same
 from rlx._errors import UserError
 from rlx._reductions import _given, axes_of
 
@@ -153,6 +153,18 @@ def triu(x, /, k=0):
 
 def diagonal(x, /, offset=0, axis1=0, axis2=1):
     """A diagonal of the matrices along two axes, as the last axis."""
+    x = asarray(x)
+    if any(is_dim(s) for s in x.shape) and -x.ndim <= min(axis1, axis2) and max(axis1, axis2) < x.ndim:
+        # What of the two axes the diagonal reaches: a square, whichever is the longer one.
+        axes = [axis1 % x.ndim, axis2 % x.ndim]
+        begin = [max(-offset, 0), max(offset, 0)]
+        rows, columns = (x.shape[a] - b for a, b in zip(axes, begin))
+        if axes[0] != axes[1] and not same(rows, columns) and at_most(1, rows) and at_most(1, columns):
+            length = rows if at_most(rows, columns) else columns
+            start, limit = [0] * x.ndim, list(x.shape)
+            for a, b in zip(axes, begin):
+                start[a], limit[a] = b, length + b
+            x, offset = op.slice(x, start=start, limit=limit, stride=[1] * x.ndim), 0
     return op.diagonal(x, offset=offset, axis1=axis1, axis2=axis2)
 
 

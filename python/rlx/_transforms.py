@@ -13,9 +13,9 @@ import numpy as np
 
 from rlx import _core, op
 from rlx._array import Array, asarray, is_number, strong
-from rlx._dims import equal, equal_shapes
+from rlx._dims import equal, equal_shapes, is_dim
 from rlx._errors import UserError
-from rlx._functions import zeros_like
+from rlx._functions import eye, zeros, zeros_like
 from rlx._tree import described, flatten, spread, unflatten
 
 
@@ -335,8 +335,11 @@ def _placed(y, batched, axis, size):
 def _basis(leaves, k):
     """Unit vectors of leaf k, stacked, and zeros for the other leaves."""
     n = leaves[k].size
-    eye = np.eye(n).reshape(n, *leaves[k].shape)
-    return [asarray(eye if i == k else np.zeros((n, *x.shape))).astype(x.dtype) for i, x in enumerate(leaves)]
+    if any(is_dim(s) for x in leaves for s in x.shape):
+        unit = eye(n).reshape((n, *leaves[k].shape))
+        return [(unit if i == k else zeros((n, *x.shape))).astype(x.dtype) for i, x in enumerate(leaves)]
+    unit = np.eye(n).reshape(n, *leaves[k].shape)
+    return [asarray(unit if i == k else np.zeros((n, *x.shape))).astype(x.dtype) for i, x in enumerate(leaves)]
 
 
 def _of_leaves(transform, f, args, kwargs, argnums):

@@ -4,11 +4,12 @@
 //   if (auto* hit = cache.find(hash, [&](const Key& k) { return k == key; })) return **hit;
 //   return **cache.insert(hash, key, make());
 //
-// The bytes of a value may change while it is kept: they are asked for at every insert, which then
-// drops values until the rest fits; the new one always stays. Dropped values are destroyed last, when the
+// The bytes of a value may change while it is kept: every insert asks up to 256 values for them, in turn, and then drops
+// values until the rest fits; the new one always stays. Dropped values are destroyed last, when the
 // cache is whole again: their destructors may use it. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -23,6 +24,7 @@ class LruCache {
  public:
   LruCache(int64_t limit_bytes, std::function<int64_t(const Value&)> bytes_of)
       : limit_(limit_bytes), bytes_of_(std::move(bytes_of)) {}
+  LruCache(const LruCache&) = delete;
 
   // nullptr when there is none; valid until the next insert or clear.
   template <class Equal>
@@ -46,7 +48,7 @@ class LruCache {
   }
 
   Value* insert(uint64_t hash, Key key, Value value) {
-    entries_.push_front({hash, std::move(key), std::move(value)});
+    entries_.push_front({hash, std::move(key), std::move(value), 0});
     try {
       by_hash_.emplace(hash, entries_.begin());
     } catch (...) {
@@ -54,13 +56,11 @@ class LruCache {
       throw;
     }
     Value* const kept = &entries_.front().value;
-    int64_t sum = 0;
-    for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-      sum += bytes_of_(it->value);
-      if (sum <= limit_ || it == entries_.begin()) continue;
-      drop(it, entries_.end());  // this one and all that were used before it
-      break;
-    }
+    ask(entries_.front());
+    Place last = entries_.end();  // from here on they go
+    int64_t sum = ask_some();
+    while (sum > limit_ && std::prev(last) != entries_.begin()) sum -= (--last)->bytes;
+    drop(last, entries_.end());
     return kept;
   }
 
@@ -88,11 +88,30 @@ class LruCache {
     uint64_t hash;
     Key key;
     Value value;
+    int64_t bytes = 0;  // when it was asked last
   };
   using Place = typename std::list<Entry>::iterator;
 
+  void ask(Entry& e) {
+    const int64_t bytes = bytes_of_(e.value);
+    bytes_ += bytes - e.bytes;
+    e.bytes = bytes;
+  }
+
+  // Asks the next ones; returns what all keep. Walking over all of them at each insert would make filling a cache
+  // quadratic in how many there are.
+  int64_t ask_some() {
+    for (size_t i = 0; i < std::min(entries_.size(), kAsked); ++i, ++next_) {
+      if (next_ == entries_.end()) next_ = entries_.begin();
+      ask(*next_);
+    }
+    return bytes_;
+  }
+
   void drop(Place first, Place last) {
     for (Place it = first; it != last; ++it) {
+      bytes_ -= it->bytes;
+      if (it == next_) next_ = last;
       auto [at, end] = by_hash_.equal_range(it->hash);
       while (at->second != it) ++at;
       by_hash_.erase(at);
@@ -103,7 +122,10 @@ class LruCache {
 
   int64_t limit_;
   std::function<int64_t(const Value&)> bytes_of_;
+  static constexpr size_t kAsked = 256;
+  int64_t bytes_ = 0;         // of all, as they were asked last
   std::list<Entry> entries_;  // last used first
+  Place next_ = entries_.end();
   std::unordered_multimap<uint64_t, Place> by_hash_;
 };
 

@@ -66,6 +66,12 @@ std::string unexpected(const CLI::App& app, const std::string& word) {
   const std::string hint = did_you_mean(name, {names.begin(), names.end()});
   if (is_option) return fmt::format("there is no option {}{}", name, hint);
   if (!commands.empty()) return fmt::format("there is no command {}{}", word, hint);
+  // A second value behind an option that is given once for each.
+  if (word.find('=') != std::string::npos)
+    for (const CLI::Option* o : command.get_options())
+      if (o->count() > 0 && o->get_items_expected_max() > 1)
+        return fmt::format("{0} is one word too many; an option stands before each value: {1} {0}",
+                           word, o->get_name());
   return fmt::format("{} is one word too many", word);
 }
 

@@ -65,12 +65,24 @@ std::map<std::string, std::string> assignments(const std::vector<std::string>& w
   return out;
 }
 
+namespace {
+
+// Symbols may be written as graphs show them, ?n.
+std::map<std::string, std::string> symbol_assignments(std::vector<std::string> words,
+                                                      std::string_view option) {
+  for (std::string& w : words)
+    if (w.starts_with('?')) w.erase(0, 1);
+  return assignments(words, option);
+}
+
+}  // namespace
+
 DimBinding read_dims(const std::vector<std::string>& words) {
   DimBinding out;
-  for (const auto& [name, text] : assignments(words, "--dim")) {
+  for (const auto& [name, text] : symbol_assignments(words, "--dim")) {
     int64_t size = 0;
-    user_check(is_number(text, size) && size >= 0, "assignment", "--dim {}={}: expected a size",
-               name, text);
+    user_check(is_number(text, size) && size >= 0, "assignment",
+               "--dim {0}={1}: expected a size, as in --dim {0}=8", name, text);
     out.emplace(name, size);
   }
   return out;
@@ -78,7 +90,7 @@ DimBinding read_dims(const std::vector<std::string>& words) {
 
 SizeHints read_hints(const std::vector<std::string>& words) {
   SizeHints out;
-  for (const auto& [name, text] : assignments(words, "--hint")) {
+  for (const auto& [name, text] : symbol_assignments(words, "--hint")) {
     SizeHint hint;
     const auto is_part = [](const std::string& part, int64_t& value) {
       return part.empty() || is_number(part, value);

@@ -73,7 +73,8 @@ void add_lower(Cli& cli) {
       ->capture_default_str();
   c->add_option("--backend", a->backend, "Device (default: the best there is)")
       ->check(CLI::IsMember(device_names()));
-  c->add_option("--dim", a->dims, "NAME=SIZE of a symbolic dim")->allow_extra_args(false);
+  c->add_option("--dim", a->dims, "NAME=SIZE of a symbolic dim, once per dim")
+      ->allow_extra_args(false);
   c->add_option("--hint", a->hints, kHintHelp)->allow_extra_args(false);
   c->add_option("-o,--out", a->out,
                 "File to write, to go on from; - is standard output, which is the default");

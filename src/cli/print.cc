@@ -1,11 +1,14 @@
 // rlx print, rlx verify: a graph file read and checked.
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "rlx/base/file.h"
 #include "rlx/base/printable.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/input.h"
 #include "rlx/cli/output.h"
+#include "rlx/ir/builder.h"
 #include "rlx/ir/text.h"
 #include "rlx/stages/svg.h"
 
@@ -21,8 +24,17 @@ std::string leaves(const Graph& g, const Values& values) {
 }
 
 // As text, or drawn into a file.
-void print_file(const std::string& file, const std::string& svg) {
-  const Graph g = read_written(file);
+void print_file(const std::string& file, const std::string& svg,
+                const std::vector<std::string>& dims) {
+  Graph g = read_written(file);
+  if (const DimBinding sizes = read_dims(dims); !sizes.empty()) {
+    const std::vector<std::string> symbols = g.symbols();
+    for (const auto& [name, size] : sizes)
+      user_check(std::find(symbols.begin(), symbols.end(), name) != symbols.end(), "dim-unknown",
+                 "graph \"{}\" has no dim ?{}; it has {}", g.name, name,
+                 symbols.empty() ? "none" : fmt::format("?{}", fmt::join(symbols, ", ?")));
+    g = rlx::bind(g, sizes);
+  }
   svg.empty() ? print_program(g) : write_file(svg, to_svg(g));
 }
 
@@ -48,11 +60,16 @@ void print_program(const Graph& g) {
 
 void add_print(Cli& cli) {
   auto file = std::make_shared<std::string>(), svg = std::make_shared<std::string>();
+  auto dims = std::make_shared<std::vector<std::string>>();
   CLI::App* c = cli.command("print", "Reads a graph and prints it in its normal form, or draws it",
                             "rlx print model.rlx --svg model.svg");
   c->add_option("FILE", *file, "Graph, as text, bytes or JSON; - is standard input")->required();
   c->add_option("--svg", *svg, "File for a drawing, blocks as boxes, in the place of the text");
-  c->callback([&cli, file, svg] { cli.action = [file, svg] { print_file(*file, *svg); }; });
+  c->add_option("--dim", *dims, "NAME=SIZE of a symbolic dim, once per dim")
+      ->allow_extra_args(false);
+  c->callback([&cli, file, svg, dims] {
+    cli.action = [file, svg, dims] { print_file(*file, *svg, *dims); };
+  });
 }
 
 void add_verify(Cli& cli) {

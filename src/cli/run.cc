@@ -156,7 +156,8 @@ void add_run(Cli& cli) {
   c->add_option("FILE", o->file, "Graph, as text or bytes; - is standard input")->required();
   c->add_option("--input", o->inputs, "NAME=FILE.npy, once per input; - is standard input");
   c->add_option("--param", o->params, "NAME=FILE.npy, once per parameter");
-  c->add_option("--dim", o->dims, "NAME=SIZE of a symbolic dim; those of given tensors are known");
+  c->add_option("--dim", o->dims,
+                "NAME=SIZE of a symbolic dim, once per dim; those of given tensors are known");
   c->add_option("--hint", o->hints, kHintHelp);
   c->add_option("--out", o->out,
                 "Folder for output_<i>.npy and param_<name>.npy of updated parameters; without it, "

@@ -24,17 +24,25 @@ class Bindings {
       return kept_.front();
     }
     kept_.push_front(make_(sizes));
+    bytes_ += kept_.front()->bytes;
     by_sizes_.emplace(sizes, kept_.begin());
     if (kept_.size() > kMost) {
       by_sizes_.erase(kept_.back()->sizes);
+      bytes_ -= kept_.back()->bytes;
       kept_.pop_back();
     }
     return kept_.front();
+  }
+  // Of the programs that are kept.
+  int64_t bytes() {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
   }
 
  private:
   std::mutex mutex_;
   Make make_;
+  int64_t bytes_ = 0;
   std::list<std::shared_ptr<const Bound>> kept_;  // last used first
   std::map<DimBinding, std::list<std::shared_ptr<const Bound>>::iterator> by_sizes_;
 };

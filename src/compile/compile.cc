@@ -12,6 +12,7 @@
 #include "rlx/ir/equal_symbols.h"
 #include "rlx/ir/text.h"
 #include "rlx/ir/verify.h"
+#include "rlx/lower/kept_bytes.h"
 #include "rlx/lower/outline.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/region.h"
@@ -160,10 +161,23 @@ void describe(const CompileReport& report, CompileInfo& info) {
   info.fusion_report = report.fusion.to_string();
 }
 
+int64_t text_bytes(const CompileInfo& info) {
+  return KeptBytes::allocated(info.fusion_report.size()) +
+         KeptBytes::allocated(info.per_size.size());
+}
+
+void add(KeptBytes& kept, const Bound& b) {
+  kept.add(static_cast<int64_t>(sizeof(Bound)) + text_bytes(b.info));
+  for (const Types* types : {&b.inputs, &b.params, &b.outputs})
+    kept.add(KeptBytes::allocated(types->capacity() * sizeof(Type)));
+  if (b.program) kept.add(*b.program);
+  if (b.graph) kept.add(*b.graph);
+}
+
 // What is known of a program at certain sizes. `info`: of the compilation.
-std::shared_ptr<const Bound> make_bound(DimBinding sizes, std::shared_ptr<const Graph> signature,
-                                        std::shared_ptr<const Program> program, CompileInfo info,
-                                        int threads) {
+std::shared_ptr<Bound> make_bound(DimBinding sizes, std::shared_ptr<const Graph> signature,
+                                  std::shared_ptr<const Program> program, CompileInfo info,
+                                  int threads) {
   auto bound = std::make_shared<Bound>();
   bound->sizes = std::move(sizes);
   for (Value v : signature->inputs()) bound->inputs.push_back(signature->type(v));
@@ -186,6 +200,9 @@ std::shared_ptr<const Bound> make_bound(DimBinding sizes, std::shared_ptr<const 
   bound->program = std::move(program);
   if (!bound->program) bound->graph = std::move(signature);
   bound->info = std::move(info);
+  KeptBytes kept;
+  add(kept, *bound);
+  bound->bytes = kept.total();
   return bound;
 }
 
@@ -271,6 +288,7 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
     auto bound = std::make_shared<const Graph>(bind_checked(signature, sizes));
     CompileInfo own = info;
     std::shared_ptr<const Program> program;
+    int64_t own_code = 0;
     if (outline) own.per_size = unequal(equal, sizes);  // one of them is 1 and broadcasts
     if (outline && own.per_size.empty()) try {
         Program p = outline->at(sizes, *target);
@@ -284,13 +302,28 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
       CompileReport per_size;
       Driver again(backend, options, per_size);
       program = again.plan(again.pass(*bound, from, CompileStage::fused));
+      own_code = program->code_bytes;
       describe(per_size, own);
       own.kernels_before_fusion = per_size.fusion.nodes_before - per_size.fusion.regions;
     }
-    return make_bound(sizes, std::move(bound), std::move(program), std::move(own), threads);
+    const auto made =
+        make_bound(sizes, std::move(bound), std::move(program), std::move(own), threads);
+    made->bytes += own_code;
+    return made;
   };
-  c.bind = [bindings = std::make_shared<Bindings>(make),
-            keep = c.backend](const DimBinding& sizes) { return bindings->at(sizes); };
+  KeptBytes kept;
+  if (outline) {
+    const Graph& g = outline->graph();
+    for (const Node& n : g.nodes)  // an executable counts them
+      if (n.op == &op::constant) kept.skip(n.get<ConstantAttrs>().value);
+    kept.add(g);
+    kept.add(target->code_bytes() + target->form_bytes());
+  }
+  kept.add(c.signature);
+  c.bytes = kept.total() + text_bytes(c.info);
+  const auto bindings = std::make_shared<Bindings>(make);
+  c.bind = [bindings, keep = c.backend](const DimBinding& sizes) { return bindings->at(sizes); };
+  c.bound_bytes = [bindings] { return bindings->bytes(); };
 }
 
 std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
@@ -331,6 +364,11 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   c.bound = make_bound({}, std::make_shared<const Graph>(c.signature), std::move(plan), c.info,
                        c.threads);
   c.info = c.bound->info;
+  KeptBytes kept;
+  add(kept, *c.bound);
+  kept.add(c.signature);
+  c.bytes = kept.total() + text_bytes(c.info);
+  if (c.bound->program) c.bytes += c.bound->program->code_bytes;
   return backend->load(std::move(compiled));
 }
 

@@ -51,6 +51,7 @@ struct Bound {
   // Of the program's parameters, which lack those that nobody reads: where they stand in the signature.
   std::vector<size_t> param_of;
   CompileInfo info;
+  int64_t bytes = 0;  // that this takes, about, without code that programs of other sizes run, too
 };
 
 struct RunOptions {
@@ -109,8 +110,11 @@ struct Compiled {
   int threads = 1;
   bool poison = false;
   std::shared_ptr<const Bound> bound;  // where all sizes are known
+  int64_t bytes = 0;                   // that this takes, about; code included
   // Else: the program for these sizes. May be called by several threads at once; keeps what it made, within limits.
   std::function<std::shared_ptr<const Bound>(const DimBinding& sizes)> bind;
+  std::function<int64_t()> bound_bytes;  // of what it keeps now
+  int64_t kept_bytes() const { return bytes + (bound_bytes ? bound_bytes() : 0); }
 };
 
 // The executable of all devices with kernels.

@@ -81,6 +81,16 @@ struct Frame {
     operands.resize(operand_count);
     workspaces.resize(p.steps.size());
   }
+  int64_t bytes() const {
+    size_t sum = sizeof(Frame) + 8 * 16;
+    sum += base.size() * sizeof(base[0]) + operands.size() * sizeof(operands[0]);
+    sum += p.steps.size() *
+           (sizeof(first_operand[0]) + sizeof(workspaces[0]) + sizeof(bodies[0]) + sizeof(double));
+    auto total = static_cast<int64_t>(sum);
+    for (const auto& of_step : bodies)
+      for (const auto& body : of_step) total += body->bytes();
+    return total;
+  }
   const Program& p;
   const Constants& constants;
   std::vector<std::byte*> base;                             // per buffer
@@ -105,6 +115,8 @@ struct Binding {
     static const Constants none;
     for (const JoinedWeight& w : bound->program->joined)
       joined_frames.push_back(std::make_unique<Frame>(*w.program, none, steps));
+    bytes += static_cast<int64_t>(sizeof(Binding)) + frame.bytes();
+    for (const auto& f : joined_frames) bytes += f->bytes();
   }
   const Program& program() const { return *bound->program; }
 
@@ -116,6 +128,7 @@ struct Binding {
   std::vector<MemoryBlock> joined, packed;  // nullptr: not made since a weight was set
   std::vector<double> times;
   bool ready = false;  // the stream has what its launches need
+  int64_t bytes = 0;   // of these tables
 };
 
 // An executable keeps so many; making one that was dropped is a fraction of binding.
@@ -232,7 +245,9 @@ class ProgramExecutable final : public Executable {
 
   int64_t resident_bytes() const override {
     int64_t bytes = stream_->resident_bytes();
-    if (now_) bytes += program().code_bytes + now_->constants->total;
+    bytes += c_->kept_bytes() + static_cast<int64_t>(sizeof(*this));
+    if (now_) bytes += now_->constants->total;
+    for (const auto& b : bindings_) bytes += b->bytes;
     if (arena_) bytes += std::max<int64_t>(arena_bytes_, 1);
     if (faults_) bytes += fault_bytes();
     for (size_t i = 0; i < params_.size(); ++i)

@@ -72,6 +72,8 @@ class StepKernel {
   }
   // Rough cost in elements.
   virtual int64_t work() const { return 1 << 20; }
+  // About what the object takes, its code apart.
+  virtual int64_t kept_bytes() const { return 512; }
   // Floating-point operations, for reports.
   virtual double flops() const { return 0; }
   // Weights that do not change from run to run may be stored in the kernel's own form: packed(i) is

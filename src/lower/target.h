@@ -50,6 +50,8 @@ class Target {
   virtual int generated() const { return 0; }
   virtual int cached() const { return 0; }
   virtual int64_t code_bytes() const { return 0; }
+  // What it keeps of kernels besides their code, about.
+  virtual int64_t form_bytes() const { return 0; }
 };
 
 }  // namespace rlx

@@ -95,6 +95,7 @@ Value swap_blocks(Builder& b, Value x, int64_t at, int64_t first, int64_t second
 
 Value dim_value(Builder& b, const Dim& size, DType dtype) {
   if (size.is_static()) return b.constant(dtype, static_cast<double>(size.value()));
+  if (is_complex(dtype)) return op::cast(b, op::dim_size(b, {}, {size, DType::I64}), {dtype});
   return op::dim_size(b, {}, {size, dtype});
 }
 

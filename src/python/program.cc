@@ -254,10 +254,11 @@ struct FunctionEntry {
   int64_t captured_bytes;
   nb::tuple entry;
 };
+constexpr int64_t kRecordBytes = 2048;  // what the interpreter keeps of an entry, about
 using FunctionCache = LruCache<uint64_t, FunctionEntry>;
 FunctionCache& function_cache() {
   static auto* cache = new FunctionCache(kCacheBytes, [](const FunctionEntry& e) {
-    return e.program->resident_bytes() + e.captured_bytes;
+    return e.program->resident_bytes() + e.captured_bytes + kRecordBytes;
   });
   return *cache;
 }

@@ -544,7 +544,11 @@ std::vector<StepTime> CompiledGraph::times() const {
 
 int64_t CompiledGraph::resident_bytes() const {
   const Use use(*this);
-  int64_t bytes = executable_->resident_bytes();
+  int64_t bytes = executable_->resident_bytes() + static_cast<int64_t>(sizeof(*this));
+  // A leaf, its place by name and its pointers; what is known of an output.
+  bytes += static_cast<int64_t>(input_leaves_.size() + param_leaves_.size()) *
+               static_cast<int64_t>(sizeof(Leaf) + 128) +
+           static_cast<int64_t>(outputs_.size()) * 128;
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i].block) bytes += inputs_[i].shared ? input_leaves_[i].bytes() : inputs_[i].bytes;
   for (size_t i = 0; i < outputs_.size(); ++i)

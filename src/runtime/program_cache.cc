@@ -9,8 +9,8 @@ ProgramCache::ProgramCache(int64_t limit_bytes)
 
 std::shared_ptr<ProgramPool> ProgramCache::compile(const Graph& g, const Device& device) {
   const uint64_t hash = mix(g.hash(), rlx::hash(device));
-  const auto same = [&](const Key& k) { return k.device == device && k.graph == g; };
-  const Key key{device, g};
+  const auto same = [&](const Key& k) { return k.device == device && *k.graph == g; };
+  const Key key{device, {std::shared_ptr<const Graph>(), &g}};
   std::promise<Program> made;
   std::shared_future<Program> others;
   {
@@ -34,7 +34,12 @@ std::shared_ptr<ProgramPool> ProgramCache::compile(const Graph& g, const Device&
   const auto done = [&](const Program& program) {
     const std::lock_guard lock(mutex_);
     std::erase_if(pending_, [&](const Pending& p) { return p.key == &key; });
-    if (program) programs_.insert(hash, key, program);
+    if (!program) return;
+    const Graph& own = program->signature();  // without blocks
+    programs_.insert(hash,
+                     {device, own == g ? std::shared_ptr<const Graph>(program, &own)
+                                       : std::make_shared<const Graph>(g)},
+                     program);
   };
   try {
     auto program = std::make_shared<ProgramPool>(Session(device).compile(g));

@@ -35,7 +35,7 @@ class ProgramCache {
   using Program = std::shared_ptr<ProgramPool>;
   struct Key {
     Device device;
-    Graph graph;
+    std::shared_ptr<const Graph> graph;  // as given; the program's own, where that is the same
   };
   struct Pending {  // being compiled
     uint64_t hash;

@@ -51,8 +51,11 @@ Values transpose_of_jvp(Builder& b, const VjpArgs& a) {
     if (a.wanted[i]) wanted.push_back(tangents.back());
   }
   const Values moved = a.node.op->jvp(s, JvpArgs{a.node, in, out, tangents, a.bodies});
+  const auto moving = active_values(s.graph(), wanted, 0, s.graph().size());
   for (const Node& n : s.graph().nodes)
-    if (n.op == a.node.op) return {};
+    if (n.op == a.node.op &&
+        std::any_of(n.in.begin(), n.in.end(), [&](Value v) { return moving.contains(v); }))
+      return {};
   for (size_t j = 0; j < moved.size(); ++j)
     if (moved[j].valid() && cotangents[j].valid())
       results.push_back(moved[j]), seeds.push_back(cotangents[j]);

@@ -3,11 +3,13 @@
 import gc
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import rlx
+from rlx import _core
 
 
 def random(*shape, seed=0):
@@ -32,6 +34,12 @@ def expect_bits(f, *args, **kwargs):
     assert len(got) == len(wanted)
     for a, b in zip(got, wanted):
         assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes(), (a, b)
+
+
+def resident():
+    gc.collect()
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def compilations(f):
@@ -150,10 +158,35 @@ def test_bits_are_those_of_numbers(name):
     for n in sizes:
         expect_bits(f, random(n, 4, seed=n))
     if name not in ("halves", "wrong at all sizes", "wrong tangents"):
-        # 0, 1 and the first are numbers, and what breaks a guard.
-        assert sum(c["symbolic"] for c in f.explain(as_dict=True)) == 1, f.explain()
+        # 0, 1 and the first are numbers, and what has no meaning with a symbol; ways of slices have one each.
+        ways = 2 if name == "slices" else 1
+        assert sum(c["symbolic"] for c in f.explain(as_dict=True)) == ways, f.explain()
     if name not in ("halves", "wrong at all sizes", "wrong tangents", "wrong at some sizes", "slices", "places", "pad"):
         assert compilations(f) <= 4, f.explain()
+    assert compilations(f) <= 6 or name == "halves", f.explain()
+
+
+MADE_OF_SIZES = {  # and how many ways there are
+    "linspace": (1, lambda x: (rlx.linspace(0.1, 0.7, x.shape[0]), rlx.linspace(-1, x.shape[0], x.shape[0], False))),
+    "linspace in float16": (1, lambda x: rlx.linspace(0.1, 0.7, x.shape[0] + 3, dtype="float16")),
+    "reshape": (2, lambda x: x[:, 0].reshape(4, -1) + x.reshape((2, -1, 2)).sum()),  # or it raises
+    "diagonal": (2, lambda x: (rlx.diagonal(x), rlx.trace(x), rlx.trace(x @ x.T))),
+    "diagonals beside": (4, lambda x: (rlx.diagonal(x, 2), rlx.diagonal(x, -1), rlx.diagonal(x[None], 1, 2, -2))),
+    "jacobians": (1, lambda x: (rlx.jacrev(rlx.tanh)(x), rlx.jacfwd(lambda y: (y * y).sum(1))(x))),
+    "hessian": (1, lambda x: rlx.hessian(lambda y, z: (y**3 * z.sum()).sum(), argnums=(0, 1))(x[:, 0], x)),
+    "complex moments": (1, lambda x: ((c := x + 2j * x).mean(), c.mean(0), c.mean(1), c.var(0))),
+}
+
+
+@pytest.mark.parametrize("name", MADE_OF_SIZES)
+def test_what_is_made_of_sizes_needs_no_number(name):
+    ways, f = MADE_OF_SIZES[name]
+    f = rlx.jit(f)
+    for n in (8, 12, 5, 2, 3, 4, 16, 7, 9, 20, 13, 40, 24):
+        expect_bits(f, random(n, 4, seed=n))
+    records = f.explain(as_dict=True)
+    assert sum(r["symbolic"] for r in records) <= ways, f.explain()
+    assert compilations(f) <= ways + 1 + (name == "diagonals beside"), f.explain()  # one has a meaning at 2 only
 
 
 # ---- what a size may be asked
@@ -332,6 +365,38 @@ def test_what_fails_with_symbols_falls_back_to_numbers():
     assert [c["symbolic"] for c in f.explain(as_dict=True)] == [False, True]
 
 
+def test_a_program_with_symbols_for_each_way():
+    f = rlx.jit(lambda x: x[:100].sum(0) + x[-40:].sum(0))
+    for n in (50, 60, 120, 130, 101, 100, 99, 20, 30, 25, 2, 500, 40, 41, 70):
+        expect_bits(f, random(n, 3, seed=n))
+    records = f.explain(as_dict=True)
+    assert [r["symbolic"] for r in records] == [False, True, True, True], f.explain()
+    assert records[2]["why"] == "a guard is broken (?n0+1 <= 100)" and records[2]["sizes"] == 5
+    assert f.cache_info().programs == 4
+
+    g = rlx.jit(lambda x: rlx.svd(x[:100])[1])  # only one way needs the number
+    for n in (150, 160, 50, 60, 170, 140, 80):
+        expect_bits(g, random(n, 3, seed=n))
+    records = g.explain(as_dict=True)
+    assert [r["symbolic"] for r in records] == [False, True, False, False, False], g.explain()
+    for r in records[2:]:
+        assert "a guard is broken (?n0+1 > 100); with a symbol it fails (svd" in r["why"], r["why"]
+
+
+def test_there_are_not_any_number_of_ways():
+    def f(x):
+        return sum(x[: 10 * k].sum(0) for k in range(1, 30))
+
+    f = rlx.jit(f)
+    for n in range(5, 290, 10):
+        expect_bits(f, random(n, 2, seed=n))
+    assert sum(r["symbolic"] for r in f.explain(as_dict=True)) == 8
+    assert compilations(f) == 29
+    for n in range(16, 80, 10):
+        expect_bits(f, random(n, 2, seed=n))
+    assert compilations(f) == 29
+
+
 # ---- how functions are called
 
 
@@ -426,15 +491,104 @@ def test_threads_with_different_sizes():
     assert sorted(done) == [(n,) for n in range(2, 12)]
 
 
+def at_once(*calls):
+    """What each call gives, or raises, all begun at the same time by threads of their own."""
+    results, barrier = [None] * len(calls), threading.Barrier(len(calls))
+
+    def work(i):
+        barrier.wait()
+        try:
+            results[i] = calls[i]()
+        except Exception as e:
+            results[i] = e
+
+    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(len(calls))]
+    [t.start() for t in threads], [t.join(20) for t in threads]
+    assert not any(t.is_alive() for t in threads), "threads wait for each other"
+    return results
+
+
+def slowly(f):
+    """f, which takes a while to trace."""
+
+    def slow(x):
+        time.sleep(0.02)
+        return f(x)
+
+    return slow
+
+
+def test_threads_that_need_the_same_program_wait_for_one():
+    for _ in range(3):
+        f = rlx.jit(slowly(lambda x: x * 2 + x.shape[0]))
+        calls = [lambda n=n: f(np.full(n, 3.0)) for n in (*range(2, 10), 2, 3)]
+        assert [y.tolist() for y in at_once(*calls)] == [[6 + n] * n for n in (*range(2, 10), 2, 3)]
+        assert compilations(f) == 2, f.explain()
+        f = rlx.jit(slowly(lambda x: x * int(x.shape[0])))  # a program for each size
+        calls = [lambda n=n: f(np.ones(n)) for n in (4, 4, 5, 5, 5, 6, 6, 6)]
+        assert [y.tolist() for y in at_once(*calls)] == [[n] * n for n in (4, 4, 5, 5, 5, 6, 6, 6)]
+        assert compilations(f) == 3, f.explain()
+        f = rlx.jit(slowly(lambda x: x[:4] * 2))  # two ways
+        f(np.ones(2)), f(np.ones(3))
+        at_once(*[lambda n=n: f(np.ones(n)) for n in (5, 6, 7, 8, 5, 6, 7, 8)])
+        assert compilations(f) == 3, f.explain()
+
+
+def test_threads_wait_for_nobody_who_waits_for_them(monkeypatch):
+    c = rlx.ones(3)
+    f = rlx.jit(slowly(lambda x: x + g(c) if x.ndim == 2 else x * 2))  # both call the other one on arrays
+    g = rlx.jit(slowly(lambda x: x + f(c) if x.ndim == 2 else x * 3))
+    x = np.ones((2, 3))
+    results = at_once(*[lambda h=h: h(x) for h in (f, g) * 4])
+    assert [y.tolist() for y in results] == [[[4] * 3] * 2, [[3] * 3] * 2] * 4
+
+    inside = threading.local()  # both try symbols, and meanwhile call the other one, which does
+
+    def calling(other):
+        def h(x):
+            if getattr(inside, "on", False):
+                return x * 2
+            inside.on = True
+            try:
+                return x + other()(c).sum()
+            finally:
+                inside.on = False
+
+        return rlx.jit(slowly(h))
+
+    f, g = calling(lambda: g), calling(lambda: f)
+    inside.on = True
+    f(np.ones(2, np.float32)), g(np.ones(2, np.float32))
+    results = at_once(lambda: f(np.ones(4, np.float32)), lambda: g(np.ones(4, np.float32)))
+    assert [y.shape for y in results] == [(4,), (4,)]
+
+    f = rlx.jit(slowly(lambda x: x if x.shape[0] < 3 else x + f(rlx.ones(2)).sum()))  # itself
+    assert [y.tolist() for y in at_once(*[lambda n=n: f(np.ones(n)) for n in (2, 3, 4) * 2])] == [
+        [1, 1], [3, 3, 3], [3, 3, 3, 3]] * 2  # fmt: skip
+
+    def wrong(x):
+        raise KeyError("wrong")
+
+    f = rlx.jit(slowly(wrong))
+    assert all(isinstance(e, KeyError) for e in at_once(*[lambda n=n: f(np.ones(n)) for n in (2, 3, 3, 4)]))
+    assert compilations(f) == 0 and not any(family.works for family in f._families.values())
+
+    monkeypatch.setattr(rlx._jit, "_PATIENCE", 0.1)
+    asked = []
+
+    def others(x):  # waits for a thread that calls it
+        if not asked:
+            asked.append(1)
+            asked.append(at_once(lambda: f(np.ones(3)))[0].tolist())
+        return x * 2
+
+    f = rlx.jit(others)
+    assert f(np.ones(3)).tolist() == asked[1] == [2, 2, 2]
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 def test_two_thousand_sizes_need_no_more_memory():
     f = rlx.jit(lambda x: rlx.tanh(x @ x.T).sum() / x.shape[0])
-
-    def resident():
-        gc.collect()
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     for n in range(2, 402):
         f(np.ones((n, 2), np.float32))
     f(np.ones((2100, 2), np.float32))
@@ -444,6 +598,21 @@ def test_two_thousand_sizes_need_no_more_memory():
     assert resident() - before < 24 << 20
     assert compilations(f) == 2 and f.explain(as_dict=True)[1]["sizes"] == 1000
     assert sum(len(family.programs) for family in f._families.values()) == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+def test_a_program_for_each_size_needs_little_memory():
+    """And is counted with what it needs: the caches are bounded by that."""
+    f = rlx.jit(lambda x: rlx.tanh(x * int(x.shape[0])))
+    rlx.clear_caches()
+    for n in range(2, 102):
+        f(np.ones(n, np.float32))
+    before, said = resident(), _core.program_counts()[3]
+    for n in range(102, 602):
+        f(np.ones(n, np.float32))
+    kept, said = (resident() - before) / 500, (_core.program_counts()[3] - said) / 500
+    assert compilations(f) == 600 and kept < 64 << 10
+    assert kept < 2.5 * said, (kept, said)  # with what the interpreter keeps, which the cache of functions counts
 
 
 # ---- what explain says

@@ -118,6 +118,28 @@ TEST_F(Tool, RunRefusesWhatIsNoAssignment) {
   }
 }
 
+TEST_F(Tool, DimsAreNamedAsGraphsShowThem) {
+  write_file(at("n.rlx"), R"(graph @"n" {
+  %0 = input() {name="x", shape=[?n, ?k]} : [?n, ?k] f32
+  %1 = tanh(%0) : [?n, ?k] f32
+  return %1
+}
+)");
+  for (const std::string& dim : {"n=3", "?n=3"}) {
+    const auto r = rlx_tool({"print", at("n.rlx"), "--dim", dim});
+    EXPECT_NE(r.out.find("tanh(%0) : [3, ?k] f32"), std::string::npos) << r.out << r.err;
+  }
+  const auto lowered =
+      rlx_tool({"lower", at("n.rlx"), "--to", "optimised", "--dim", "?n=3", "--dim", "?k=4"});
+  EXPECT_NE(lowered.out.find("[3, 4] f32"), std::string::npos) << lowered.out << lowered.err;
+  EXPECT_EQ(code_of(rlx_tool({"print", at("n.rlx"), "--dim", "m=3"})), "dim-unknown");
+  EXPECT_EQ(code_of(rlx_tool({"print", at("n.rlx"), "--dim", "?n=x"})), "assignment");
+  const auto two = rlx_tool({"run", at("n.rlx"), "--dim", "n=7", "k=2"});
+  EXPECT_NE(two.err.find("k=2 is one word too many; an option stands before each value: --dim k=2"),
+            std::string::npos)
+      << two.err;
+}
+
 TEST_F(Tool, RunRefusesTwoParametersInOneFile) {
   write_file(at("m.rlx"), R"(graph @"two" {
   %0 = param() {name="w/1", shape=[1]} : [1] f32

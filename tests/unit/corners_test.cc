@@ -224,6 +224,11 @@ TEST(Lines, BeyondABlock) {
   expect_as_reference(op::argmax, {.axis = 1}, {x}, 0);
   expect_as_reference(op::cumprod, {.axis = 1}, {x}, 1e-5);
   expect_as_reference(op::cumlogsumexp, {.axis = 1, .reverse = true}, {x}, 1e-5);
+  const Tensor u = scattered(f32, {3, 70, 21});
+  for (bool exclusive : {false, true}) {
+    expect_as_reference(op::linear_recurrence, {1, exclusive, !exclusive}, {x, x}, 1e-5);
+    expect_as_reference(op::linear_recurrence, {2, exclusive, exclusive}, {u, u}, 1e-5);
+  }
   expect_as_reference(op::argsort, {.axis = 1}, {scattered(f32, {900, 7, 2})}, 0);
   expect_as_reference(op::topk, {.k = 700, .axis = 1}, {long_lines}, 0);
   Tensor sorted(f32, {2, 50});

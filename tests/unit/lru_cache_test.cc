@@ -55,6 +55,29 @@ TEST(LruCache, BytesThatGrowAreCounted) {
   EXPECT_EQ(find(c, 0), nullptr);
 }
 
+// Of many values each insert asks some, in turn, and after a round all have been asked.
+TEST(LruCache, AsksManyInTurn) {
+  int asked = 0;
+  LruCache<int, Sized> c(100'000, [&](const Sized& s) { return ++asked, *s; });
+  std::vector<Sized> values;
+  for (int key = 0; key < 1000; ++key) {
+    values.push_back(std::make_shared<int64_t>(1));
+    c.insert(static_cast<uint64_t>(key), key, values.back());
+  }
+  asked = 0;
+  c.insert(1000, 1000, std::make_shared<int64_t>(1));
+  EXPECT_LT(asked, 300);
+  for (const Sized& s : values) *s = 1000;  // ten times what is allowed
+  for (int key = 1001; key < 1006; ++key)
+    c.insert(static_cast<uint64_t>(key), key, std::make_shared<int64_t>(1));
+  EXPECT_LE(c.bytes(), 100'000);
+  EXPECT_GT(c.size(), 90u);
+  c.clear();
+  EXPECT_EQ(c.bytes(), 0);
+  c.insert(0, 0, std::make_shared<int64_t>(1));
+  EXPECT_EQ(c.size(), 1u);
+}
+
 TEST(LruCache, ErasesOne) {
   Cache c = make_cache(100);
   for (int key = 0; key < 4; ++key) insert(c, key, 25);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -106,6 +107,24 @@ TEST(Parallel, EveryThreadMayThrow) {
                  std::runtime_error);
   EXPECT_NE(workers, 0);
   expect_every_block_once(2, 100);
+}
+
+// The caller's thread waits in its block until the second one has thrown.
+TEST(Parallel, AnExceptionOfASecondThreadReachesTheCaller) {
+  if (hardware_threads() < 2) GTEST_SKIP() << "one thread";
+  std::atomic<bool> thrown = false;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  EXPECT_THROW(parallel_for_worker(2, 64,
+                                   [&](int worker, int64_t, int64_t) {
+                                     if (worker > 0) {
+                                       thrown = true;
+                                       throw std::runtime_error("the second thread");
+                                     }
+                                     while (!thrown && std::chrono::steady_clock::now() < end)
+                                       std::this_thread::yield();
+                                   }),
+               std::runtime_error);
+  EXPECT_TRUE(thrown);
 }
 
 // Nested calls know that they are nested until the job ends, and not after it.

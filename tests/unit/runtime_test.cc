@@ -10,6 +10,7 @@
 
 #include "../support/allocations.h"
 #include "rlx/ir/builder.h"
+#include "rlx/lower/lir.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/custom.h"
 
@@ -367,16 +368,18 @@ TEST_P(OnDevice, AnOutputIsThatOfARunThatSucceeded) {
 // A cache can count on what a graph says of its memory.
 TEST(Runtime, ResidentBytesAreTheBytesKept) {
   if (!is_available("cpu")) GTEST_SKIP() << "no cpu backend";
-  Builder b("sum");
-  const Value x = b.input("x", {f32, {512, 512}});
-  const Value w = b.constant(Tensor::full(f32, {512, 512}, 0.5));
-  b.output(op::matmul(b, op::matmul(b, x, w), w));
-  const Graph g = b.finish();
+  const auto graph = [] {
+    Builder b("sum");
+    const Value x = b.input("x", {f32, {512, 512}});
+    const Value w = b.constant(Tensor::full(f32, {512, 512}, 0.5));
+    b.output(op::matmul(b, op::matmul(b, x, w), w));
+    return b.finish();
+  };
   {
-    Session("cpu").compile(g);
+    Session("cpu").compile(graph());
   }  // what LLVM makes once
   const testing::AllocationCounter counter;
-  CompiledGraph f = Session("cpu").compile(g, {.threads = 1});
+  CompiledGraph f = Session("cpu").compile(graph(), {.threads = 1});  // which keeps the constant
   f.set_input("x", Tensor::full(f32, {512, 512}, 1));
   for (int step = 0; step < 2; ++step) {
     const double kept = static_cast<double>(counter.bytes()),
@@ -385,6 +388,44 @@ TEST(Runtime, ResidentBytesAreTheBytesKept) {
     EXPECT_GT(kept, 0.7 * said) << step;
     f.run();
   }
+}
+
+// Also of small programs, of which a cache holds many; with symbols, too, and on the device that walks.
+TEST(Runtime, ResidentBytesOfSmallProgramsAreTheBytesKept) {
+  const auto chain = [](const Dim& n, int length) {
+    Builder b("chain");
+    Value x = b.input("x", {f32, {n, 8}});
+    for (int i = 0; i < length; ++i)
+      x = op::matmul(b, op::softmax(b, op::tanh(b, x)), b.constant(Tensor::full(f32, {8, 8}, i)));
+    b.output(x);
+    return b.finish();
+  };
+  for (const auto& device : {"cpu", "reference"})
+    for (const bool symbolic : {false, true})
+      for (const int length : {1, 8}) {
+        if (!is_available(device)) continue;
+        const auto make = [&] {
+          auto f = std::make_unique<CompiledGraph>(Session(device).compile(
+              chain(symbolic ? Dim::symbol("n") : Dim(6), length), {.threads = 1}));
+          f->run({{"x", Tensor::full(f32, {6, 8}, 1)}});
+          return f;
+        };
+        make();  // what is made once
+        const testing::AllocationCounter counter;
+        double said = 0, kept = 0;
+        std::vector<std::unique_ptr<CompiledGraph>> programs;
+        for (int i = 0; i < 10; ++i) {
+          programs.push_back(make());
+          said += static_cast<double>(programs.back()->resident_bytes());
+          if (const auto& p =
+                  programs.back()->info().program)  // pages, which operator new does not make
+            kept += static_cast<double>(p->code_bytes);
+        }
+        kept += static_cast<double>(counter.bytes());
+        EXPECT_LT(kept, 1.5 * said) << device << symbolic << length;
+        EXPECT_GT(kept, 0.6 * said) << device << symbolic << length;
+        EXPECT_LT(kept / 10, 150'000) << device << symbolic << length;
+      }
 }
 
 TEST_P(OnDevice, ClonesRunOnThreadsOfTheirOwn) {

@@ -256,6 +256,15 @@ void extremum_line(const AxisProblem& p, ScanOptions options, const StepMemory& 
                       static_cast<int64_t*>(m.operands[2]), begin, end);
 }
 
+Plan plan_recurrence(const Node& n, Views in, Views out) {
+  Plan plan = plan_scan<[](const AxisProblem& p, ScanOptions options, const StepMemory& m,
+                           int64_t begin, int64_t end) {
+    linear_recurrence(p, options, m.operands[0], m.operands[1], m.operands[2], begin, end);
+  }>(n, in, out);
+  plan.in_place = 1;
+  return plan;
+}
+
 // ---- iota ---------------------------------------------------------------------------------------
 
 // Complex numbers are not generated.
@@ -298,6 +307,7 @@ std::span<const KernelRow> array_kernels() {
       dense_kernel<plan_scan<fold_line<cumsum>>>(&op::cumsum),
       dense_kernel<plan_scan<fold_line<cumprod>>>(&op::cumprod),
       dense_kernel<plan_scan<fold_line<cumlogsumexp>>>(&op::cumlogsumexp),
+      dense_kernel<plan_recurrence>(&op::linear_recurrence),
       dense_kernel<plan_scan<extremum_line<false>>>(&op::cummax),
       dense_kernel<plan_scan<extremum_line<true>>>(&op::cummin),
       dense_kernel<plan_iota>(&op::iota, only_complex),

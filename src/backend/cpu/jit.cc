@@ -1,12 +1,11 @@
 #include "rlx/backend/cpu/jit.h"
 
+#include <dlfcn.h>
 #include <llvm/Config/llvm-config.h>
-#include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/ErrorHandling.h>
-#include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
@@ -21,12 +20,14 @@
 #include <new>
 #include <system_error>
 #include <thread>
+#include <unordered_map>
 
 #include "code_version.h"
 #include "rlx/backend/cpu/code_cache.h"
+#include "rlx/backend/cpu/linked_code.h"
 #include "rlx/backend/cpu/llvm_emitter.h"
+#include "rlx/backend/cpu/llvm_error.h"
 #include "rlx/backend/cpu/vector_math.h"
-#include "rlx/base/error.h"
 #include "rlx/base/file.h"
 
 namespace rlx::cpu {
@@ -42,22 +43,6 @@ namespace {
 void on_bad_alloc(void*, const char*, bool) { throw std::bad_alloc(); }
 void on_fatal_error(void*, const char* reason, bool) {
   fail(ErrorKind::device, "llvm", "LLVM: {}", reason);
-}
-
-void require(llvm::Error error) {
-  if (!error) return;
-  bool out_of_memory = false;
-  llvm::visitErrors(error, [&](const llvm::ErrorInfoBase& e) {
-    out_of_memory = out_of_memory || e.convertToErrorCode() == std::errc::not_enough_memory;
-  });
-  const std::string text = llvm::toString(std::move(error));
-  if (out_of_memory) raise_out_of_memory();
-  fail(ErrorKind::device, "llvm", "LLVM: {}", text);
-}
-template <class T>
-T require(llvm::Expected<T> value) {
-  if (!value) require(value.takeError());
-  return std::move(*value);
 }
 
 void initialise_llvm() {
@@ -103,8 +88,18 @@ std::string symbol_for(const codegen::Kernel& kernel, int64_t number) {
   return name;
 }
 
-// What a session of ORC takes besides the code, about (lru_cache bounds are counted with it).
-constexpr int64_t kSessionBytes = 128 << 10;
+// What generated code calls: our functions, and those of the C library that LLVM makes calls of by itself.
+void* address_of(std::string_view symbol) {
+  for (const MathSymbol& s : math_symbols())
+    if (symbol == s.name) return s.address;
+  if (symbol == "fmodf")
+    return reinterpret_cast<void*>(static_cast<float (*)(float, float)>(&::fmodf));
+  if (symbol == "fmod")
+    return reinterpret_cast<void*>(static_cast<double (*)(double, double)>(&::fmod));
+  if (symbol == "memset") return reinterpret_cast<void*>(&::memset);
+  if (symbol == "memcpy") return reinterpret_cast<void*>(&::memcpy);
+  return ::dlsym(RTLD_DEFAULT, std::string(symbol).c_str());
+}
 
 struct Job {
   std::span<const codegen::Kernel* const> kernels;
@@ -125,10 +120,9 @@ std::string host_cpu_name() { return llvm::sys::getHostCPUName().str(); }
 
 struct CpuJit::Impl {
   CpuJitOptions options;
-  llvm::orc::LLJIT* jit = nullptr;
-  bool intact = false;  // no exception has passed through it
+  LinkedCode code{address_of};
   std::string triple, cpu, features;
-  int64_t compiled = 0, code_bytes = 0, generated = 0;
+  int64_t compiled = 0, generated = 0;
 
   explicit Impl(CpuJitOptions o) : options(std::move(o)) {
     initialise_llvm();
@@ -141,39 +135,8 @@ struct CpuJit::Impl {
     triple = llvm::sys::getProcessTriple();
     cpu = host_cpu_name();
     features = feature_string(options.vector_bits);
-    auto* builder = new llvm::orc::LLJITBuilder;
-    jit = require(builder->create()).release();
-    define_symbols();
-    delete builder;
-    intact = true;
   }
   Impl(const Impl&) = delete;
-  // Giving the code back allocates, so it is not left to the destructor, from which nothing may come.
-  ~Impl() {
-    if (!intact) return;
-    try {
-      llvm::consumeError(jit->getExecutionSession().endSession());
-    } catch (const std::bad_alloc&) {
-      return;  // abandoned
-    }
-    delete jit;
-  }
-
-  void define_symbols() {
-    auto* symbols = new llvm::orc::SymbolMap;
-    auto define = [&](const char* name, void* address) {
-      (*symbols)[jit->mangleAndIntern(name)] = {
-          llvm::orc::ExecutorAddr::fromPtr(address),
-          llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
-    };
-    for (const MathSymbol& s : math_symbols()) define(s.name, s.address);
-    define("fmodf", reinterpret_cast<void*>(static_cast<float (*)(float, float)>(&::fmodf)));
-    define("fmod", reinterpret_cast<void*>(static_cast<double (*)(double, double)>(&::fmod)));
-    define("memset", reinterpret_cast<void*>(&::memset));
-    define("memcpy", reinterpret_cast<void*>(&::memcpy));
-    require(jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(*symbols))));
-    delete symbols;
-  }
 
   llvm::TargetMachine* target_machine() const {
     std::string error;
@@ -291,17 +254,18 @@ struct CpuJit::Impl {
     }
     compile_all(jobs);
     std::vector<KernelFn> out;
-    intact = false;
-    for (Job& j : jobs) {
-      code_bytes += static_cast<int64_t>(j.object.size());
+    for (const Job& j : jobs) {
       if (j.generated) generated += static_cast<int64_t>(j.kernels.size());
-      require(jit->addObjectFile(std::make_unique<llvm::SmallVectorMemoryBuffer>(
-          std::move(j.object), j.symbols[0], false)));
+      std::unordered_map<std::string, KernelFn> found;
+      code.add({j.object.data(), j.object.size()}, [&](std::string_view symbol, void* address) {
+        found.emplace(symbol, reinterpret_cast<KernelFn>(address));
+      });
+      for (const std::string& s : j.symbols) {
+        const auto at = found.find(s);
+        check(at != found.end(), "the code of {} is not there", s);
+        out.push_back(at->second);
+      }
     }
-    for (const Job& j : jobs)
-      for (const std::string& s : j.symbols)
-        out.push_back(require(jit->lookup(s)).toPtr<KernelFn>());
-    intact = true;
     return out;
   }
 };
@@ -315,7 +279,7 @@ std::vector<KernelFn> CpuJit::compile(std::span<const codegen::Kernel* const> ke
   return impl_->compile(kernels);
 }
 int CpuJit::vector_bits() const { return impl_->options.vector_bits; }
-int64_t CpuJit::resident_bytes() const { return kSessionBytes + impl_->code_bytes; }
+int64_t CpuJit::resident_bytes() const { return impl_->code.bytes(); }
 int64_t CpuJit::generated() const { return impl_->generated; }
 
 }  // namespace rlx::cpu

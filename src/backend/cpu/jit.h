@@ -1,4 +1,4 @@
-// Compiles kernels (rlx/codegen/kernel.h) to machine code of this CPU with LLVM's ORC.
+// Compiles kernels (rlx/codegen/kernel.h) to machine code of this CPU with LLVM.
 //
 //   CpuJit jit({.vector_bits = host_vector_bits()});
 //   std::vector<KernelFn> fns = jit.compile(kernels);     // in order of `kernels`
@@ -49,7 +49,7 @@ class CpuJit {
 
   std::vector<KernelFn> compile(std::span<const codegen::Kernel* const> kernels);
   int vector_bits() const;
-  int64_t resident_bytes() const;  // about, code included
+  int64_t resident_bytes() const;  // the code
   int64_t generated() const;       // kernels that LLVM was called for; the others were in the cache
 
  private:

@@ -33,6 +33,12 @@ class GeneratedKernel final : public BlockKernel {
   std::optional<BlockSpan> span(size_t operand) const override { return region_.spans[operand]; }
 
   const Rest* rest() const override { return rest_.kernel ? &rest_ : nullptr; }
+  int64_t kept_bytes() const override {
+    const size_t lists = region_.sizes.size() * sizeof(int64_t) +
+                         region_.spans.size() * sizeof(region_.spans[0]) +
+                         region_.may_share.size() * (sizeof(region_.may_share[0]) + 24);
+    return static_cast<int64_t>(sizeof(*this) + lists + 5 * 16);
+  }
 
   void set_rest(std::shared_ptr<const StepKernel> kernel) {
     rest_ = {region_.reductions, region_.partials, std::move(kernel)};
@@ -171,6 +177,15 @@ size_t CpuTarget::code_of(const codegen::Kernel& kernel) {
   code_.push_back(std::make_shared<codegen::Kernel>(kernel));
   by_hash_.emplace(hash, code_.size() - 1);
   return code_.size() - 1;
+}
+
+// A form has its kernel, and we have one to compare others with.
+int64_t CpuTarget::form_bytes() const {
+  size_t bytes = 0;
+  for (const auto& kernel : code_)
+    bytes += 2 * (sizeof(codegen::Kernel) + kernel->body.size() * sizeof(codegen::Instr) +
+                  kernel->buffers.size() * sizeof(codegen::BufferDecl));
+  return static_cast<int64_t>(bytes);
 }
 
 std::shared_ptr<const StepKernel> CpuTarget::make_copy(const View& from, const View& to) {

@@ -51,6 +51,7 @@ class CpuTarget final : public Target {
   int generated() const override { return static_cast<int>(code_.size()); }
   int cached() const override { return generated() - static_cast<int>(jit_->generated()); }
   int64_t code_bytes() const override { return jit_->resident_bytes(); }
+  int64_t form_bytes() const override;
   // The distinct kernels that were generated, in order.
   std::span<const std::shared_ptr<codegen::Kernel>> code() const { return code_; }
 

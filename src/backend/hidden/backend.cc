@@ -38,6 +38,7 @@ class HiddenTarget final : public Target {
   int generated() const override { return cpu_->generated(); }
   int cached() const override { return cpu_->cached(); }
   int64_t code_bytes() const override { return cpu_->code_bytes(); }
+  int64_t form_bytes() const override { return cpu_->form_bytes(); }
 
  private:
   std::unique_ptr<Target> cpu_;

@@ -118,9 +118,7 @@ class ReferenceExecutable final : public Executable {
   }
 
   int64_t resident_bytes() const override {
-    int64_t bytes = 0;
-    for (const Node& n : signature().nodes)
-      if (n.op == &op::constant) bytes += n.type().bytes();
+    int64_t bytes = c_->kept_bytes() + static_cast<int64_t>(sizeof(*this));
     for (const Tensor& t : params_) bytes += static_cast<int64_t>(t.bytes());
     return bytes;
   }

@@ -7,7 +7,6 @@
 #include "rlx/ops/elementwise/math.h"
 #include "rlx/ops/indexing/index_rules.h"
 #include "rlx/ops/indexing/scatter.h"
-#include "rlx/ops/movement/movement.h"
 #include "rlx/ops/reduce/reduce_rules.h"
 
 namespace rlx {
@@ -97,57 +96,79 @@ Tensors evaluate_cumlogsumexp(const EvalArgs& e) {
   return {out};
 }
 
-// ---- decompositions -----------------------------------------------------------------------------
+// ---- recurrences --------------------------------------------------------------------------------
 
-struct Monoid {
-  double neutral;
-  Value (*combine)(Builder&, Value, Value);
-  Value (*fold)(Builder&, Value x, int64_t axis);  // drops the axis
+template <class T>
+Tensors evaluate_recurrence(const EvalArgs& e) {
+  Tensor out = e.make();
+  walk(
+      e, T(0),
+      [&](T so_far, int64_t place, int64_t) {
+        return detail::fetch<T>(e.in[0], place) * so_far + detail::fetch<T>(e.in[1], place);
+      },
+      [&](int64_t place, T v) { detail::put(out, place, v); });
+  return {out};
+}
+
+// What each element of a line meets: the running value of those before it, in the dtype of x.
+Value before(Builder& b, const Node& n, Operands in, Value out) {
+  CumsumAttrs attrs = n.get<CumsumAttrs>();
+  if (attrs.exclusive && b.type(in[0]).dtype == b.type(out).dtype) return out;
+  attrs.exclusive = true;
+  return b.emit(*n.op, attrs, Values(in.begin(), in.end()))[0];
+}
+
+// h_i = a_i * h_(i-1) + u_i, so dh_i = a_i * dh_(i-1) + (da_i * h_(i-1) + du_i).
+Values jvp_recurrence(Builder& b, const JvpArgs& a) {
+  Value t = a.tangents[1];
+  if (a.tangents[0].valid())
+    t = add_maybe(b, op::mul(b, a.tangents[0], before(b, a.node, a.in, a.out[0])), t);
+  if (!t.valid()) return {kNone};
+  return {op::linear_recurrence(b, a.in[0], t, a.node.get<CumsumAttrs>())};
+}
+
+// What u_i moves is h_i and, through the elements that follow, all later ones: a recurrence in the
+// other direction.
+Values vjp_recurrence(Builder& b, const VjpArgs& a) {
+  const CumsumAttrs& attrs = a.node.get<CumsumAttrs>();
+  const CumsumAttrs back{attrs.axis, true, !attrs.reverse};
+  const Value g = a.cotangents[0], factor = conj_if_complex(b, a.in[0]);
+  const Value by_u =
+      attrs.exclusive
+          ? op::linear_recurrence(b, factor, g, back)
+          : op::add(b, g, op::linear_recurrence(b, factor, op::mul(b, factor, g), back));
+  if (!a.wanted[0]) return {kNone, by_u};
+  const Value h = before(b, a.node, a.in, a.out[0]);
+  return {op::mul(b, by_u, conj_if_complex(b, h)), by_u};
+}
+
+// The running value y_i = f(y_(i-1), x_i) has the tangent f's partial by y times the tangent of
+// what came before, plus the partial by x times that of x. f16 and bf16 go through f32, as the value
+// does.
+struct Partials {
+  Value by_state, by_element;
 };
+using PartialsRule = Partials (*)(Builder&, Value before, Value x);
 
-// x moved by `distance` along an axis, with the neutral element moving in.
-Value shifted(Builder& b, Value x, int64_t axis, int64_t distance, double neutral) {
-  const size_t rank = b.shape(x).size();
-  PadAttrs p{Shape(rank, Dim(0)), Shape(rank, Dim(0))};
-  p.low[at(axis)] = distance, p.high[at(axis)] = -distance;
-  return op::pad(b, x, b.constant_like(x, neutral), p);
+template <PartialsRule partials>
+Values jvp_running(Builder& b, const JvpArgs& a) {
+  if (!a.tangents[0].valid()) return {kNone};
+  const DType dtype = b.type(a.in[0]).dtype, wide = wide_of(dtype);
+  const Value x = cast_to(b, a.in[0], wide);
+  const Partials p = partials(b, before(b, a.node, Values{x}, a.out[0]), x);
+  const Value t = op::mul(b, p.by_element, cast_to(b, a.tangents[0], wide));
+  const Value out = op::linear_recurrence(b, p.by_state, t, a.node.get<CumsumAttrs>());
+  return {cast_to(b, out, dtype)};
 }
 
-// Running values from the op that combines two of them, so that they have its derivatives. For a
-// known size n: log2(n) doubling steps. For a symbolic n: n masked folds.
-Value running(Builder& b, Value x, const CumsumAttrs& a, const Monoid& m) {
-  const Dim n = b.shape(x)[at(a.axis)];
-  if (n.is_static()) {
-    const int64_t direction = a.reverse ? -1 : 1;
-    Value y = a.exclusive ? shifted(b, x, a.axis, direction, m.neutral) : x;
-    for (int64_t d = 1; d < n.value(); d *= 2)
-      y = m.combine(b, shifted(b, y, a.axis, direction * d, m.neutral), y);
-    return y;
-  }
-  const int64_t rank = b.type(x).rank() + 1;  // [.., i, k, ..]: element k of the fold for i
-  Value i = counter(b, n, a.axis, rank).index, k = counter(b, n, a.axis + 1, rank).index;
-  if (a.reverse) std::swap(i, k);
-  const Value counts = a.exclusive ? op::lt(b, k, i) : op::le(b, k, i);
-  Shape lines = b.shape(x);
-  lines.insert(lines.begin() + a.axis, Dim(1));
-  const Value each =
-      op::select(b, counts, op::reshape(b, x, {lines}), b.constant_like(x, m.neutral));
-  return m.fold(b, each, a.axis + 1);
-}
+Partials product_partials_of(Builder&, Value before, Value x) { return {x, before}; }
 
-// As reduce_prod and cumsum do: f16 and bf16 are computed in f32 and rounded once.
-Values running_wide(Builder& b, const Node& n, Value x, const Monoid& m) {
-  const DType dtype = b.type(x).dtype;
-  const Value wide = cast_to(b, x, wide_of(dtype));
-  return {cast_to(b, running(b, wide, n.get<CumsumAttrs>(), m), dtype)};
-}
-
-Value fold_exponents(Builder& b, Value x, int64_t axis) {
-  Expr e(b, x);
-  Expr most(b, op::stop_gradient(op::reduce_max(e, {{axis}, true})));
-  Expr shift(b, op::select(b, op::is_finite(most), most, most.like(0)));
-  Expr total(b, op::log(op::reduce_sum(op::exp(e - shift), {{axis}, true})));
-  return reshape_to(b, total + shift, reduced_shape(e.shape(), {axis}, false));
+// Those of logaddexp: equal infinities share.
+Partials logaddexp_partials_of(Builder& b, Value before, Value x) {
+  Expr state(b, before), element(b, x);
+  Expr none = op::logical_and(op::eq(state, element), op::is_inf(element));
+  Expr ahead(b, op::select(none, element.like(0), state - element));
+  return {op::sigmoid(ahead), op::sigmoid(-ahead)};
 }
 
 // ---- extrema ------------------------------------------------------------------------------------
@@ -211,13 +232,7 @@ constinit const Op<CumsumAttrs> cumprod = OpDef{
     .infer = infer_same,
     .normalise = normalise_axis_of<CumsumAttrs>,
     .eval = [](const EvalArgs& e) { return evaluate_running(e, 1, WrappingProduct()); },
-    .decompose =
-        [](Builder& b, const Node& n, Operands in) {
-          return running_wide(
-              b, n, in[0],
-              {1, [](Builder& c, Value p, Value q) { return op::mul(c, p, q); },
-               [](Builder& c, Value x, int64_t axis) { return op::reduce_prod(c, x, {{axis}}); }});
-        },
+    .jvp = jvp_running<product_partials_of>,
     .vmap = vmap_axis<CumsumAttrs>,
 };
 
@@ -231,13 +246,34 @@ constinit const Op<CumsumAttrs> cumlogsumexp = OpDef{
     .infer = infer_same,
     .normalise = normalise_axis_of<CumsumAttrs>,
     .eval = evaluate_cumlogsumexp,
-    .decompose =
-        [](Builder& b, const Node& n, Operands in) {
-          return running_wide(
-              b, n, in[0],
-              {-kInf, [](Builder& c, Value p, Value q) { return op::logaddexp(c, p, q); },
-               fold_exponents});
+    .jvp = jvp_running<logaddexp_partials_of>,
+    .vmap = vmap_axis<CumsumAttrs>,
+};
+
+constinit const Op<CumsumAttrs> linear_recurrence = OpDef{
+    .name = "linear_recurrence",
+    .doc =
+        "h[i] = a[i] * h[i-1] + u[i] along an axis, from 0; with `exclusive` each element is the h "
+        "before it; with `reverse` from the end. Both operands have one shape. f16 and bf16 are "
+        "computed in f32 and rounded once.",
+    .kind = Kind::reduction,
+    .arity = 2,
+    .operands = "a, u",
+    .dtypes = kInexact,
+    .infer = [](const InferArgs& a) -> Types {
+      require_same_dtype(a);
+      if (!may_be_equal(a.in[0], a.in[1]))
+        bad_operands(a, "recurrence-shape", "a and u must have one shape");
+      return {a.in[0]};
+    },
+    .normalise = normalise_axis_of<CumsumAttrs>,
+    .eval =
+        [](const EvalArgs& e) {
+          return is_complex(e.in[0].dtype()) ? evaluate_recurrence<Complex>(e)
+                                             : evaluate_recurrence<double>(e);
         },
+    .jvp = jvp_recurrence,
+    .vjp = vjp_recurrence,
     .vmap = vmap_axis<CumsumAttrs>,
 };
 
@@ -255,8 +291,8 @@ constinit const Op<CumsumAttrs> cummin = extremum<-1>(
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kCumulativeOps[] = {&op::cumsum, &op::cumprod, &op::cumlogsumexp,
-                                           &op::cummax, &op::cummin};
+constexpr const OpDef* kCumulativeOps[] = {
+    &op::cumsum, &op::cumprod, &op::cumlogsumexp, &op::linear_recurrence, &op::cummax, &op::cummin};
 }  // namespace
 constinit const Family kCumulative{"cumulative", kCumulativeOps};
 

@@ -1,4 +1,4 @@
-// Running sums, products, extrema and logsumexp along an axis.
+// Running sums, products, extrema and logsumexp along an axis, and recurrences that are linear in what came before.
 //
 //   Value y = op::cumprod(b, x, {.axis = 0});
 //   Values m = b.emit(op::cummax.def, CumsumAttrs{.axis = 1}, Values{x});    // values, positions
@@ -22,7 +22,8 @@ struct CumsumAttrs {
 namespace op {
 extern const Op<CumsumAttrs> cumsum;
 extern const Op<CumsumAttrs> cumprod, cumlogsumexp;
-extern const Op<CumsumAttrs> cummax, cummin;  // values, positions (i64, -1 for none)
+extern const Op<CumsumAttrs> linear_recurrence;  // of a, u
+extern const Op<CumsumAttrs> cummax, cummin;     // values, positions (i64, -1 for none)
 }  // namespace op
 
 extern const Family kCumulative;

@@ -8,6 +8,7 @@
 
 #include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/movement/movement.h"
+#include "rlx/ops/reduce/cumulative.h"
 #include "rlx/ops/reduce/reduce_rules.h"
 
 namespace rlx {
@@ -167,36 +168,11 @@ Values vjp_extremum(Builder& b, const VjpArgs& a) {
 
 // ---- products -----------------------------------------------------------------------------------
 
-// x [.., n] shifted by `distance` along its last axis, with ones moving in.
-Value shift_in_ones(Builder& b, Value x, int64_t distance) {
-  PadAttrs p{Shape(b.shape(x).size(), Dim(0)), Shape(b.shape(x).size(), Dim(0))};
-  p.low.back() = distance, p.high.back() = -distance;
-  return op::pad(b, x, b.constant_like(x, 1), p);
-}
-
 // For x [.., n] the product of all other elements of each row, from multiplications alone, so that
-// zeros need no care and derivatives of any order are right. For a known n: exclusive prefix
-// products times exclusive suffix products, each in log2(n) doubling steps. For a symbolic n: n
-// masked products per row.
+// zeros need no care and derivatives of any order are right.
 Value product_of_others(Builder& b, Value x) {
-  const Dim n = b.shape(x).back();
-  const int64_t rank = b.type(x).rank();
-  if (n.is_static()) {
-    auto exclusive = [&](int64_t direction) {
-      Value p = shift_in_ones(b, x, direction);
-      for (int64_t d = 1; d < n.value(); d *= 2)
-        p = op::mul(b, p, shift_in_ones(b, p, direction * d));
-      return p;
-    };
-    return op::mul(b, exclusive(1), exclusive(-1));
-  }
-  const Value row = op::iota(b, {}, {DType::I64, {n, 1}, 0}),
-              column = op::iota(b, {}, {DType::I64, {1, n}, 1});
-  Shape rows = b.shape(x);
-  rows.insert(rows.end() - 1, Dim(1));  // [.., 1, n]
-  const Value others =
-      op::select(b, op::eq(b, row, column), b.constant_like(x, 1), op::reshape(b, x, {rows}));
-  return op::reduce_prod(b, others, {.axes = {rank}});
+  return op::mul(b, op::cumprod(b, x, {.exclusive = true}),
+                 op::cumprod(b, x, {.exclusive = true, .reverse = true}));
 }
 
 // The partial derivatives of a product, in x's shape.
@@ -288,8 +264,7 @@ constinit const Op<ReduceAttrs> reduce_prod = reducer(
     "Product of x over the given axes; 1 for none. f16 and bf16 are multiplied in f32 or wider, "
     "integers wrap. The "
     "derivative multiplies the other elements (never divides), so zeros are no special case at any "
-    "order; it takes "
-    "n log n multiplications, or n^2 when the number of elements is symbolic.",
+    "order.",
     "Reduce", kNumbers, [](const EvalArgs& e) { return evaluate_fold(e, 1, WrappingProduct()); },
     jvp_product, vjp_product);
 

@@ -39,13 +39,17 @@ struct WrappingProduct {
 // x^p for x >= 0 and p other than 0; its derivatives at 0 are taken as 0.
 Expr power(Expr x, double p);
 
-// The same node on batched operands of which all are batched, with its axis, or axes, moved by one.
+// The same node on batched operands, with its axis moved by one.
 template <class A>
 Values vmap_axis(Builder& b, const VmapArgs& a) {
   A attrs = a.node.get<A>();
   ++attrs.axis;
-  return b.emit(*a.node.op, attrs, a.in);
+  Values in(a.in.begin(), a.in.end());
+  for (size_t i = 0; i < in.size(); ++i)
+    if (!a.batched[i]) in[i] = batch_operand(b, in[i], a.size);
+  return b.emit(*a.node.op, attrs, in);
 }
+// The same node on a batched operand, with its axes moved by one.
 template <class A>
 Values vmap_axes(Builder& b, const VmapArgs& a) {
   A attrs = a.node.get<A>();

@@ -1,4 +1,4 @@
-"""Running products, extrema and logsumexp."""
+"""Running products, extrema and logsumexp, linear recurrences."""
 
 import numpy as np
 
@@ -130,6 +130,30 @@ def logsumexps():
             )
 
 
+def recurrences():
+    for dtype in (*FLOATS, "c64"):
+        for n, (shape, axis, exclusive, reverse, note) in enumerate(CASES):
+            for kind in ("whole", "random"):
+                name = f"linear_recurrence/{dtype}/case-{n}-{kind}"
+                rng = rng_of(name)
+                a, u = (
+                    whole(rng, dtype, shape, 2)
+                    if kind == "whole"
+                    else random(rng, dtype, shape, 0.5, 2)
+                    for _ in range(2)
+                )
+                pairs = np.stack([wide(a), wide(u)], -1)
+
+                def step(so_far, pair):
+                    h = pair[..., 0] * so_far[..., 0] + pair[..., 1]
+                    return np.stack([h, h], -1)
+
+                out = scan(pairs, axis % len(shape), exclusive, reverse, 0, step)[..., 0]
+                tol = EXACT if kind == "whole" else ulps(dtype, 16)
+                attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+                yield sample(name, [a, u], narrow(dtype, out), tol, note, **attrs)
+
+
 def samples():
-    for group in (products, extrema, logsumexps):
+    for group in (products, extrema, logsumexps, recurrences):
         yield from group()

@@ -139,6 +139,34 @@ void scan_span(const AxisProblem& p, ScanOptions options, const S* x, S* y, int6
     scan_lines<Running>(p, options, x, y, count, p.x_inner, p.y_inner);
 }
 
+// Recurrences side by side; one alone is a loop that the compiler knows more of.
+template <class S, class Count>
+void recur_lines(const AxisProblem& p, ScanOptions options, const S* a, const S* x, S* y,
+                 Count count) {
+  Compute<S> state[kWidth];
+  std::fill_n(state, count, Compute<S>{});
+  for (int64_t step = 0; step < p.n; ++step) {
+    const int64_t i = options.reverse ? p.n - 1 - step : step;
+    const S *const factor = a + i * p.x_n, *const term = x + i * p.x_n;
+    S* const to = y + i * p.y_n;
+    for (int64_t c = 0; c < count; ++c) {
+      const Compute<S> last = state[c];
+      state[c] =
+          Element<S>::get(factor[c * p.x_inner]) * last + Element<S>::get(term[c * p.x_inner]);
+      to[c * p.y_inner] = Element<S>::put(options.exclusive ? last : state[c]);
+    }
+  }
+}
+
+template <class S>
+void recur_span(const AxisProblem& p, ScanOptions options, const S* a, const S* x, S* y,
+                int64_t count) {
+  if (count == 1)
+    recur_lines(p, options, a, x, y, std::integral_constant<int64_t, 1>());
+  else
+    recur_lines(p, options, a, x, y, count);
+}
+
 // What loses to every value: an infinity, or the limit of an integer type.
 template <class V>
 V worst(bool minimum) {
@@ -297,6 +325,19 @@ void cumlogsumexp(const AxisProblem& p, ScanOptions options, const void* x, void
     if constexpr (std::is_floating_point_v<Compute<S>>) {
       for_each_span<S>(p, x, y, begin, end, [&](const Span& s, const S* from, S* to) {
         scan_span<RunningExponentials>(p, options, from, to, s.count);
+      });
+    }
+  });
+}
+
+void linear_recurrence(const AxisProblem& p, ScanOptions options, const void* a, const void* x,
+                       void* y, int64_t begin, int64_t end) {
+  check(is_float(p.dtype) || is_complex(p.dtype), "a recurrence of {}", p.dtype);
+  visit_dtype(p.dtype, [&]<class S>() {
+    if constexpr (std::is_floating_point_v<Compute<S>> || std::is_same_v<S, c64_t>) {
+      for_each_span<S>(p, x, y, begin, end, [&](const Span& s, const S* from, S* to) {
+        const S* const factors = static_cast<const S*>(a) + (from - static_cast<const S*>(x));
+        recur_span(p, options, factors, from, to, s.count);
       });
     }
   });

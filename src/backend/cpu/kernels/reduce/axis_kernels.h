@@ -1,5 +1,5 @@
-// Loops along one axis that do not vectorise as a reduction: running sums, products, extrema and
-// logsumexp; argmax, argmin.
+// Loops along one axis that do not vectorise as a reduction: running sums, products, extrema,
+// logsumexp and recurrences; argmax, argmin.
 //
 // The tensor is seen as [outer, n, inner]; strides in elements.
 //
@@ -11,7 +11,8 @@
 //
 // cumsum, cumprod: every dtype but bool; f16 and bf16 are computed in f32; integers wrap.
 // cumulative_extremum: every real dtype; also the position (of the last among equals, NaN wins), or
-// -1 where there is nothing yet. cumlogsumexp: every float dtype. In place (y == x) is allowed.
+// -1 where there is nothing yet. cumlogsumexp: every float dtype. linear_recurrence: every float
+// dtype and c64, its factors lie as x does. In place (y == x) is allowed.
 // argmax, argmin: the first position of the largest (smallest) element; NaN counts as the largest
 // (smallest), as in NumPy. Every dtype but c64; the result is [outer, inner] dense in out_dtype
 // (any integer dtype, or f32/f64). n == 0 is the caller's error.
@@ -46,6 +47,9 @@ void cumulative_extremum(const AxisProblem& problem, ScanOptions options, bool m
                          const void* x, void* y, int64_t* indices, int64_t begin, int64_t end);
 void cumlogsumexp(const AxisProblem& problem, ScanOptions options, const void* x, void* y,
                   int64_t begin, int64_t end);
+// y[i] = a[i] * y[i-1] + x[i]; a lies as x does.
+void linear_recurrence(const AxisProblem& problem, ScanOptions options, const void* a,
+                       const void* x, void* y, int64_t begin, int64_t end);
 
 struct ArgmaxOptions {
   bool minimum = false;
