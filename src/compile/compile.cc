@@ -9,6 +9,7 @@
 #include "rlx/base/parallel.h"
 #include "rlx/compile/bindings.h"
 #include "rlx/ir/builder.h"
+#include "rlx/ir/equal_symbols.h"
 #include "rlx/ir/text.h"
 #include "rlx/ir/verify.h"
 #include "rlx/lower/kept_bytes.h"
@@ -235,6 +236,29 @@ bool has_plan_for(const GraphModule& m, const Backend& backend) {
   return lir && lir->has_plan() && lir->plan().target == backend.device().kind;
 }
 
+// The hints for symbols of which some are one: all that is known of a symbol is known of the one that stays.
+SizeHints hints_of_equals(SizeHints hints, const SymbolNames& equal) {
+  for (const auto& [symbol, stays] : equal) {
+    const auto found = hints.find(symbol);
+    if (found == hints.end()) continue;
+    SizeHint& both = hints[stays];
+    const SizeHint more = found->second;
+    const SizeHint met{std::max(both.min, more.min), std::min(both.max, more.max),
+                       std::max(both.multiple_of, more.multiple_of)};
+    if (met.least() <= met.most()) both = met;
+  }
+  return hints;
+}
+
+// What is at odds where symbols that are one program's one have these sizes; empty: nothing.
+std::string unequal(const SymbolNames& equal, const DimBinding& sizes) {
+  for (const auto& [symbol, stays] : equal)
+    if (const int64_t a = sizes.at(stays), b = sizes.at(symbol); a != b)
+      return fmt::format("?{} = {} and ?{} = {} are one in code for all sizes", stays, a, symbol,
+                         b);
+  return {};
+}
+
 // One compilation for all sizes; where that cannot be, one for each.
 void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
                       const CompileOptions& options) {
@@ -242,10 +266,14 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
   std::shared_ptr<const Outline> outline;
   std::shared_ptr<Target> target;
   CompileReport report;
-  Driver driver(backend, options, report);
+  const SymbolNames equal = equal_symbols(c.signature);
+  CompileOptions for_all = options;
+  for_all.hints = hints_of_equals(options.hints, equal);
+  Driver driver(backend, for_all, report);
   if (driver.has_target()) {
     try {
-      outline = driver.outline(driver.pass(c.signature, from, CompileStage::fused));
+      Graph program = equal.empty() ? c.signature : rename_symbols(c.signature, equal);
+      outline = driver.outline(driver.pass(std::move(program), from, CompileStage::fused));
       describe(report, c.info);
       c.info.kernels_before_fusion = report.fusion.nodes_before - report.fusion.regions;
     } catch (const Error& e) {
@@ -254,14 +282,15 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
     }
     target = driver.take_target();
   }
-  const auto make = [outline, target, from, &backend, options, signature = c.signature,
+  const auto make = [outline, target, equal, from, &backend, options, signature = c.signature,
                      info = c.info, threads = c.threads](const DimBinding& sizes) {
     check_by_hints(options.hints, sizes);
     auto bound = std::make_shared<const Graph>(bind_checked(signature, sizes));
     CompileInfo own = info;
     std::shared_ptr<const Program> program;
     int64_t own_code = 0;
-    if (outline) try {
+    if (outline) own.per_size = unequal(equal, sizes);  // one of them is 1 and broadcasts
+    if (outline && own.per_size.empty()) try {
         Program p = outline->at(sizes, *target);
         describe_target(p, *target);
         program = std::make_shared<const Program>(std::move(p));

@@ -47,6 +47,18 @@ class CheckedBinding {
     return out;
   }
 
+  // Whether node n of g has the results that were inferred for symbols.
+  bool holds(const Graph& g, const Node& n) {
+    try {
+      Types in;
+      for (Value v : n.in) in.push_back({g.type(v).dtype, shape(g.type(v).shape)});
+      results(n, attrs(n.attrs).value_or(n.attrs), in);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
  private:
   Shape shape(const Shape& s) {
     Shape out;
@@ -141,21 +153,17 @@ class CheckedBinding {
   bool holds(const Graph& g, const Node& n, const std::string& symbol, int64_t size) {
     DimBinding changed = values_.binding();
     changed[symbol] = size;
-    try {
-      CheckedBinding trial(changed);
-      Types in;
-      for (Value v : n.in) in.push_back({g.type(v).dtype, trial.shape(g.type(v).shape)});
-      trial.results(n, trial.attrs(n.attrs).value_or(n.attrs), in);
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
+    return CheckedBinding(changed).holds(g, n);
   }
 
   DimValues values_;
 };
 
 }  // namespace
+
+bool holds_at(const Graph& g, const Node& n, const DimBinding& binding) {
+  return CheckedBinding(binding).holds(g, n);
+}
 
 Graph bind_checked(const Graph& g, const DimBinding& binding) {
   return within_memory([&] {

@@ -108,6 +108,8 @@ Graph bind(const Graph& g, const DimBinding& binding);
 // ?n = 5 and ?m = 7 must be equal". All symbols must be bound ("unbound-dim"); a name that the graph does not have is
 // ignored, since passes remove nodes. Nodes without symbols are copied as they are.
 Graph bind_checked(const Graph& g, const DimBinding& binding);
+// Whether that raises nothing at node n of g, its operands being what was inferred for them.
+bool holds_at(const Graph& g, const Node& n, const DimBinding& binding);
 // Removes what no output or update needs; `input` leaves stay in the signature, and `param` leaves
 // too when asked.
 Graph drop_dead(Graph g, bool keep_params = false);

@@ -240,22 +240,32 @@ std::optional<int64_t> Dim::Atom::bound(bool from_below, const SizeHints& hints)
   return hint.max == SizeHint::kNoMax ? std::nullopt : std::optional(hint.most());
 }
 
-Dim Dim::bind(const DimBinding& binding) const {
+Dim Dim::substitute(FunctionRef<Dim(const std::string&)> value) const {
   if (!terms()) return *this;
   Dim result(constant());
   for (const auto& [monomial, coefficient] : *terms()) {
     Dim term(coefficient);
-    for (const Atom& a : monomial) {
-      if (a.quotient) {
-        term = term * floor_div(a.quotient->numerator.bind(binding), a.quotient->divisor);
-        continue;
-      }
-      auto it = binding.find(a.symbol);
-      term = term * (it == binding.end() ? symbol(a.symbol) : Dim(it->second));
-    }
+    for (const Atom& a : monomial)
+      term = term * (a.quotient
+                         ? floor_div(a.quotient->numerator.substitute(value), a.quotient->divisor)
+                         : value(a.symbol));
     result = result + term;
   }
   return result;
+}
+
+Dim Dim::bind(const DimBinding& binding) const {
+  return substitute([&](const std::string& name) {
+    const auto it = binding.find(name);
+    return it == binding.end() ? symbol(name) : Dim(it->second);
+  });
+}
+
+Dim Dim::rename(const SymbolNames& names) const {
+  return substitute([&](const std::string& name) {
+    const auto it = names.find(name);
+    return symbol(it == names.end() ? name : it->second);
+  });
 }
 
 int64_t DimValues::operator()(const Dim& d) {

@@ -21,12 +21,14 @@
 #include "rlx/base/few.h"
 #include "rlx/base/fields.h"
 #include "rlx/base/format.h"
+#include "rlx/base/function_ref.h"
 #include "rlx/ir/dtype.h"
 #include "rlx/ir/size_hint.h"
 
 namespace rlx {
 
 using DimBinding = std::map<std::string, int64_t>;
+using SymbolNames = std::map<std::string, std::string>;  // other names for some symbols
 
 class Dim {
  public:
@@ -52,7 +54,8 @@ class Dim {
     return terms() ? std::nullopt : std::optional(constant());
   }
 
-  Dim bind(const DimBinding& binding) const;  // unknown symbols stay
+  Dim bind(const DimBinding& binding) const;   // unknown symbols stay
+  Dim rename(const SymbolNames& names) const;  // likewise
   void collect_symbols(std::vector<std::string>& names) const;
   // A bound from below where every symbol is at least 1 and what its hint allows; nullopt: none is known.
   std::optional<int64_t> least(const SizeHints& hints = {}) const;
@@ -101,6 +104,7 @@ class Dim {
   int64_t common_factor(int64_t n) const;
   // The one term that is a quotient by itself, where no other term has one.
   const Quotient* lone_quotient() const;
+  Dim substitute(FunctionRef<Dim(const std::string&)> value) const;
   static bool same_polynomial(const Dim& a, const Dim& b);
   static constexpr uintptr_t packed(int64_t n) { return static_cast<uintptr_t>(n) << 1 | 1; }
   static constexpr int64_t unpacked(uintptr_t bits) { return static_cast<int64_t>(bits) >> 1; }

@@ -14,8 +14,13 @@ HintScope::~HintScope() { hints_now = outer_; }
 
 bool SizeQuestions::at_most(const Dim& a, const Dim& b) {
   if (const auto answer = known(a, b)) return *answer;
-  for (size_t i = 0; i < next_; ++i)
-    if (asked_[i].a == a && asked_[i].b == b) return asked_[i].answer;
+  // What was answered answers more: 4 * ?n is too much, and so 8 * ?n is.
+  for (size_t i = 0; i < next_; ++i) {
+    const Asked& before = asked_[i];
+    if (before.answer ? known(a + before.b, b + before.a).value_or(false)
+                      : known(before.a + b, before.b + a).value_or(false))
+      return before.answer;
+  }
   if (next_ == asked_.size()) asked_.push_back({a, b, true});
   return asked_[next_++].answer;
 }

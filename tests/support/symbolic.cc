@@ -55,22 +55,6 @@ constexpr Transform kTransforms[] = {
      }},
 };
 
-// Values for the leaves of g, whose sizes are known: the operands' as their rows say, noise for others.
-Tensors leaves_for(const Case& c, const Graph& g) {
-  Tensors out;
-  const Values inputs = g.inputs();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Type& t = g.type(inputs[i]);
-    OperandSpec o{"T", t.shape.sizes(), ""};
-    if (i < c.sample->operands.size()) {
-      o.kind = c.sample->operands[i].kind, o.limit = c.sample->operands[i].limit;
-      if (o.kind == "ranges" && (o.sizes.empty() || o.sizes[0] == 0)) o.kind = "index";
-    }
-    out.push_back(make_operand(o, t.dtype, mix(hash_text(c.sample->text), 7 + i)));
-  }
-  return out;
-}
-
 double symbolic_tolerance(DType d) {
   return d == DType::F64 || !is_differentiable(d) ? 1e-9 : 1e-3;
 }
@@ -78,12 +62,6 @@ double symbolic_tolerance(DType d) {
 void clear_where_infinite(const Tensor& value, Tensor& t) {
   for (int64_t i = 0; i < t.elements(); ++i)
     if (!std::isfinite(std::abs(value.get_complex(i)))) t.set_complex(i, 0);
-}
-
-std::string text_of(const DimBinding& sizes) {
-  std::string out;
-  for (const auto& [symbol, size] : sizes) out += fmt::format(" ?{} = {}", symbol, size);
-  return out;
 }
 
 }  // namespace
@@ -138,6 +116,27 @@ std::optional<SymbolicCase> with_symbols(const Case& c, Symbols symbols) {
   if (out.sizes.empty()) return std::nullopt;
   for (Value v : b.emit(op, attrs, in)) b.output(v);
   out.graph = b.finish();
+  return out;
+}
+
+Tensors leaves_for(const Case& c, const Graph& g) {
+  Tensors out;
+  const Values inputs = g.inputs();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Type& t = g.type(inputs[i]);
+    OperandSpec o{"T", t.shape.sizes(), ""};
+    if (i < c.sample->operands.size()) {
+      o.kind = c.sample->operands[i].kind, o.limit = c.sample->operands[i].limit;
+      if (o.kind == "ranges" && (o.sizes.empty() || o.sizes[0] == 0)) o.kind = "index";
+    }
+    out.push_back(make_operand(o, t.dtype, mix(hash_text(c.sample->text), 7 + i)));
+  }
+  return out;
+}
+
+std::string text_of(const DimBinding& sizes) {
+  std::string out;
+  for (const auto& [symbol, size] : sizes) out += fmt::format(" ?{} = {}", symbol, size);
   return out;
 }
 

@@ -35,6 +35,12 @@ struct SymbolicCase {
 };
 std::optional<SymbolicCase> with_symbols(const Case& c, Symbols symbols);
 
+// Values for the leaves of g, whose sizes are known: the operands' as their rows say, noise for others.
+Tensors leaves_for(const Case& c, const Graph& g);
+
+// " ?n = 3 ?m = 5"
+std::string text_of(const DimBinding& sizes);
+
 // Through the default pipeline with every composite replaced by its definition (or none).
 Graph optimised_symbolically(Graph g, bool decomposed = true);
 

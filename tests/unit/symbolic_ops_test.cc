@@ -8,6 +8,7 @@
 
 #include "../support/random_graph.h"
 #include "../support/symbolic.h"
+#include "../support/symbolic_bits.h"
 #include "rlx/models/gpt.h"
 #include "rlx/ops/image/conv.h"
 #include "rlx/ops/image/pool.h"
@@ -72,6 +73,18 @@ TEST(SymbolicOps, RowsForAllSizes) {
       "{} ops: {} programs at some sizes are right, {} programs refused, {} refused at some "
       "sizes; {} ops always\n",
       survey.counts().size(), works, refused, guarded, never);
+}
+
+// A row of each op (all rows of those in RLX_OPS) at sizes beside those of vectors and tiles. All rows, forms and sizes are
+// in the long test.
+TEST(SymbolicOps, RowsOnTheCpu) {
+  SymbolicBits bits(
+      {.forms = {Symbols::all_apart}, .values_alone = false, .rounds = {4, 7}, .elements = 4000});
+  std::set<std::string> seen;
+  for (const Sample& s : samples())
+    if (seen.insert(s.op).second || is_filtered()) bits.add(s);
+  fmt::print("{}\n", bits.count().to_string());
+  EXPECT_GE(bits.count().compared, is_filtered() ? 0 : 400);
 }
 
 // ---- programs

@@ -4,6 +4,9 @@
 
 #include "../support/expect_error.h"
 #include "rlx/ir/builder.h"
+#include "rlx/ir/equal_symbols.h"
+#include "rlx/ir/size_questions.h"
+#include "rlx/ops/nn/losses.h"
 #include "rlx/runtime/extend.h"
 
 namespace rlx::testing {
@@ -106,6 +109,101 @@ TEST(SymbolicPrograms, OneBroadcasts) {
               static_cast<double>(i + 100 + i % 2 * 100));
   EXPECT_NE(f.info().per_size, "");
   EXPECT_EQ(f.run({{"x", y}, {"y", y}})[0].get_float(1), 400);
+}
+
+// The same where the two are not one: 2 * ?n and ?m.
+TEST(SymbolicPrograms, OneBroadcastsAgainstTwice) {
+  Builder b("sum");
+  b.output(op::add(b, b.input("x", {DType::F32, {2 * Dim::symbol("n")}}),
+                   b.input("y", {DType::F32, {Dim::symbol("m")}})));
+  CompiledGraph f = Session("cpu").compile(b.finish());
+  const Tensor x = Tensor::from<float>({4}, {1, 2, 3, 4}), y = Tensor::from<float>({1}, {10});
+  EXPECT_EQ(f.run({{"x", x}, {"y", x}})[0].get_float(3), 8);
+  EXPECT_EQ(f.info().per_size, "");
+  for (int64_t i = 0; i < 4; ++i)
+    EXPECT_EQ(f.run({{"x", x}, {"y", y}})[0].get_float(i), static_cast<double>(i + 11));
+  EXPECT_NE(f.info().per_size, "");
+}
+
+// ---- symbols that are one
+
+SymbolNames equal_in(FunctionRef<void(Builder&)> build) {
+  Builder b("g");
+  build(b);
+  return equal_symbols(b.finish());
+}
+Value input_of(Builder& b, const char* name, const Shape& shape) {
+  return b.input(name, {DType::F32, shape});
+}
+
+TEST(EqualSymbols, WhereTheyMeet) {
+  const Dim n = Dim::symbol("n"), m = Dim::symbol("m"), k = Dim::symbol("k"), l = Dim::symbol("l");
+  const auto of = [&](const Shape& x, const Shape& y, auto f) {
+    return equal_in([&](Builder& b) { b.output(f(b, input_of(b, "x", x), input_of(b, "y", y))); });
+  };
+  const auto add = [](Builder& b, Value x, Value y) { return op::add(b, x, y); };
+  const auto matmul = [](Builder& b, Value x, Value y) { return op::matmul(b, x, y); };
+  const auto loss = [](Builder& b, Value x, Value y) { return op::mse_loss(b, x, y); };
+  EXPECT_EQ(of({n}, {m}, add), (SymbolNames{{"n", "m"}}));
+  EXPECT_EQ(of({n, m}, {k, l}, add), (SymbolNames{{"n", "k"}, {"m", "l"}}));
+  EXPECT_EQ(of({n, m}, {k}, add), (SymbolNames{{"m", "k"}}));
+  EXPECT_EQ(of({n, m}, {k}, loss), (SymbolNames{{"m", "k"}}));
+  EXPECT_EQ(of({n, k}, {l, m}, matmul), (SymbolNames{{"l", "k"}}));
+  EXPECT_EQ(of({n, m, k}, {n, l, m}, matmul), (SymbolNames{{"l", "k"}}));
+  EXPECT_EQ(of({n, n}, {m, k}, add), (SymbolNames{{"n", "k"}, {"m", "k"}}));
+  EXPECT_EQ(equal_in([&](Builder& b) {  // one after another
+              const Value x = input_of(b, "x", {n}), y = input_of(b, "y", {m});
+              const Value z = input_of(b, "z", {k}), u = input_of(b, "u", {l});
+              b.output(op::mul(b, op::add(b, z, u), op::add(b, y, x)));
+            }),
+            (SymbolNames{{"l", "k"}, {"m", "k"}, {"n", "k"}}));
+}
+
+TEST(EqualSymbols, WhereTheyDoNot) {
+  const Dim n = Dim::symbol("n"), m = Dim::symbol("m"), k = Dim::symbol("k"), l = Dim::symbol("l");
+  const auto none = [&](auto f) { EXPECT_EQ(equal_in(f), SymbolNames{}); };
+  none([&](Builder& b) { b.output(op::reduce_sum(b, input_of(b, "x", {n, m}), {{0}})); });
+  none([&](Builder& b) {
+    b.output(op::concat(b, {input_of(b, "x", {n}), input_of(b, "y", {m})}, {.axis = 0}));
+  });
+  none([&](Builder& b) {  // n * m = k * l has other answers
+    b.output(op::reshape(b, input_of(b, "x", {n, m}), {{k, l}}));
+  });
+  none([&](Builder& b) {
+    b.output(op::add(b, input_of(b, "x", {n, 1}), input_of(b, "y", {1, m})));
+  });
+  none([&](Builder& b) { b.output(op::add(b, input_of(b, "x", {2 * n}), input_of(b, "y", {m}))); });
+}
+
+// A size that came in by two operands is fused like one.
+TEST(EqualSymbols, MakeTheSameKernels) {
+  const auto kernels = [](const char* other) {
+    Builder b("loss");
+    const Value x = input_of(b, "x", {Dim::symbol("n"), 8});
+    const Value y = input_of(b, "y", {Dim::symbol(other), 8});
+    b.output(op::bce_with_logits_loss(b, x, y));
+    CompiledGraph f = Session("cpu").compile(b.finish());
+    f.run({{"x", Tensor::full(DType::F32, {5, 8}, 1)}, {"y", Tensor::full(DType::F32, {5, 8}, 1)}});
+    return f.info().kernels;
+  };
+  EXPECT_EQ(kernels("m"), kernels("n"));
+}
+
+// What is known of one is known of all.
+TEST(EqualSymbols, HintsMeet) {
+  const auto generated = [](const SizeHints& hints) {
+    Builder b("sums");
+    const Value x = input_of(b, "x", {4, Dim::symbol("n")});
+    const Value y = input_of(b, "y", {4, Dim::symbol("m")});
+    b.output(op::softmax(b, op::add(b, x, y)));
+    CompiledGraph f = Session("cpu").compile(b.finish(), {.hints = hints});
+    const Tensor t = Tensor::full(DType::F32, {4, 300}, 1);
+    f.run({{"x", t}, {"y", t}});
+    return f.info().generated;
+  };
+  const int all = generated({});
+  EXPECT_LT(generated({{"n", {.max = 512}}}), all);
+  EXPECT_EQ(generated({{"m", {.max = 512}}}), generated({{"n", {.max = 512}}}));
 }
 
 TEST(SymbolicPrograms, SizesThatAreNotThere) {
@@ -253,6 +351,23 @@ TEST(SymbolicHints, AnswerQuestions) {
   EXPECT_LT(kernels({{"m", {.max = 512}}}), all);
   EXPECT_EQ(kernels({{"m", {.min = 8, .multiple_of = 8}}}), all);  // decides nothing
   EXPECT_EQ(kernels({}), all);
+}
+
+// An answer answers what follows from it, so that there are as many ways as there are cases.
+TEST(SizeQuestions, FollowFromEachOther) {
+  const Dim n = Dim::symbol("n"), m = Dim::symbol("m");
+  const auto ways = all_answers([&](SizeQuestions& q) {
+    int fit = 0;
+    for (int64_t bytes = 4; bytes <= 64; bytes += 4) fit += q.at_most(bytes * n, 1000);
+    return fit;
+  });
+  EXPECT_EQ(ways.size(), 17u);
+  for (int64_t size : {1, 15, 16, 31, 62, 63, 250, 251, 5000})
+    EXPECT_EQ(at(ways, {{"n", size}}), std::min<int64_t>(250 / size, 16)) << size;
+  EXPECT_EQ(all_answers([&](SizeQuestions& q) {
+              return q.at_most(n, 10) + q.at_most(m, 10) + q.at_most(n, 10);
+            }).size(),
+            4u);
 }
 
 TEST(SymbolicHints, OtherSizesAreRefused) {

@@ -402,42 +402,30 @@ Types infer_adaptive(const InferArgs& a) {
   return {{x.dtype, with_last(x.shape, Shape::of(size))}};
 }
 
-// Window o of an axis of size n reads from floor(o * n / results) to ceil((o + 1) * n / results).
-// Shorter windows repeat their last element with weight 0.
-Taps adaptive_taps(int64_t n, int64_t results) {
-  const int64_t most = n % results ? n / results + 2 : n / results;
-  Taps taps{Tensor(DType::I64, {results, most}), Tensor(DType::F64, {results, most})};
-  for (int64_t o = 0; o < results; ++o) {
-    const int64_t begin = o * n / results, end = ceil_div((o + 1) * n, results);
-    for (int64_t t = 0; t < most; ++t) {
-      taps.indices.set_int(o * most + t, std::min(begin + t, end - 1));
-      const bool inside = begin + t < end;
-      taps.weights.set_float(o * most + t, inside ? 1.0 / static_cast<double>(end - begin) : 0);
-    }
-  }
-  return taps;
-}
-
-// The same along an axis whose size is known when it is bound: the taps are computed by the program. Places behind a
-// window's end take no part.
+// Window o of an axis of size n reads from floor(o * n / results) to ceil((o + 1) * n / results). All have as many places as
+// the longest may have, n / results where that is whole and two more elsewhere; those behind a window's end take no
+// part. One formula for sizes that are known and those that are not, so that they round alike.
 template <bool average>
 Value pool_adaptively(Builder& b, Value x, int64_t axis, int64_t results) {
-  const Dim& from = b.shape(x)[at(axis)];
+  const Dim from = b.shape(x)[at(axis)];
+  const Dim places = 2 * ceil_div(from, results) - floor_div(from, results);
   const Expr n(b, dim_value(b, from, DType::I64));
   const Expr o(b, op::iota(b, {}, {DType::I64, {results, 1}, 0}));
-  const Expr t(b, op::iota(b, {}, {DType::I64, {1, floor_div(from, results) + 2}, 1}));
+  const Expr t(b, op::iota(b, {}, {DType::I64, {1, places}, 1}));
   const Expr parts = n.like(static_cast<double>(results));
   const Expr begin = op::floor_div(o * n, parts);
   const Expr end = op::floor_div((o + 1) * n + (parts - 1), parts);
-  const Value indices = op::minimum(begin + t, end - 1);
-  const Value picked = op::gather(b, x, indices, {.axis = axis});
-  if (!average) return op::reduce_max(b, picked, {{axis + 1}});
+  Value picked = op::gather(b, x, op::minimum(begin + t, end - 1), {.axis = axis});
   Shape lined_up(b.shape(picked).size() - at(axis), Dim(1));
-  lined_up[0] = results, lined_up[1] = b.shape(indices)[1];
-  const Value inside = reshape_to(b, op::lt(begin + t, end), lined_up);
-  const Value sums = sum_axes(b, op::select(b, inside, picked, b.constant_like(x, 0)), {axis + 1});
+  lined_up[0] = results, lined_up[1] = places;
+  if (from != results * floor_div(from, results)) {
+    const Value inside = reshape_to(b, op::lt(begin + t, end), lined_up);
+    picked = op::select(b, inside, picked, b.constant_like(x, average ? 0 : -INFINITY));
+  }
+  if (!average) return op::reduce_max(b, picked, {{axis + 1}});
   lined_up.erase(lined_up.begin() + 1);
-  return op::div(b, sums, reshape_to(b, cast_to(b, end - begin, b.type(x).dtype), lined_up));
+  return op::div(b, sum_axes(b, picked, {axis + 1}),
+                 reshape_to(b, cast_to(b, end - begin, b.type(x).dtype), lined_up));
 }
 
 template <bool average>
@@ -446,19 +434,7 @@ Values decompose_adaptive(Builder& b, const Node& n, Operands in) {
   Value x = widen(b, in[0]);
   for (size_t i = 0; i < size.size(); ++i) {
     const int64_t axis = b.type(x).rank() - static_cast<int64_t>(size.size() - i);
-    const Dim& places = b.shape(x)[at(axis)];
-    if (!places.is_static()) {
-      x = pool_adaptively<average>(b, x, axis, size[i]);
-      continue;
-    }
-    const int64_t from = places.value();
-    if (from == size[i]) continue;
-    const Taps taps = adaptive_taps(from, size[i]);
-    if (average)
-      x = weighted_gather(b, x, axis, taps);
-    else
-      x = op::reduce_max(b, op::gather(b, x, b.constant(taps.indices), {.axis = axis}),
-                         {{axis + 1}});
+    if (b.shape(x)[at(axis)] != Dim(size[i])) x = pool_adaptively<average>(b, x, axis, size[i]);
   }
   return {cast_to(b, x, n.type().dtype)};
 }

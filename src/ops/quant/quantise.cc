@@ -302,8 +302,9 @@ Expr scale_partial(Builder& b, const LsqAttrs& f, Value x_in, Value scales) {
   const Expr partial(b, op::select(b, inside(z, f.bits), round_half_away(z) - z,
                                    Expr(op::sign(z)) * q_max(f.bits)));
   if (!f.gradient_scale) return partial;
-  const Expr count(b, dim_value(b, count_of(x.shape(), other_axes(x.rank(), f.axis)), x.dtype()));
-  return partial * Expr(op::rsqrt(count * q_max(f.bits)));
+  // In double, as it is where the sizes are known and it is folded.
+  const Expr count(b, dim_value(b, count_of(x.shape(), other_axes(x.rank(), f.axis)), DType::F64));
+  return partial * Expr(b, cast_to(b, op::rsqrt(count * q_max(f.bits)), x.dtype()));
 }
 
 Values decompose_lsq_scale(Builder& b, const Node& n, Operands in) {

@@ -339,9 +339,11 @@ Values decompose_delta_net(Builder& b, const Node& n, Operands in) {
   const DType dtype = b.type(stacked[0]).dtype;
   const Value state =
       in.size() == 6 ? cast_to(b, in[5], dtype) : full(b, {dtype, n.out[1].shape}, 0);
-  Expr width(b, dim_value(b, b.shape(in[0])[3], dtype));
+  // In double, as it is where the width is known and it is folded.
+  const Expr width(b, dim_value(b, b.shape(in[0])[3], DType::F64));
+  const Value scale = cast_to(b, op::rsqrt(width), dtype);
   const Values out = recurrence(
-      b, "gated_delta_net", {state}, stacked, {op::rsqrt(width)}, b.shape(in[0])[1], false,
+      b, "gated_delta_net", {state}, stacked, {scale}, b.shape(in[0])[1], false,
       [](const auto& carries, const auto& s, const auto& constants) -> std::vector<Expr> {
         Expr q = with_axis(s[0], 2), k = with_axis(s[1], 2), v = with_axis(s[2], 2);
         Expr g = with_axis(with_axis(s[3], -1), -1), beta = with_axis(with_axis(s[4], -1), -1);
