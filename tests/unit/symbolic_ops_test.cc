@@ -16,6 +16,7 @@
 #include "rlx/ops/nn/norms.h"
 #include "rlx/ops/sequence/sequence.h"
 #include "rlx/passes/passes.h"
+#include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
 
 namespace rlx::testing {
