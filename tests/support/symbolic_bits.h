@@ -5,7 +5,7 @@
 //   bits.unneeded();                   // lines of tests/symbolic_bits.txt that nothing asked for
 //
 // Sizes lie on both sides of vectors, tiles and blocks. An op in the list may round otherwise there, and is held to the
-// bounds of cpu_checks.h instead.
+// bounds of cpu_checks.h instead, those of its definition for symbols.
 #pragma once
 
 #include <deque>
@@ -34,6 +34,7 @@ class SymbolicBits {
   // Tries the row; what differs and is not listed fails the running test.
   void add(const Sample& s);
 
+  bool is_listed(const std::string& op) { return line_for(op) != nullptr; }
   // Lines of the list for ops that were tried whose results had the same bits.
   std::vector<std::string> unneeded() const;
   struct Count {
@@ -60,7 +61,7 @@ class SymbolicBits {
   void check(const Case& c, const SymbolicCase& s, bool gradient, const std::string& what,
              Fixeds& fixed);
   void compare(const Case& c, const Fixed& want, const Tensors& got, bool gradient,
-               const std::string& what);
+               const std::string& what, FunctionRef<Graph()> definition);
   Line* line_for(const std::string& op);
 
   Options options_;
