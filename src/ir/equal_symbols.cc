@@ -116,7 +116,7 @@ SymbolNames equal_symbols(const Graph& g) { return EqualSymbols(g).find(); }
 Graph rename_symbols(const Graph& g, const SymbolNames& names) {
   return rebuild(g, [&](Builder& b, int32_t i, Operands in) {
     const Attrs attrs =
-        map_bodies(map_dims(g.node(i).attrs, [&](const Dim& d) { return d.rename(names); }),
+        map_bodies(map_dims(g.node(i).attrs, [&](const Dim& d) { return d.renamed(names); }),
                    [&](const Body& body) { return Body(rename_symbols(*body, names)); });
     return b.emit(*g.node(i).op, attrs, in);
   });

@@ -261,7 +261,7 @@ Dim Dim::bind(const DimBinding& binding) const {
   });
 }
 
-Dim Dim::rename(const SymbolNames& names) const {
+Dim Dim::renamed(const SymbolNames& names) const {
   return substitute([&](const std::string& name) {
     const auto it = names.find(name);
     return symbol(it == names.end() ? name : it->second);

@@ -55,7 +55,7 @@ class Dim {
   }
 
   Dim bind(const DimBinding& binding) const;   // unknown symbols stay
-  Dim rename(const SymbolNames& names) const;  // likewise
+  Dim renamed(const SymbolNames& names) const;  // likewise
   void collect_symbols(std::vector<std::string>& names) const;
   // A bound from below where every symbol is at least 1 and what its hint allows; nullopt: none is known.
   std::optional<int64_t> least(const SizeHints& hints = {}) const;
