@@ -7,6 +7,7 @@ namespace rlx {
 
 namespace pass {
 extern const Pass simplify;        // local identities to a fixed point
+extern const Pass recognise;       // definitions that are written out become the ops they define
 extern const Pass canonicalise;    // the forms that fusion and kernel choice expect
 extern const Pass cse;             // equal expressions once
 extern const Pass fold_constants;  // nodes of constants become constants
@@ -18,8 +19,9 @@ extern const Pass fuse_regions;    // nodes that run as one kernel become region
 extern const Pass grad, value_and_grad, jvp, vmap;  // the transforms, with arguments
 }  // namespace pass
 
-// The rules behind simplify and canonicalise, for documentation and tests.
+// The rules behind simplify, recognise and canonicalise, for documentation and tests.
 const RuleSet& simplify_rules();
+const RuleSet& recognise_rules();
 const RuleSet& canonicalise_rules();
 
 // Replaces the composites that `keeps` does not want by their definitions, until none is left.

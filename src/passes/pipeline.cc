@@ -15,6 +15,9 @@ const Pipeline& default_pipeline() {
       pass::fold_constants,
       // Gradients repeat much of the forward program; equal expressions are computed once.
       pass::cse,
+      // What was written out in primitives becomes what it means, as long as equal parts are one
+      // and nothing is decomposed.
+      pass::recognise,
       // Composites that the target has no kernel for become their definitions.
       pass::legalise,
       // Definitions are written for clarity, not for the operands at hand; transposes go into
@@ -61,11 +64,11 @@ constinit const Pass pass::fuse_regions{
 
 std::span<const Pass* const> all_passes() {
   static const Pass* const passes[] = {
-      &pass::simplify,       &pass::canonicalise,   &pass::cse,
-      &pass::fold_constants, &pass::dead_code,      &pass::lower_blocks,
-      &pass::decompose,      &pass::legalise,       &pass::fuse_regions,
-      &pass::grad,           &pass::value_and_grad, &pass::jvp,
-      &pass::vmap,
+      &pass::simplify,     &pass::recognise,      &pass::canonicalise,
+      &pass::cse,          &pass::fold_constants, &pass::dead_code,
+      &pass::lower_blocks, &pass::decompose,      &pass::legalise,
+      &pass::fuse_regions, &pass::grad,           &pass::value_and_grad,
+      &pass::jvp,          &pass::vmap,
   };
   return passes;
 }
