@@ -54,7 +54,7 @@ class Dim {
     return terms() ? std::nullopt : std::optional(constant());
   }
 
-  Dim bind(const DimBinding& binding) const;   // unknown symbols stay
+  Dim bind(const DimBinding& binding) const;    // unknown symbols stay
   Dim renamed(const SymbolNames& names) const;  // likewise
   void collect_symbols(std::vector<std::string>& names) const;
   // A bound from below where every symbol is at least 1 and what its hint allows; nullopt: none is known.
