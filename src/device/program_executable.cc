@@ -84,8 +84,8 @@ struct Frame {
   int64_t bytes() const {
     size_t sum = sizeof(Frame) + 8 * 16;
     sum += base.size() * sizeof(base[0]) + operands.size() * sizeof(operands[0]);
-    sum += p.steps.size() *
-           (sizeof(first_operand[0]) + sizeof(workspaces[0]) + sizeof(bodies[0]) + sizeof(double));
+    sum += p.steps.size() * (sizeof(first_operand[0]) + sizeof(workspaces[0]) +
+                             sizeof(decltype(bodies)::value_type) + sizeof(double));
     auto total = static_cast<int64_t>(sum);
     for (const auto& of_step : bodies)
       for (const auto& body : of_step) total += body->bytes();

@@ -165,10 +165,9 @@ bool along_the_axis(const Match& m) {
 // The norm y on other factors or terms; z as they lie, [D].
 template <size_t operand>
 Value with_operand(Builder& b, const Match& m) {
-  const Node n = m.node(y);
-  Values in = n.in;
-  in[operand] = reshape_to(b, m[z], b.shape(in[operand]));
-  return b.emit(*n.op, n.attrs, in)[0];
+  Node n = m.node(y);  // a copy: the graph grows
+  n.in[operand] = reshape_to(b, m[z], b.shape(n.in[operand]));
+  return b.emit(*n.op, n.attrs, n.in)[0];
 }
 
 }  // namespace

@@ -130,7 +130,8 @@ int64_t LinkedCode::bytes() const {
 LinkedCode::~LinkedCode() {
   for (const Pages& p : pages_) {
     llvm::sys::MemoryBlock block(p.begin, p.bytes);
-    (void)llvm::sys::Memory::releaseMappedMemory(block);
+    [[maybe_unused]] const std::error_code failed =  // nobody to tell
+        llvm::sys::Memory::releaseMappedMemory(block);
   }
 }
 

@@ -34,9 +34,9 @@ class GeneratedKernel final : public BlockKernel {
 
   const Rest* rest() const override { return rest_.kernel ? &rest_ : nullptr; }
   int64_t kept_bytes() const override {
-    const size_t lists = region_.sizes.size() * sizeof(int64_t) +
-                         region_.spans.size() * sizeof(region_.spans[0]) +
-                         region_.may_share.size() * (sizeof(region_.may_share[0]) + 24);
+    const size_t lists =
+        region_.sizes.size() * sizeof(int64_t) + region_.spans.size() * sizeof(region_.spans[0]) +
+        region_.may_share.size() * (sizeof(decltype(region_.may_share)::value_type) + 24);
     return static_cast<int64_t>(sizeof(*this) + lists + 5 * 16);
   }
 
