@@ -1,8 +1,7 @@
 // Attention that is written out: softmax(scale q k' + bias) v, with what exporters put between.
 //
 // Matrices may be batched by any leading axes, and be seen through reshapes that merge or split those alone: the places of
-// matrices stay in their order. A row whose keys a bias hides all averages them, as attention says; written out with -inf
-// it is NaN.
+// matrices stay in their order.
 #include <cmath>
 
 #include "rlx/ops/attention/attention.h"
@@ -215,6 +214,12 @@ Value lifted_beside(Builder& b, Value v, const Shape& scores) {
   return reshape_to(b, v, s);
 }
 
+// A row's softmax stays when all its scores move. The largest bias of a row becomes 0, so that no row is hidden whole,
+// which attention takes for a row that averages its keys.
+Value below_its_largest(Builder& b, Value bias) {
+  return op::sub(b, bias, op::reduce_max(b, bias, {{3}, true}));
+}
+
 Value emit_attention(Builder& b, const Match& m) {
   const Attention a = *attention_of(m);
   const Shape scores = m.graph().type(unmerged(m.graph(), m[x])).shape;
@@ -241,16 +246,21 @@ Value emit_attention(Builder& b, const Match& m) {
   }
   Values in{lifted(b, a.q, a.batch, a.heads), lifted(b, k, a.batch, kv_heads),
             lifted(b, v, a.batch, kv_heads)};
-  const auto add_operand = [&](Value extra, bool& has) {
-    if (what_is_seen(m.graph(), extra, scores) == Seen::causal) {
-      attrs.mask = MaskKind::causal;
-      return;
-    }
-    has = true;
-    in.push_back(lifted_beside(b, extra, scores));
+  const auto is_causal = [&](Value v) {
+    return what_is_seen(m.graph(), v, scores) == Seen::causal;
   };
-  if (a.mask.valid()) add_operand(a.mask, attrs.has_mask);
-  if (a.bias.valid()) add_operand(a.bias, attrs.has_bias);
+  if (a.mask.valid() && is_causal(a.mask)) {
+    attrs.mask = MaskKind::causal;
+  } else if (a.mask.valid()) {
+    attrs.has_mask = true;
+    in.push_back(lifted_beside(b, a.mask, scores));
+  }
+  if (a.bias.valid() && is_causal(a.bias)) {
+    attrs.mask = MaskKind::causal;
+  } else if (a.bias.valid()) {
+    attrs.has_bias = true;
+    in.push_back(below_its_largest(b, lifted_beside(b, a.bias, scores)));
+  }
   return reshape_to(b, b.emit(op::attention.def, attrs, in)[0], m.type().shape);
 }
 
