@@ -66,6 +66,13 @@ struct Attention {
 
 // scale * q k', capped or not.
 bool read_products(const Graph& g, Value scores, Attention& a) {
+  a.softcap.reset();  // of an attempt before
+  // Constants that are taken off may have repeated what they scaled.
+  const auto same = [&](Value v, Value in) {
+    const Shape &s = g.type(v).shape, &t = g.type(in).shape;
+    return s.size() >= 2 && std::equal(s.end() - 2, s.end(), t.end() - 2) &&
+           matrices(s) == matrices(t);
+  };
   Product p = product_of(g, scores);
   if (p.factors.size() != 1) return false;
   if (const Node* tanh = made_by(g, p.factors[0], op::tanh)) {
@@ -77,16 +84,14 @@ bool read_products(const Graph& g, Value scores, Attention& a) {
   }
   a.scale = p.scale;
   const Node* product = made_by(g, unmerged(g, p.factors[0]), op::matmul);
-  if (!product || product->get<MatmulAttrs>().transpose_a) return false;
+  if (!product || product->get<MatmulAttrs>().transpose_a || !same(p.factors[0], scores))
+    return false;
   if (leading(g.type(product->in[0]).shape) != leading(g.type(product->in[1]).shape)) return false;
   const auto q = unscaled(g, product->in[0]), k = unscaled(g, product->in[1]);
   if (!q || !k) return false;
   a.q = q->v, a.k = k->v;
   a.scale *= q->scale * k->scale;
   a.k_is_transposed = !product->get<MatmulAttrs>().transpose_b;
-  const auto same = [&](Value v, Value in) {
-    return matrices(g.type(v).shape) == matrices(g.type(in).shape);
-  };
   return same(a.q, product->in[0]) && same(a.k, product->in[1]);
 }
 
@@ -132,7 +137,8 @@ Seen what_is_seen(const Graph& g, Value v, const Shape& scores) {
     const Node* iota = made_by(g, c, op::iota);
     if (!iota) return false;
     const int64_t rank = iota->type().rank(), axis = iota->get<IotaAttrs>().axis;
-    return rank - axis == from_behind && iota->type().shape[at(axis)] == keys;
+    return rank - axis == from_behind && iota->type().shape[at(axis)] == keys &&
+           info(iota->type().dtype).digits >= 24;  // counts as far as axes go
   };
   return counts(n.in[key], 1) && counts(n.in[1 - key], 2) ? Seen::causal : Seen::other;
 }

@@ -16,7 +16,7 @@ using namespace rule_words;
 
 // ---- softmax
 
-// The fold that v is of x - max(x) along an axis, for a v = exp(x - max(x)).
+// The x and the axis of a difference x - max(x).
 std::optional<Fold> below_the_largest(const Graph& g, Value difference) {
   const Node* sub = made_by(g, difference, op::sub);
   if (!sub) return std::nullopt;
