@@ -114,8 +114,20 @@ from rlx._builder import GraphBuilder, HirModule
 from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jvp, stop_gradient, value_and_grad, vjp, vmap
 from rlx._jit import jit
 from rlx._control import cond, custom_fn, scan, while_loop
-from rlx._tree import flatten as tree_flatten, tree_map, unflatten as tree_unflatten
+from rlx._tree import (
+    flatten as tree_flatten,
+    register_tree,
+    static_field,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_map,
+    tree_map_with_path,
+    tree_structure,
+    unflatten as tree_unflatten,
+)
 from rlx._backend import backends, clear_caches, get_backend, use_backend
+from rlx import nn, optim
+from rlx._saving import load, save
 
 __version__ = _core.version
 float32, float16, bfloat16, float64 = (dtype(n) for n in ("float32", "float16", "bfloat16", "float64"))
