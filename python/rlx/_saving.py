@@ -11,6 +11,7 @@ So a checkpoint of C++ is a flat dict here, and a flat dict of arrays is a check
 looked up by its name: nodes of classes take theirs from `like`.
 """
 
+import collections
 import json
 import os
 
@@ -307,8 +308,11 @@ def _like(where, like, node, arrays):
         if structure == LEAF:
             there = {"" if name == "value" else name: n for name, n in there.items()}
     else:
-        there = dict(_leaves_of(where, node, ""))
+        found = _leaves_of(where, node, "")
+        _check_unique(where, [path for path, _ in found])
+        there = dict(found)
     wanted = paths(structure)
+    _check_unique("like", wanted)
     for path in wanted:
         if path not in there:
             raise UserError("tree-like", f"load: {where} has no {path!r}; like is {_short(described(structure))}")
@@ -316,6 +320,12 @@ def _like(where, like, node, arrays):
     if unused:
         raise UserError("tree-like", f"load: {where} has {unused[0]!r}, like has not")
     return unflatten(structure, [_leaf(where, p, x, there[p], arrays) for p, x in zip(wanted, leaves)])
+
+
+def _check_unique(where, names):
+    twice = [n for n, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        raise UserError("tree-like", f"load: two leaves of {where} are called {twice[0]!r}: they cannot be told apart")
 
 
 def _short(text):

@@ -177,10 +177,10 @@ def _optimizer(kind, rate, decays, **options):
 
 def _rate(rate, step):
     """The rate at a step, in its dtype."""
-    value = asarray(rate(step) if callable(rate) else rate)
+    value = asarray(rate(step) if callable(rate) else rate, step.dtype)  # a number with all its digits
     if value.shape != ():
         raise UserError("schedule", f"a rate must be one number, got {value._type}")
-    return value.astype(step.dtype)
+    return value
 
 
 def sgd(rate: Any = 1e-2, *, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0,
