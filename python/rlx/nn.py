@@ -383,11 +383,11 @@ class MLP(Layer):
 
 
 class MultiHeadAttention(Layer):
-    """Attention of x [.., S, size] to itself, or to a context [.., T, size], over `heads` heads.
+    """Attention of x [B, S, size] or [S, size] to itself, or to a context [B, T, size], over `heads` heads.
 
     kv_heads: as many heads of keys and values, each for heads / kv_heads heads of queries (by default heads). causal: a
     place sees those up to itself. rope: the base of rotary positions, 10000 usually; places count from 0, or are given as
-    positions, integers [S]. mask (bool, [S, T] and further axes in front) says what is seen.
+    positions, integers [S]. mask (bool, [S, T], [B, S, T] or [B, heads, S, T]) says what is seen.
     """
 
     size: int
@@ -432,7 +432,7 @@ class MultiHeadAttention(Layer):
             q, k = self._turned(q, positions), self._turned(k, positions)
         elif positions is not None:
             raise UserError("nn-heads", "MultiHeadAttention: positions mean nothing without rope")
-        seen = {} if mask is None else {"attn_mask": asarray(mask).astype(x.dtype), "has_mask": True}
+        seen = {} if mask is None else {"attn_mask": _per_head(asarray(mask)).astype(x.dtype), "has_mask": True}
         y, _ = op.attention(
             q, k, v, **seen, num_heads=self.heads, num_kv_heads=self.kv_heads, mask="causal" if self.causal else "none"
         )
@@ -446,6 +446,14 @@ class MultiHeadAttention(Layer):
         angles = asarray(positions).astype("float32").reshape((-1, 1)) * speeds
         cos, sin = op.cos(angles).astype(x.dtype), op.sin(angles).astype(x.dtype)
         return op.rope(x, cos, sin, head_dim=self.head_size, n_rot=self.head_size)
+
+
+def _per_head(mask):
+    """A mask [S, T], [B, S, T] or [B, heads, S, T] with all four axes."""
+    if not 2 <= mask.ndim <= 4:
+        raise UserError("nn-heads", f"MultiHeadAttention: a mask is [S, T], [B, S, T] or [B, heads, S, T], not {mask._type}")
+    batch = mask.shape[:-2] if mask.ndim == 4 else (mask.shape[0], 1) if mask.ndim == 3 else (1, 1)
+    return mask.reshape((*batch, *mask.shape[-2:]))
 
 
 # ---- layers without
