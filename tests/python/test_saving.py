@@ -65,7 +65,7 @@ def test_special_bits(tmp_path):
 
 
 TREES = [
-    {}, [], (), None, {"a": None}, 3, -(2**70), 2**20000, True, 1.5, math.inf, -math.inf, math.nan, -0.0, 0.1, 5e-324,
+    {}, [], (), None, {"a": None}, 3, 1 / 3, -(2**70), 2**20000, True, 1.5, math.inf, -math.inf, math.nan, -0.0, 0.1, 5e-324,
     1e308, 1 + 2j, complex(math.nan, -math.inf), "", "text\0 \u00fc \U0001f600", {"n": 1}, [1, [2.0, (3, ())], {}],
     {1: "a", None: "b", 2.5: "c", False: "d", "1": "e"}, {"a": {"b": rlx.ones(2)}, "c": [rlx.zeros(1), 7, None]},
     (rlx.ones(3),), [[rlx.ones(1)], [rlx.ones(2)]], {"x.y": rlx.ones(1)}, {3: rlx.ones(1)}, {"a b/c": [rlx.ones(1)]},
