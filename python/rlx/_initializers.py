@@ -3,8 +3,8 @@
     w = rlx.nn.kaiming_normal()(rlx.key(0), (784, 128))
 
 Matrices are [in, out], as in x @ w: fan_in is the size of all axes but the last, fan_out that of the last. With
-fans="out_in" they are weights of convolutions, [out, in, window..]: fan_in is the size of all axes but the first, fan_out
-that of all but the second. Numbers are drawn in float32 (float64 for float64) and rounded once.
+fans="out_in" they are weights of convolutions, [out, in, window..]: fan_in is the size of all axes but the first,
+fan_out that of all but the second. Numbers are drawn in float32 (float64 for float64) and rounded once.
 """
 
 import dataclasses

@@ -3,9 +3,9 @@
 Arrays are tensors of the checkpoint under their paths ("params.layers.0.w"). What a flat dict of arrays does not say
 (lists, tuples, nesting, numbers, strings, None) stands in one more tensor, "#tree", bytes of JSON:
 
-    {"version": 1, "tree": node}        node: null | {"array": path} | {"bool" | "int" | "float" | "complex" | "str": text}
-                                            | {"list" | "tuple": [node..]} | {"dict": [[key node, node]..]}
-                                            | {"class": name, "fields": [[name, node]..]}
+    {"version": 1, "tree": node}    node: null | {"array": path} | {"bool" | "int" | "float" | "complex" | "str": text}
+                                        | {"list" | "tuple": [node..]} | {"dict": [[key node, node]..]}
+                                        | {"class": name, "fields": [[name, node]..]}
 
 So a checkpoint of C++ is a flat dict here, and a flat dict of arrays is a checkpoint without "#tree". No class is ever
 looked up by its name: nodes of classes take theirs from `like`.
@@ -31,8 +31,8 @@ _KEYS = ("bool", "int", "float", "str")  # what keys of dicts may be, besides No
 
 
 def save(path, tree) -> None:
-    """Writes a tree of arrays, numbers, strings and None to a file, whole or not at all: a file that is there stays until
-    the new one is complete. Arrays of all dtypes come back with their bits. `load` reads it, so does C++'s
+    """Writes a tree of arrays, numbers, strings and None to a file, whole or not at all: a file that is there stays
+    until the new one is complete. Arrays of all dtypes come back with their bits. `load` reads it, so does C++'s
     load_checkpoint: arrays are called by their paths, "params.layers.0.w".
     """
     leaves, structure = flatten(tree)
@@ -336,7 +336,9 @@ def _leaf(where, path, like, node, arrays):
     ((kind, value),) = node.items()
     if kind != "array":
         if type(like) is not _NUMBERS[kind]:
-            raise UserError("tree-like", f"load: {path!r} of {where} is a {kind}, in like it is a {type(like).__name__}")
+            raise UserError(
+                "tree-like", f"load: {path!r} of {where} is a {kind}, in like it is a {type(like).__name__}"
+            )
         return _number(where, kind, value)
     got = arrays[value]
     if type(like) in _NUMBERS.values() and not isinstance(like, np.generic):

@@ -80,8 +80,8 @@ def _argument(x):
 
 
 def _arrays(leaves, tree, wrt=None):
-    """The leaves as arrays; tree is the structure of (args, kwargs). Those to differentiate by (all, unless told which) are no longer numbers: such a number
-    takes the floating dtype of the arrays beside it."""
+    """The leaves as arrays; tree is the structure of (args, kwargs). Those to differentiate by (all, unless told which)
+    are no longer numbers: such a number takes the floating dtype of the arrays beside it."""
     if all([type(x) is Array and not x._weak for x in leaves]):
         return leaves
     arrays = converted(leaves, tree, _argument, "argument")

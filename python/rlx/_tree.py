@@ -4,8 +4,8 @@
     same = unflatten(tree, leaves)
 
 A tree's structure is a hashable value. Dicts are ordered by key where the keys can be ordered; named tuples and classes
-derived from dict, list and tuple keep their class. A dataclass is a node: its fields are its children, but for those made
-by `static_field()`, whose values are part of the structure. `register_tree` makes nodes of other classes.
+derived from dict, list and tuple keep their class. A dataclass is a node: its fields are its children, but for those
+made by `static_field()`, whose values are part of the structure. `register_tree` makes nodes of other classes.
 
 The path of a leaf is made of the keys, indices and fields that lead to it: "layers.0.w".
 """
@@ -54,8 +54,8 @@ def typed(value):
 
 
 def static_field(**options):
-    """A field of a dataclass whose value (hashable) is part of the tree's structure, not a child: sizes, names, functions.
-    Takes what dataclasses.field takes.
+    """A field of a dataclass whose value (hashable) is part of the tree's structure, not a child: sizes, names,
+    functions. Takes what dataclasses.field takes.
 
         @dataclasses.dataclass
         class Model:

@@ -5,13 +5,13 @@
     logits = model(params, x)
     logits = model(params, x, key=rlx.key(1), train=True)
 
-A layer says what is computed and holds no arrays; it is hashable, and in trees it has no leaves. Parameters are trees that
-`rlx.grad`, `rlx.optim` and `rlx.save` take. init(key) draws them; calling a layer with them and x gives y. What a layer
-carries from call to call (the statistics of `BatchNorm`) is its state: init_state() gives the first, it is passed as
-state=, and the layer then returns (y, next state). Layers that draw numbers while training take key=.
+A layer says what is computed and holds no arrays; it is hashable, and in trees it has no leaves. Parameters are trees
+that `rlx.grad`, `rlx.optim` and `rlx.save` take. init(key) draws them; calling a layer with them and x gives y. What a
+layer carries from call to call (the statistics of `BatchNorm`) is its state: init_state() gives the first, it is passed
+as state=, and the layer then returns (y, next state). Layers that draw numbers while training take key=.
 
-A layer of your own is a class derived from `Layer`, which makes a frozen dataclass of it. Its fields that are layers, or
-tuples of layers, are initialised by themselves:
+A layer of your own is a class derived from `Layer`, which makes a frozen dataclass of it. Its fields that are layers,
+or tuples of layers, are initialised by themselves:
 
     class Block(rlx.nn.Layer):
         norm: rlx.nn.LayerNorm
@@ -94,15 +94,24 @@ class Layer:
         return {n: v if isinstance(parts[n], tuple) else v[0] for n, v in made.items()}
 
     def __call__(self, params: Any, x: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say what it computes: define __call__(self, params, x)")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say what it computes: define __call__(self, params, x)"
+        )
 
     def _parts(self):
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {
-            n: v
-            for n, v in fields.items()
-            if isinstance(v, Layer) or isinstance(v, tuple) and v and all(isinstance(part, Layer) for part in v)
-        }
+        parts = {}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            inside = list(value.values()) if isinstance(value, dict) else value
+            found = [isinstance(part, Layer) for part in inside] if isinstance(inside, (tuple, list)) else []
+            if any(found) and not (isinstance(value, tuple) and all(found)):
+                raise UserError(
+                    "nn-layers",
+                    f"{type(self).__name__}: layers in the field {f.name} must stand in a tuple of their own",
+                )
+            if isinstance(value, Layer) or any(found):
+                parts[f.name] = value
+        return parts
 
 
 def _as_tuple(part):
@@ -217,6 +226,11 @@ class Conv(Layer):
     def __post_init__(self):
         if not isinstance(self.kernel, tuple):
             raise TypeError(f"Conv: kernel must be a tuple with a size for each spatial axis, not {self.kernel!r}")
+        if self.inputs % self.groups or self.outputs % self.groups:
+            raise UserError(
+                "nn-groups",
+                f"Conv: {self.inputs} inputs and {self.outputs} outputs in {self.groups} groups of equal size",
+            )
         for name in ("stride", "dilation"):
             object.__setattr__(self, name, _per_axis("Conv", name, getattr(self, name), len(self.kernel)))
         if self.padding == "same" and self.stride != (1,) * len(self.kernel):
@@ -241,9 +255,7 @@ class Conv(Layer):
 
     def __call__(self, params, x):
         low, high = self._around()
-        y = op.conv(
-            x, params["w"], stride=self.stride, dilation=self.dilation, low=low, high=high, groups=self.groups
-        )
+        y = op.conv(x, params["w"], stride=self.stride, dilation=self.dilation, low=low, high=high, groups=self.groups)
         return y + params["b"].reshape((self.outputs,) + (1,) * len(self.kernel)) if self.bias else y
 
 
@@ -386,8 +398,8 @@ class MultiHeadAttention(Layer):
     """Attention of x [B, S, size] or [S, size] to itself, or to a context [B, T, size], over `heads` heads.
 
     kv_heads: as many heads of keys and values, each for heads / kv_heads heads of queries (by default heads). causal: a
-    place sees those up to itself. rope: the base of rotary positions, 10000 usually; places count from 0, or are given as
-    positions, integers [S]. mask (bool, [S, T], [B, S, T] or [B, heads, S, T]) says what is seen.
+    place sees those up to itself. rope: the base of rotary positions, 10000 usually; places count from 0, or are given
+    as positions, integers [S]. mask (bool, [S, T], [B, S, T] or [B, heads, S, T]) says what is seen.
     """
 
     size: int
@@ -428,7 +440,9 @@ class MultiHeadAttention(Layer):
         q, k, v = (layers[n](params[n], y) for n, y in (("q", x), ("k", source), ("v", source)))
         if self.rope is not None:
             if context is not None:
-                raise UserError("nn-heads", "MultiHeadAttention: rope turns places of x; with a context there are two sorts")
+                raise UserError(
+                    "nn-heads", "MultiHeadAttention: rope turns places of x; with a context there are two sorts"
+                )
             q, k = self._turned(q, positions), self._turned(k, positions)
         elif positions is not None:
             raise UserError("nn-heads", "MultiHeadAttention: positions mean nothing without rope")
@@ -451,7 +465,9 @@ class MultiHeadAttention(Layer):
 def _per_head(mask):
     """A mask [S, T], [B, S, T] or [B, heads, S, T] with all four axes."""
     if not 2 <= mask.ndim <= 4:
-        raise UserError("nn-heads", f"MultiHeadAttention: a mask is [S, T], [B, S, T] or [B, heads, S, T], not {mask._type}")
+        raise UserError(
+            "nn-heads", f"MultiHeadAttention: a mask is [S, T], [B, S, T] or [B, heads, S, T], not {mask._type}"
+        )
     batch = mask.shape[:-2] if mask.ndim == 4 else (mask.shape[0], 1) if mask.ndim == 3 else (1, 1)
     return mask.reshape((*batch, *mask.shape[-2:]))
 
@@ -460,7 +476,8 @@ def _per_head(mask):
 
 
 class Dropout(Layer):
-    """With train=True zeroes each element with probability `rate`, by the key, and scales the others by 1 / (1 - rate)."""
+    """With train=True zeroes each element with probability `rate`, by the key, and scales the others by 1 / (1 -
+    rate)."""
 
     rate: float
 

@@ -9,8 +9,8 @@
         params, state = optimizer.update(gradients, state, params)
         return params, state, value
 
-An `Optimizer` is a pair of functions: init(params) gives its state, a tree, and update(gradients, state, params) the next
-parameters and the next state. A `Transform` has the same two, but its update gives other gradients; `chain` puts
+An `Optimizer` is a pair of functions: init(params) gives its state, a tree, and update(gradients, state, params) the
+next parameters and the next state. A `Transform` has the same two, but its update gives other gradients; `chain` puts
 transforms in front of an optimiser. All of them work at once and inside of `jit`. The formulas are those of the C++
 library's training steps, which see f16 and bf16 parameters in f32 and keep their state in f32.
 """
@@ -56,7 +56,9 @@ def chain(*links: Transform | Optimizer) -> Any:
         if not isinstance(link, (Transform, Optimizer)):
             raise TypeError(f"chain: link {i} must be a Transform or an Optimizer, not {link!r}")
         if isinstance(link, Optimizer) and i + 1 < len(links):
-            raise UserError("optim-chain", f"chain: an optimiser must be the last link, this one is {i} of {len(links)}")
+            raise UserError(
+                "optim-chain", f"chain: an optimiser must be the last link, this one is {i} of {len(links)}"
+            )
     if not links:
         raise UserError("optim-chain", "chain: needs at least one link")
 
@@ -187,16 +189,17 @@ def sgd(rate: Any = 1e-2, *, momentum: float = 0.0, nesterov: bool = False, weig
         decays: Any = None) -> Optimizer:  # fmt: skip
     """Steps along the gradient, or with momentum along m = momentum * m + g (nesterov: g + momentum * m).
 
-    rate is a number or a schedule: a function of the number of finished steps. weight_decay adds weight_decay * p to the
-    gradient of each parameter that `decays` names: a function f(path, leaf) such as `is_matrix`, or a tree of bools, all
-    without.
+    rate is a number or a schedule: a function of the number of finished steps. weight_decay adds weight_decay * p to
+    the gradient of each parameter that `decays` names: a function f(path, leaf) such as `is_matrix`, or a tree of
+    bools, all without.
     """
     return _optimizer("sgd", rate, decays, momentum=momentum, nesterov=bool(nesterov), weight_decay=weight_decay)
 
 
 def adam(rate: Any = 1e-3, *, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0,
          decays: Any = None) -> Optimizer:  # fmt: skip
-    """Adam (Kingma and Ba, 2015). weight_decay is part of the gradient, as in PyTorch; see `sgd` for rate and decays."""
+    """Adam (Kingma and Ba, 2015). weight_decay is part of the gradient, as in PyTorch; see `sgd` for rate and
+    decays."""
     return _optimizer("adam", rate, decays, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay)
 
 

@@ -2,12 +2,12 @@
 
     python tests/golden/optim.py        # needs numpy, torch, jax and optax
 
-The problem: w [9, 5] and b [5] fit tanh(x @ w + b) to y; the loss is 10 * mean((tanh(x @ w + b) - y)^2), and step t (from 0)
-sees batch t % 3 of x [3, 7, 9] and y [3, 7, 5]. After the line with the versions there are lines of words and hexadecimal
-numbers:
+The problem: w [9, 5] and b [5] fit tanh(x @ w + b) to y; the loss is 10 * mean((tanh(x @ w + b) - y)^2), and step t
+(from 0) sees batch t % 3 of x [3, 7, 9] and y [3, 7, 5]. After the line with the versions there are lines of words and
+hexadecimal numbers:
 
     data x NUMBERS..                    x, y, w, b in binary64 (binary32 cases round them)
-    case NAME f64|f32                   what was computed, and in which dtype; optim_test.cc and test_optim.py say what it is
+    case NAME f64|f32                   what was computed (optim_test.cc and test_optim.py say it), and in which dtype
     after STEPS NUMBERS..               w, then b, after so many steps (of the average: its values)
     schedule NAME NUMBERS..             the rate at the steps 0, 1, .. 24
 """
@@ -79,20 +79,20 @@ def clip_value(params):
     torch.nn.utils.clip_grad_value_(params, 0.05)
 
 
-O = torch.optim
+Optim = torch.optim
 TORCH = {
-    "sgd": dict(make=lambda m: O.SGD(m.parameters(), 0.1)),
-    "sgd-momentum": dict(make=lambda m: O.SGD(m.parameters(), 0.05, momentum=0.9)),
+    "sgd": dict(make=lambda m: Optim.SGD(m.parameters(), 0.1)),
+    "sgd-momentum": dict(make=lambda m: Optim.SGD(m.parameters(), 0.05, momentum=0.9)),
     "sgd-nesterov": dict(
-        make=lambda m: O.SGD(m.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=0.05)
+        make=lambda m: Optim.SGD(m.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=0.05)
     ),
-    "adam": dict(make=lambda m: O.Adam(m.parameters(), 0.02)),
-    "adam-decay": dict(make=lambda m: O.Adam(m.parameters(), 0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)),
-    "adamw": dict(make=lambda m: O.AdamW(m.parameters(), 0.02, weight_decay=0.1)),
-    "clip-norm": dict(make=lambda m: O.SGD(m.parameters(), 0.3), before=clip_norm),
-    "clip-value": dict(make=lambda m: O.SGD(m.parameters(), 0.3), before=clip_value),
-    "ema": dict(make=lambda m: O.SGD(m.parameters(), 0.3), average=0.8),
-    "accumulate": dict(make=lambda m: O.Adam(m.parameters(), 0.05), before=clip_norm, runs=3),
+    "adam": dict(make=lambda m: Optim.Adam(m.parameters(), 0.02)),
+    "adam-decay": dict(make=lambda m: Optim.Adam(m.parameters(), 0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)),
+    "adamw": dict(make=lambda m: Optim.AdamW(m.parameters(), 0.02, weight_decay=0.1)),
+    "clip-norm": dict(make=lambda m: Optim.SGD(m.parameters(), 0.3), before=clip_norm),
+    "clip-value": dict(make=lambda m: Optim.SGD(m.parameters(), 0.3), before=clip_value),
+    "ema": dict(make=lambda m: Optim.SGD(m.parameters(), 0.3), average=0.8),
+    "accumulate": dict(make=lambda m: Optim.Adam(m.parameters(), 0.05), before=clip_norm, runs=3),
 }
 
 

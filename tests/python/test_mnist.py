@@ -1,5 +1,6 @@
-"""Networks of rlx.nn and rlx.optim learn handwritten digits, and a run that is stopped at any step goes on bit for bit from
-a file. mnist_test does the same in C++. The data are ../shared/data/mnist beside the project, or the folder RLX_MNIST."""
+"""Networks of rlx.nn and rlx.optim learn handwritten digits, and a run that is stopped at any step goes on bit for bit
+from a file. mnist_test does the same in C++. The data are ../shared/data/mnist beside the project, or the folder
+RLX_MNIST."""
 
 import gzip
 import os

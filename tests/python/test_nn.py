@@ -1,4 +1,5 @@
-"""rlx.nn: initialisers by their moments, layers against NumPy, models made of them, and the example of docs/python.md."""
+"""rlx.nn: initialisers by their moments, layers against NumPy, models made of them, and the example of
+docs/python.md."""
 
 import pathlib
 import re
@@ -178,7 +179,11 @@ def test_norms():
 def test_batch_norm(jit):
     layer = nn.BatchNorm(3, momentum=0.2)
     p, state = {"gamma": array(3), "beta": array(3)}, layer.init_state()
-    train = rlx.jit(lambda p, x, s: layer(p, x, state=s, train=True)) if jit else lambda p, x, s: layer(p, x, state=s, train=True)
+    train = (
+        rlx.jit(lambda p, x, s: layer(p, x, state=s, train=True))
+        if jit
+        else lambda p, x, s: layer(p, x, state=s, train=True)
+    )
     mean, var = np.zeros(3), np.ones(3)
     for n in (4, 9, 2):
         x = array(n, 3, 5, 2) * 2 + 1
@@ -286,12 +291,23 @@ def test_attention(options):
         ("nn-heads", "10 is no multiple of 4", lambda: nn.MultiHeadAttention(10, 4)),
         ("nn-heads", "even", lambda: nn.MultiHeadAttention(9, 3, rope=100.0)),
         ("nn-heads", "positions", lambda: call(nn.MultiHeadAttention(4, 2), rlx.ones((3, 4)), positions=[1, 2, 3])),
-        ("nn-heads", "context", lambda: call(nn.MultiHeadAttention(4, 2, rope=9.0), rlx.ones((3, 4)), rlx.ones((3, 4)))),
+        (
+            "nn-heads",
+            "context",
+            lambda: call(nn.MultiHeadAttention(4, 2, rope=9.0), rlx.ones((3, 4)), rlx.ones((3, 4))),
+        ),
         ("nn-heads", "a mask is", lambda: call(nn.MultiHeadAttention(4, 2), rlx.ones((3, 4)), mask=rlx.ones(3))),
         ("nn-padding", "stride 1", lambda: nn.Conv(1, 1, (3, 3), stride=2, padding="same")),
         ("nn-padding", "'full'", lambda: nn.Conv(1, 1, (3, 3), padding="full")),
         ("nn-axes", "3 numbers for 2 axes", lambda: nn.Conv(1, 1, (3, 3), stride=(1, 1, 1))),
         ("nn-axes", "MLP", lambda: nn.MLP((4,))),
+        ("nn-groups", "4 inputs and 6 outputs in 4", lambda: nn.Conv(4, 6, (3, 3), groups=4)),
+        (
+            "nn-layers",
+            "the field blocks",
+            lambda: Transformer(nn.Embedding(2, 2), [rlx.relu, Block(0, 0)], 0).init(rlx.key(0)),
+        ),
+        ("nn-layers", "the field blocks", lambda: Transformer(0, (rlx.relu, Block(0, 0)), 0).init_state()),
         ("nn-params", "1 layers for 2", lambda: nn.Sequential(nn.Linear(1, 1), rlx.relu)([None], rlx.ones((1, 1)))),
         ("nn-state", "Sequential: needs state", lambda: call(nn.Sequential(nn.BatchNorm(2)), rlx.ones((1, 2)))),
     ],
@@ -323,7 +339,9 @@ def test_what_is_no_layer():
 
 
 def test_sequential_hands_on_keys_and_states():
-    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm(6), rlx.relu, nn.Dropout(0.5), nn.Sequential(nn.BatchNorm(6), nn.Dropout(0.5)))
+    model = nn.Sequential(
+        nn.Linear(4, 6), nn.BatchNorm(6), rlx.relu, nn.Dropout(0.5), nn.Sequential(nn.BatchNorm(6), nn.Dropout(0.5))
+    )
     p, state = model.init(rlx.key(0)), model.init_state()
     assert p[2] is None and p[3] is None and state[0] is None and state[4][1] is None
     x = array(70, 4)
@@ -335,7 +353,9 @@ def test_sequential_hands_on_keys_and_states():
     assert 0.4 < half < 0.6  # the last of them; the one before has zeros of its own
     first = p[0]["w"].numpy()
     h = x.numpy() @ first
-    assert np.allclose(model(p, x, state=state)[0].numpy(), np.maximum(h / np.sqrt(1 + 1e-5), 0) / np.sqrt(1 + 1e-5), atol=1e-5)
+    assert np.allclose(
+        model(p, x, state=state)[0].numpy(), np.maximum(h / np.sqrt(1 + 1e-5), 0) / np.sqrt(1 + 1e-5), atol=1e-5
+    )
     out, none = nn.apply(nn.Linear(4, 6), p[0], x, key=rlx.key(1), train=True)
     assert none is None and out.shape == (70, 6)
 

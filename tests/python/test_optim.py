@@ -1,5 +1,5 @@
-"""rlx.optim against PyTorch and Optax (tests/golden/optim.py), in jit and at once, over all sorts of trees; C++'s training
-steps are held against the same file by optim_test."""
+"""rlx.optim against PyTorch and Optax (tests/golden/optim.py), in jit and at once, over all sorts of trees; C++'s
+training steps are held against the same file by optim_test."""
 
 import dataclasses
 import pathlib
@@ -136,7 +136,9 @@ def test_a_rate_is_a_number_an_array_or_a_function():
         optimizer = optim.sgd(rate)
         return optimizer.update(g, optimizer.init(p), p)[0]["w"].tolist()
 
-    assert moved(0.5) == moved(rlx.array(0.5)) == moved(optim.constant(0.5)) == moved(lambda step: 0.5 + step) == [0.5] * 2
+    assert (
+        moved(0.5) == moved(rlx.array(0.5)) == moved(optim.constant(0.5)) == moved(lambda step: 0.5 + step) == [0.5] * 2
+    )
     late = rlx.jit(lambda rate: optim.sgd(rate).update(g, optim.sgd(rate).init(p), p)[0]["w"])
     assert late(0.25).tolist() == [0.75] * 2 and late(0.5).tolist() == [0.5] * 2  # the rate is no part of the program
 

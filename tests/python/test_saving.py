@@ -65,7 +65,8 @@ def test_special_bits(tmp_path):
 
 
 TREES = [
-    {}, [], (), None, {"a": None}, 3, 1 / 3, -(2**70), 2**20000, True, 1.5, math.inf, -math.inf, math.nan, -0.0, 0.1, 5e-324,
+    {}, [], (), None, {"a": None}, 3, 1 / 3,
+    -(2**70), 2**20000, True, 1.5, math.inf, -math.inf, math.nan, -0.0, 0.1, 5e-324,
     1e308, 1 + 2j, complex(math.nan, -math.inf), "", "text\0 \u00fc \U0001f600", {"n": 1}, [1, [2.0, (3, ())], {}],
     {1: "a", None: "b", 2.5: "c", False: "d", "1": "e"}, {"a": {"b": rlx.ones(2)}, "c": [rlx.zeros(1), 7, None]},
     (rlx.ones(3),), [[rlx.ones(1)], [rlx.ones(2)]], {"x.y": rlx.ones(1)}, {3: rlx.ones(1)}, {"a b/c": [rlx.ones(1)]},
@@ -220,15 +221,18 @@ def wrapped(node, version=1):
     [
         "", "{", "[]", "null", "3", '{"version": 1}', wrapped(None, 2), wrapped(None, True), wrapped(None, 1.0),
         wrapped(None), wrapped({"array": "y"}), wrapped({"list": [{"array": "x"}, {"array": "x"}]}), wrapped({}),
-        wrapped({"array": 3}), wrapped({"array": ["x"]}), wrapped({"pickle": "x"}), wrapped([{"array": "x"}]), wrapped("x"),
+        wrapped({"array": 3}), wrapped({"array": ["x"]}), wrapped({"pickle": "x"}), wrapped([{"array": "x"}]),
+        wrapped("x"),
         wrapped({"list": {"array": "x"}}), wrapped({"array": "x", "list": []}), wrapped({"class": "M", "fields": 3}),
         wrapped({"class": "M", "fields": [[1, {"array": "x"}]]}), wrapped({"dict": [["a", {"array": "x"}]]}),
         wrapped({"dict": [[{"str": "a"}, {"array": "x"}, None]]}), wrapped({"dict": [{"str": "a"}]}),
         wrapped({"dict": [[{"int": "1"}, {"array": "x"}], [{"float": "0x1p+0"}, None]]}),
         wrapped({"list": [{"array": "x"}, {"int": "1e5"}]}), wrapped({"list": [{"array": "x"}, {"int": 5}]}),
         wrapped({"list": [{"array": "x"}, {"int": "9" * 5000}]}), wrapped({"list": [{"array": "x"}, {"float": "one"}]}),
-        wrapped({"list": [{"array": "x"}, {"float": "0x1p+99999"}]}), wrapped({"list": [{"array": "x"}, {"bool": "yes"}]}),
-        wrapped({"list": [{"array": "x"}, {"complex": "0x1p+0"}]}), wrapped({"list": [{"array": "x"}, {"str": "\ud800"}]}),
+        wrapped({"list": [{"array": "x"}, {"float": "0x1p+99999"}]}),
+        wrapped({"list": [{"array": "x"}, {"bool": "yes"}]}),
+        wrapped({"list": [{"array": "x"}, {"complex": "0x1p+0"}]}),
+        wrapped({"list": [{"array": "x"}, {"str": "\ud800"}]}),
         wrapped({"list": [{"array": "x"}, {"complex": "0x1p+0 1 2"}]}), '{"version": 1, "tree": NaN}',
         '{"version": 1, "version": 1, "tree": {"array": "x"}}', '{"version": 1, "tree": {"array": "x"}} more',
         '{"version": 1, "tree": ' + '{"list": [' * 102 + '{"array": "x"}' + "]}" * 102 + "}", nested(100000),
@@ -255,7 +259,9 @@ def test_records_that_are_no_text(tmp_path):
 
 
 def test_random_records_end_in_a_tree_or_an_error():
-    good = wrapped({"dict": [[{"str": "a"}, {"array": "x"}], [{"int": "3"}, {"tuple": [None, {"float": "0x1p+0"}]}]]}).encode()
+    good = wrapped(
+        {"dict": [[{"str": "a"}, {"array": "x"}], [{"int": "3"}, {"tuple": [None, {"float": "0x1p+0"}]}]]}
+    ).encode()
     rng, loaded = np.random.default_rng(9), 0
     for _ in range(2000):
         text = bytearray(good)

@@ -48,7 +48,9 @@ Point = collections.namedtuple("Point", "x y")
 
 
 def model():
-    return Model([Layer(rlx.ones((2, 3)), rlx.zeros(3)), Layer(rlx.ones((3, 1)), rlx.zeros(1), rlx.relu)], rlx.array(2.0))
+    return Model(
+        [Layer(rlx.ones((2, 3)), rlx.zeros(3)), Layer(rlx.ones((3, 1)), rlx.zeros(1), rlx.relu)], rlx.array(2.0)
+    )
 
 
 def value(m, x):
