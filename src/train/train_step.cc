@@ -6,7 +6,7 @@
 namespace rlx {
 namespace {
 
-constexpr const char* kStep = "step";
+constexpr const char *kStep = "step", *kRun = "run";
 
 std::string param_name(const Builder& b, Value v) { return b.node(v).get<LeafAttrs>().name; }
 
@@ -73,9 +73,56 @@ class Shared {
   std::map<DType, TracedTensors> by_dtype_;
 };
 
-// Appends the optimiser's state and the updates of one parameter.
-void append_update(Builder& b, Value param, const TracedTensor& gradient,
-                   const Optimizer& optimizer, Shared& shared, NamedTensors& state) {
+// Makes one step of several runs: only the last of them changes the parameters and the optimiser's
+// state. Of one run there is nothing to keep.
+class Runs {
+ public:
+  Runs(Builder& b, int64_t count, NamedTensors& state) : b_(b), count_(count), state_(state) {
+    user_check(count >= 1, "accumulate",
+               "train_step: a step must be made of at least one run, got {}", count);
+    if (count == 1) return;
+    const TracedTensor run(b, state_param(b, kRun, {DType::I32, {}}));
+    last_ = run >= static_cast<double>(count - 1);
+    state[kRun] = Tensor(DType::I32, {});
+    b.update(kRun, where(*last_, 0.0, run + 1).value());
+  }
+
+  // The mean gradient of the parameter, of the runs up to this one.
+  TracedTensor mean(Value param, const TracedTensor& gradient) {
+    if (!last_) return gradient;
+    const std::string name = fmt::format("{}.sum", param_name(b_, param));
+    const TracedTensor sum = TracedTensor(b_, state_param(b_, name, gradient.type())) + gradient;
+    state_[name] = zeros_like(name, gradient.type());
+    b_.update(name, where(*last_, 0.0, sum).value());
+    return sum * (1 / static_cast<double>(count_));
+  }
+  // What takes the place of `old` after this run.
+  TracedTensor chosen(const TracedTensor& next, const TracedTensor& old) const {
+    return last_ ? where(*last_, next, old) : next;
+  }
+
+ private:
+  Builder& b_;
+  int64_t count_;
+  NamedTensors& state_;
+  std::optional<TracedTensor> last_;
+};
+
+// Appends the average of a parameter over the steps.
+void append_average(Builder& b, const std::string& name, const TracedTensor& param,
+                    const TracedTensor& step, double decay, const Runs& runs, NamedTensors& state) {
+  const std::string full = fmt::format("{}.ema", name);
+  const TracedTensor old(b, state_param(b, full, param.type()));
+  state[full] = zeros_like(name, param.type());
+  const TracedTensor next = where(step <= 0, param, old * decay + param * (1 - decay));
+  b.update(full, runs.chosen(next, old).value());
+}
+
+// Appends the optimiser's state and the updates of one parameter; returns its next value in the
+// dtype that it is updated in.
+TracedTensor append_update(Builder& b, Value param, const TracedTensor& gradient,
+                           const Optimizer& optimizer, Shared& shared, const Runs& runs,
+                           NamedTensors& state) {
   const std::string name = param_name(b, param);
   const Type type = b.type(param);
   const DType dtype = compute_dtype(type.dtype);
@@ -91,9 +138,11 @@ void append_update(Builder& b, Value param, const TracedTensor& gradient,
                         slots, shared.scalars(dtype)});
   check(next.state.size() == slots.size(), "optimiser {}: {} slots but {} new values",
         optimizer.name, slots.size(), next.state.size());
-  b.update(name, next.param.to(type.dtype).value());
+  const TracedTensor after = next.param.to(type.dtype);
+  b.update(name, runs.chosen(after, TracedTensor(b, param)).value());
   for (size_t i = 0; i < slots.size(); ++i)
-    b.update(name + "." + optimizer.slots[i], next.state[i].value());
+    b.update(name + "." + optimizer.slots[i], runs.chosen(next.state[i], slots[i]).value());
+  return after.to(dtype);
 }
 
 }  // namespace
@@ -107,9 +156,17 @@ NamedTensors append_train_step(Builder& b, Value loss, const TrainOptions& optio
   const Values raw = gradients(b, loss, params);
   Scope scope(b, options.optimizer.name);
   for (Value g : raw) wide.push_back(TracedTensor(b, g).to(compute_dtype(b.type(g).dtype)));
+  NamedTensors state;
+  Runs runs(b, options.accumulate, state);
+  for (size_t i = 0; i < params.size(); ++i) {
+    wide[i] = runs.mean(params[i], wide[i]);
+    if (options.clip_value != 0) wide[i] = clip_value(wide[i], options.clip_value);
+  }
 
   user_check(!options.report_norm || options.clip_norm > 0, "clip-norm",
              "train_step: report_norm needs clip_norm");
+  user_check(options.ema >= 0 && options.ema < 1, "ema",
+             "train_step: the decay of an average must be in [0, 1), got {}", options.ema);
   std::optional<TracedTensor> clip;
   if (options.clip_norm > 0) {
     const ClippedNorm c = clip_factor(wide, options.clip_norm, dtype);
@@ -118,10 +175,14 @@ NamedTensors append_train_step(Builder& b, Value loss, const TrainOptions& optio
   }
   const TracedTensor step(b, state_param(b, kStep, {DType::I32, {}}));
   Shared shared(step.to(dtype), options, clip);
-  NamedTensors state{{kStep, Tensor(DType::I32, {})}};
-  for (size_t i = 0; i < params.size(); ++i)
-    append_update(b, params[i], wide[i], options.optimizer, shared, state);
-  b.update(kStep, (step + 1).value());
+  state[kStep] = Tensor(DType::I32, {});
+  for (size_t i = 0; i < params.size(); ++i) {
+    const TracedTensor next =
+        append_update(b, params[i], wide[i], options.optimizer, shared, runs, state);
+    if (options.ema != 0)
+      append_average(b, param_name(b, params[i]), next, step, options.ema, runs, state);
+  }
+  b.update(kStep, runs.chosen(step + 1, step).value());
   return state;
 }
 
