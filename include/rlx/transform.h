@@ -4,6 +4,7 @@
 //   Graph g3 = jvp(f, {"x"});                      // input "tangent_x"; outputs: y, its derivative
 //   Graph g4 = vmap(f, {{"x", 0}}, 32);            // f for 32 samples at once
 //   Graph g5 = hvp(loss, {"w"});                   // Hessian times vector
+//   Graph g6 = mixed_precision(f, PrecisionPolicy::mixed(Precision::BF16));  // products in bf16
 //
 // Transforms take and return plain graphs, so they nest in any order. Conventions are PyTorch's:
 // relu'(0) = 0, ties of max share, complex gradients are those that a descent step subtracts.

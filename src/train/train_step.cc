@@ -54,8 +54,9 @@ Value state_param(Builder& b, const std::string& name, const Type& type) {
 // What all parameters of one dtype share in a step.
 class Shared {
  public:
-  Shared(const TracedTensor& step, const TrainOptions& options, std::optional<TracedTensor> clip)
-      : scalars_(options.optimizer.prepare(step)), clip_(std::move(clip)) {}
+  Shared(const TracedTensor& step, const TrainOptions& options, std::optional<TracedTensor> clip,
+         const LossScaler* scaler)
+      : scalars_(options.optimizer.prepare(step)), clip_(std::move(clip)), scaler_(scaler) {}
 
   const TracedTensors& scalars(DType dtype) {
     auto [it, fresh] = by_dtype_.try_emplace(dtype);
@@ -66,10 +67,16 @@ class Shared {
   TracedTensor clipped(const TracedTensor& gradient) const {
     return clip_ ? gradient * clip_->to(gradient.dtype()) : gradient;
   }
+  // Writes the next value of a parameter, if the step is one.
+  void update(Builder& b, const std::string& name, const TracedTensor& next,
+              const TracedTensor& before) const {
+    b.update(name, (scaler_ ? scaler_->unless_skipped(next, before) : next).value());
+  }
 
  private:
   TracedTensors scalars_;
   std::optional<TracedTensor> clip_;
+  const LossScaler* scaler_;
   std::map<DType, TracedTensors> by_dtype_;
 };
 
@@ -91,22 +98,39 @@ void append_update(Builder& b, Value param, const TracedTensor& gradient,
                         slots, shared.scalars(dtype)});
   check(next.state.size() == slots.size(), "optimiser {}: {} slots but {} new values",
         optimizer.name, slots.size(), next.state.size());
-  b.update(name, next.param.to(type.dtype).value());
+  shared.update(b, name, next.param.to(type.dtype), TracedTensor(b, param));
   for (size_t i = 0; i < slots.size(); ++i)
-    b.update(name + "." + optimizer.slots[i], next.state[i].value());
+    shared.update(b, name + "." + optimizer.slots[i], next.state[i], slots[i]);
+}
+
+bool is_scaled(const TrainOptions& o) {
+  const LossScaleMode mode = o.loss_scale.mode;
+  return mode == LossScaleMode::automatic ? o.precision.uses(Precision::F16)
+                                          : mode != LossScaleMode::none;
 }
 
 }  // namespace
 
 NamedTensors append_train_step(Builder& b, Value loss, const TrainOptions& options) {
   const Values params = trained_params(b, options);
+  loss = mixed_precision(b, {&loss, 1}, options.precision)[0];
+  std::optional<LossScaler> scaler;
+  if (is_scaled(options))
+    scaler.emplace(options.loss_scale, [&](const std::string& name, const Type& type) {
+      return TracedTensor(b, state_param(b, name, type));
+    });
   DType dtype = DType::F32;
   for (Value p : params)
     if (b.type(p).dtype == DType::F64) dtype = DType::F64;
   TracedTensors wide;
+  if (scaler) loss = scaler->scaled(TracedTensor(b, loss)).value();
   const Values raw = gradients(b, loss, params);
   Scope scope(b, options.optimizer.name);
-  for (Value g : raw) wide.push_back(TracedTensor(b, g).to(compute_dtype(b.type(g).dtype)));
+  for (Value g : raw) {
+    const TracedTensor gradient = TracedTensor(b, g).to(compute_dtype(b.type(g).dtype));
+    wide.push_back(scaler ? scaler->unscaled(gradient) : gradient);
+  }
+  if (scaler) scaler->watch(wide);
 
   user_check(!options.report_norm || options.clip_norm > 0, "clip-norm",
              "train_step: report_norm needs clip_norm");
@@ -117,12 +141,19 @@ NamedTensors append_train_step(Builder& b, Value loss, const TrainOptions& optio
     if (options.report_norm) b.output(c.norm.value());
   }
   const TracedTensor step(b, state_param(b, kStep, {DType::I32, {}}));
-  Shared shared(step.to(dtype), options, clip);
-  NamedTensors state{{kStep, Tensor(DType::I32, {})}};
+  Shared shared(step.to(dtype), options, clip, scaler ? &*scaler : nullptr);
+  NamedTensors state = scaler ? scaler->initial() : NamedTensors();
+  state[kStep] = Tensor(DType::I32, {});
   for (size_t i = 0; i < params.size(); ++i)
     append_update(b, params[i], wide[i], options.optimizer, shared, state);
-  b.update(kStep, (step + 1).value());
+  shared.update(b, kStep, step + 1, step);
+  if (scaler) scaler->append_updates(b);
   return state;
+}
+
+Graph finish_train_step(Builder b, const TrainOptions& options) {
+  Graph g = b.finish();
+  return options.precision.is_f32() ? g : drop_dead(std::move(g), true);
 }
 
 TrainStep train_step(Builder b, Value loss, const NamedTensors& params,
@@ -141,7 +172,7 @@ TrainStep train_step(Builder b, Value loss, const NamedTensors& params,
     check_value(b, v, value);
     result.state.insert_or_assign(name, value);
   }
-  result.graph = b.finish();
+  result.graph = finish_train_step(std::move(b), options);
   return result;
 }
 

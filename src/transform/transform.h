@@ -3,5 +3,6 @@
 
 #include "rlx/transform/forward.h"
 #include "rlx/transform/higher_order.h"
+#include "rlx/transform/precision.h"
 #include "rlx/transform/reverse.h"
 #include "rlx/transform/vmap.h"
