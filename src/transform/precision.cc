@@ -259,8 +259,7 @@ class Mixer {
   Precision precision_of(int32_t i) {
     const Rule* rule = rule_of(i);
     const Node& n = node(i);
-    if (!rule || tail_[at(i)] || std::none_of(n.out.begin(), n.out.end(), is_f32))
-      return Precision::F32;
+    if (!rule || tail_[at(i)] || n.out.empty() || !is_f32(n.out[0])) return Precision::F32;
     for (Value v : n.in)
       if (const DType d = b_.type(v).dtype; d != DType::F32 && (is_float(d) || is_complex(d)))
         return Precision::F32;
@@ -302,17 +301,21 @@ class Mixer {
     return true;
   }
 
-  // Whether the op has a value there, and all its f32 results become that dtype.
+  // Whether the op has a value there, and its first result becomes that dtype; others may stay (the log-sum-exp of
+  // attention is f32).
   bool takes(const Node& n, Precision p) const {
     std::vector<Type> in;
     for (Value v : n.in) {
       in.push_back(b_.type(v));
       if (is_f32(in.back())) in.back().dtype = dtype(p);
     }
+    if (!in.empty() && !n.op->dtypes.has(in[0].dtype)) return false;
     try {
       const Types out = infer_types(*n.op, n.attrs, in);
-      for (size_t k = 0; k < out.size(); ++k)
-        if (out[k].dtype != (is_f32(n.out[k]) ? dtype(p) : n.out[k].dtype)) return false;
+      for (size_t k = 0; k < out.size(); ++k) {
+        const bool narrowed = is_f32(n.out[k]) && out[k].dtype == dtype(p);
+        if (!narrowed && (k == 0 || out[k].dtype != n.out[k].dtype)) return false;
+      }
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::user && e.kind() != ErrorKind::unsupported) throw;
       return false;
@@ -327,7 +330,8 @@ class Mixer {
     origin_.of(n);
     const Values out = b_.clone(n, in);
     for (size_t k = 0; k < out.size(); ++k)
-      set({i, static_cast<int32_t>(k)}, out[k], is_f32(n.out[k]) ? p : Precision::F32);
+      set({i, static_cast<int32_t>(k)}, out[k],
+          is_f32(n.out[k]) && !is_f32(b_.type(out[k])) ? p : Precision::F32);
   }
 
   void set(Value v, Value now, Precision home = Precision::F32) {
@@ -373,7 +377,7 @@ class Mixer {
     }
     if (n.op == &op::constant) {
       origin_.of(n);
-      return b_.constant(rounded(n.get<ConstantAttrs>().value, dtype(p)));
+      return b_.constant(cast_tensor(n.get<ConstantAttrs>().value, dtype(p)));
     }
     if (now == v && along_[at(v.node)] != Along::no && n.op->kind == Kind::movement) {
       const Value source = form(n.in[0], p);
@@ -381,11 +385,6 @@ class Mixer {
       return b_.clone(n, Values{source})[0];
     }
     return cast(now, p, v);
-  }
-  static Tensor rounded(const Tensor& t, DType d) {
-    Tensor out(d, t.sizes());
-    for (int64_t i = 0; i < t.elements(); ++i) out.set_float(i, t.get_float(i));
-    return out;
   }
 
   Builder& b_;

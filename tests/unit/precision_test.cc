@@ -6,8 +6,10 @@
 
 #include "../support/expect_error.h"
 #include "../support/samples.h"
+#include "rlx/compile/compile.h"
 #include "rlx/front/trace.h"
 #include "rlx/ir/verify.h"
+#include "rlx/ops/image/conv.h"
 #include "rlx/passes/auto_mixed_precision.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/train/functions.h"
@@ -29,9 +31,12 @@ double rounding(Precision p) { return std::ldexp(1.0, -info(dtype(p)).digits); }
 TEST(PrecisionPolicy, PrecisionOfEachKind) {
   constexpr Precision f32 = Precision::F32, f16 = Precision::F16, bf16 = Precision::BF16;
   const std::pair<const char*, std::array<Precision, 4>> rows[] = {
-      {"always_f32", {f32, f32, f32, f32}},    {"always_f16", {f16, f16, f16, f16}},
-      {"auto_mixed_conservative", {f16, f32, f16, f16}}, {"auto_mixed", {f16, f16, f16, f16}},
-      {"auto_mixed_bf16", {bf16, bf16, bf16, bf16}},     {"f32", {f32, f32, f32, f32}},
+      {"always_f32", {f32, f32, f32, f32}},
+      {"always_f16", {f16, f16, f16, f16}},
+      {"auto_mixed_conservative", {f16, f32, f16, f16}},
+      {"auto_mixed", {f16, f16, f16, f16}},
+      {"auto_mixed_bf16", {bf16, bf16, bf16, bf16}},
+      {"f32", {f32, f32, f32, f32}},
   };
   for (const auto& [name, row] : rows) {
     const PrecisionPolicy p = PrecisionPolicy::parse(name);
@@ -54,13 +59,13 @@ TEST(PrecisionPolicy, CastConfig) {
   const CastConfig plain = CastConfig::plain(DType::F16);
   EXPECT_TRUE(plain.is_noop(DType::F16));
   EXPECT_FALSE(plain.is_noop(DType::F32));
-  EXPECT_FALSE((CastConfig{DType::F16, std::pair<int64_t, int64_t>{1, 32}, true}).is_noop(DType::F16));
+  EXPECT_FALSE(
+      (CastConfig{DType::F16, std::pair<int64_t, int64_t>{1, 32}, true}).is_noop(DType::F16));
 }
 
 Graph small() {
-  return trace("small", [](Tracer& t) {
-    return t.input("x", {4, 8}).matmul(t.param("w", {8, 3}));
-  });
+  return trace("small",
+               [](Tracer& t) { return t.input("x", {4, 8}).matmul(t.param("w", {8, 3})); });
 }
 Graph sums() {
   return trace("sums", [](Tracer& t) { return t.input("x", {4, 8}).sum(); });
@@ -83,14 +88,14 @@ TEST(PrecisionPolicy, MistakesAreNamed) {
   expect_error("policy-op", "neither an op nor a kind", [] {
     run_passes(small(), parse_pipeline("auto_mixed_precision(policy=bf16,f32=mtmul)"));
   });
-  expect_error("precision", "no precision policy", [] {
-    run_passes(small(), parse_pipeline("auto_mixed_precision(policy=f8)"));
-  });
+  expect_error("precision", "no precision policy",
+               [] { run_passes(small(), parse_pipeline("auto_mixed_precision(policy=f8)")); });
 }
 
 TEST(PrecisionPolicy, AProgramWithNoneOfTheOpsIsRefused) {
-  expect_error("policy-idle", "\"sums\" has no op of f32 that the policy computes in bf16 (kinds "
-                              "and ops that it does: compute)",
+  expect_error("policy-idle",
+               "\"sums\" has no op of f32 that the policy computes in bf16 (kinds "
+               "and ops that it does: compute)",
                [] { mixed_precision(sums(), PrecisionPolicy::mixed(Precision::BF16)); });
   expect_error("policy-idle", "compute, conv)", [] {
     mixed_precision(sums(), PrecisionPolicy::mixed(Precision::F16).allow({"conv"}));
@@ -132,11 +137,27 @@ TEST(PrecisionOpKind, FollowsFromTheTable) {
         "fused_transformer_layer", "grouped_matmul", "lora_matmul", "attention_backward",
         "conv_backward_input", "conv_backward_weight", "fft", "einsum", "conv_transpose"}},
       {Kind::reduction,
-       {"layer_norm", "rms_norm", "softmax", "log_softmax", "fused_residual_ln",
-        "fused_residual_rms_norm", "reduce_sum", "reduce_mean", "cumsum", "sample",
-        "selective_scan", "gated_delta_net", "softmax_cross_entropy", "cross_entropy", "mse_loss",
-        "layer_norm_backward_input", "layer_norm_backward_gamma", "group_norm", "batch_norm",
-        "logsumexp", "lstm"}},
+       {"layer_norm",
+        "rms_norm",
+        "softmax",
+        "log_softmax",
+        "fused_residual_ln",
+        "fused_residual_rms_norm",
+        "reduce_sum",
+        "reduce_mean",
+        "cumsum",
+        "sample",
+        "selective_scan",
+        "gated_delta_net",
+        "softmax_cross_entropy",
+        "cross_entropy",
+        "mse_loss",
+        "layer_norm_backward_input",
+        "layer_norm_backward_gamma",
+        "group_norm",
+        "batch_norm",
+        "logsumexp",
+        "lstm"}},
       {Kind::elementwise,
        {"relu", "exp", "add", "maximum", "fused_swiglu", "lt", "select", "gelu", "silu",
         "relu_backward", "activation_backward", "clamp"}},
@@ -223,21 +244,20 @@ Tensor normal(const std::string& name, Ints sizes, double deviation = 1) {
 }
 
 Network mlp(int64_t rows, int64_t width) {
-  Network n{"mlp", trace("mlp",
-                         [&](Tracer& t) {
-                           auto x = t.input("x", {rows, width});
-                           auto h = linear(x, t.param("w1", {width, 33}), t.param("b1", {33})).gelu();
-                           auto y = linear(h, t.param("w2", {33, width}), t.param("b2", {width}));
-                           return (y + x).layer_norm(t.param("g", {width}), t.param("b", {width}));
-                         }),
+  Network n{"mlp",
+            trace("mlp",
+                  [&](Tracer& t) {
+                    auto x = t.input("x", {rows, width});
+                    auto h = linear(x, t.param("w1", {width, 33}), t.param("b1", {33})).gelu();
+                    auto y = linear(h, t.param("w2", {33, width}), t.param("b2", {width}));
+                    return (y + x).layer_norm(t.param("g", {width}), t.param("b", {width}));
+                  }),
             {}};
-  n.values = {{"x", normal("x", {rows, width})},
-              {"w1", normal("w1", {width, 33}, 1 / std::sqrt(width))},
-              {"b1", normal("b1", {33}, 0.1)},
-              {"w2", normal("w2", {33, width}, 1 / std::sqrt(33))},
-              {"b2", normal("b2", {width}, 0.1)},
-              {"g", normal("g", {width})},
-              {"b", normal("b", {width})}};
+  n.values = {
+      {"x", normal("x", {rows, width})},  {"w1", normal("w1", {width, 33}, 1 / std::sqrt(width))},
+      {"b1", normal("b1", {33}, 0.1)},    {"w2", normal("w2", {33, width}, 1 / std::sqrt(33))},
+      {"b2", normal("b2", {width}, 0.1)}, {"g", normal("g", {width})},
+      {"b", normal("b", {width})}};
   return n;
 }
 
@@ -264,9 +284,11 @@ Network conv_net(int64_t size) {
           trace("conv",
                 [&](Tracer& t) {
                   auto x = t.input("x", {2, 3, size, size});
-                  auto y = op::conv(x, t.param("w", {5, 3, 3, 3}),
-                                    ConvAttrs{.padding = {1, 1, 1, 1}})
-                               .relu();
+                  auto y =
+                      op::conv(
+                          x, t.param("w", {5, 3, 3, 3}),
+                          ConvAttrs{.stride = {}, .dilation = {}, .low = {1, 1}, .high = {1, 1}})
+                          .relu();
                   return op::softmax(y.flatten(1).matmul(t.param("v", {5 * size * size, 4})));
                 }),
           {{"x", normal("x", {2, 3, size, size})},
@@ -339,9 +361,8 @@ TEST(MixedPrecision, CompileRecognisesFirst) {
   b.output(op::matmul(
       b, op::softmax(b, op::matmul(b, q, k, {.transpose_a = false, .transpose_b = true})), v));
   const Graph g = b.finish();
-  const GraphModule m =
-      lower_to(CompileStage::optimised, g, *backend_for("cpu"),
-               {.precision = PrecisionPolicy::mixed(Precision::BF16)});
+  const GraphModule m = lower_to(CompileStage::optimised, g, *backend_for("cpu"),
+                                 {.precision = PrecisionPolicy::mixed(Precision::BF16)});
   int attentions = 0;
   for (const Node& n : m.as_graph()->nodes)
     if (n.op == &op::attention) {
@@ -410,7 +431,8 @@ TEST(MixedPrecision, NestsWithTheOtherTransforms) {
   NamedTensors batch = values;
   batch["x"] = normal("xs", {3, 9, 8});
   const Tensor inside = evaluate(vmap(mixed_precision(f, policy), {{"x", 0}}, 3), batch).outputs[0],
-               outside = evaluate(mixed_precision(vmap(f, {{"x", 0}}, 3), policy), batch).outputs[0];
+               outside =
+                   evaluate(mixed_precision(vmap(f, {{"x", 0}}, 3), policy), batch).outputs[0];
   EXPECT_TRUE(inside.same_bits(outside));
   const Graph along = jvp(mixed_precision(f, policy), {"w"});
   NamedTensors moved = values;
@@ -424,13 +446,13 @@ TEST(MixedPrecision, NestsWithTheOtherTransforms) {
 TEST(MixedPrecision, LoopsAreGoneInto) {
   const Graph f = trace("rnn", [](Tracer& t) {
     auto xs = t.input("xs", {5, 9, 8}), w = t.param("w", {8, 8});
-    const auto [carry, ys] = scan(
-        [&](const TracedTensors& c, const TracedTensors& x) -> ScanStep {
-          auto h = (c[0].matmul(w) + x[0]).tanh();
-          return {{h}, {h}};
-        },
-        TracedTensors{xs[0] * 0}, TracedTensors{xs});
-    return ys[0].square().mean();
+    const ScanResult r =
+        t.scan({xs[0] * 0}, {xs},
+               [&](Tracer&, const TracedTensors& c, const TracedTensors& x) -> ScanResult {
+                 auto h = (c[0].matmul(w) + x[0]).tanh();
+                 return {{h}, {h}};
+               });
+    return r.ys[0].square().mean();
   });
   const NamedTensors values{{"xs", normal("xs", {5, 9, 8})}, {"w", normal("w", {8, 8}, 0.3)}};
   const Graph mixed = mixed_precision(f, PrecisionPolicy::mixed(Precision::BF16));
