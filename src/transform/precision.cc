@@ -225,24 +225,21 @@ class Mixer {
     set(own, cast_to(b_, home, to));
   }
 
+  // What a loop reads in all steps is cast inside, so that its cotangents are summed in f32.
   void visit_bodies(int32_t i) {
-    if (node(i).op == &op::region) return replace_operands(i, node(i).attrs);
-    const Attrs attrs = map_bodies(node(i).attrs, [&](const Body& body) {
-      Builder inner;
-      inner.mutable_graph() = *body;
-      Mixer(inner, run_)({});
-      if (inner.graph() == *body) return body;
-      return Body(drop_dead(inner.finish()));
-    });
-    replace_operands(i, attrs);
-  }
-  void replace_operands(int32_t i, const Attrs& attrs) {
     const Node n = node(i);
+    Attrs attrs = n.attrs;
+    if (n.op != &op::region)
+      attrs = map_bodies(attrs, [&](const Body& body) {
+        Builder inner;
+        inner.mutable_graph() = *body;
+        Mixer(inner, run_)({});
+        if (inner.graph() == *body) return body;
+        return Body(drop_dead(inner.finish()));
+      });
     Values in;
     for (Value v : n.in) in.push_back(as_before(v));
-    if (Operands(n.in).size() == in.size() && std::equal(in.begin(), in.end(), n.in.begin()) &&
-        attrs == n.attrs)
-      return;
+    if (std::equal(in.begin(), in.end(), n.in.begin(), n.in.end()) && attrs == n.attrs) return;
     origin_.of(n);
     const Values out = b_.emit(*n.op, attrs, in);
     for (size_t k = 0; k < out.size(); ++k) set({i, static_cast<int32_t>(k)}, out[k]);
