@@ -111,7 +111,22 @@ from rlx._spectral import fft, fftn, fftshift, ifft, ifftn, ifftshift, irfft, rf
 from rlx._aliases import ALIASES as _ALIASES
 from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, from_bytes, load_graph, parse
 from rlx._builder import GraphBuilder, HirModule
-from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jvp, stop_gradient, value_and_grad, vjp, vmap
+from rlx._transforms import (
+    force_energy_loss,
+    grad,
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jet,
+    jvp,
+    linear_transpose,
+    linearize,
+    stop_gradient,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from rlx._precision import PrecisionPolicy, mixed_precision
 from rlx._jit import jit
 from rlx._control import cond, custom_fn, scan, while_loop

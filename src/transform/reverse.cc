@@ -84,7 +84,7 @@ Values through_decomposition(Builder& b, const VjpArgs& a) {
   return reverse_range(b, {begin, b.graph().size()}, outputs, a.cotangents, wrt);
 }
 
-Values apply_vjp(Builder& b, const VjpArgs& a) {
+Values apply_vjp(Builder& b, const VjpArgs& a, FunctionRef<std::string()> path) {
   const OpDef& op = *a.node.op;
   if (op.vjp) {
     Values g = op.vjp(b, a);
@@ -95,15 +95,16 @@ Values apply_vjp(Builder& b, const VjpArgs& a) {
   if (op.jvp)
     if (Values g = transpose_of_jvp(b, a); !g.empty()) return g;
   if (op.decompose) return through_decomposition(b, a);
-  no_rule("grad", a.node);
+  no_rule("grad", a.node, path());
 }
 
 // One walk from the last node to the first, with the cotangents met so far.
 class ReverseWalk {
  public:
-  ReverseWalk(Builder& b, Range range, Operands wrt)
+  ReverseWalk(Builder& b, Range range, Operands outputs, Operands wrt)
       : b_(b),
         range_(range),
+        outputs_(outputs),
         active_(active_values(b.graph(), wrt, range.begin, range.end)),
         origin_(b, "grad") {}
 
@@ -115,7 +116,16 @@ class ReverseWalk {
     for (int32_t i = range_.end; i-- > range_.begin;) visit(i);
   }
 
-  Value cotangent(Value v) const { return find(cotangents_, v); }
+  // All that was met of it so far, as one value.
+  Value cotangent(Value v) {
+    if (const auto more = more_.find(v); more != more_.end()) {
+      Value& all = cotangents_.at(v);
+      const More& m = more->second;
+      all = m.wide.valid() ? cast_to(b_, m.wide, b_.type(v).dtype) : add_maybe(b_, all, m.second);
+      more_.erase(more);
+    }
+    return find(cotangents_, v);
+  }
 
  private:
   void visit(int32_t i) {
@@ -134,8 +144,9 @@ class ReverseWalk {
     Values out, cotangents;
     for (size_t k = 0; k < b_.graph().node(i).out.size(); ++k)
       out.push_back({i, static_cast<int32_t>(k)});
-    for (size_t k = 0; k < n.out.size(); ++k) cotangents.push_back(find(cotangents_, out[k]));
-    const Values found = apply_vjp(b_, VjpArgs{n, n.in, out, cotangents, wanted, &kBodies});
+    for (size_t k = 0; k < n.out.size(); ++k) cotangents.push_back(cotangent(out[k]));
+    const Values found = apply_vjp(b_, VjpArgs{n, n.in, out, cotangents, wanted, &kBodies},
+                                   [&] { return path_back(b_.graph(), outputs_, i); });
     check(found.size() == n.in.size(), "{}: the reverse rule gave {} cotangents for {} operands",
           n.op->name, found.size(), n.in.size());
     for (size_t k = 0; k < found.size(); ++k) {
@@ -148,13 +159,33 @@ class ReverseWalk {
   void accumulate(Value v, Value cotangent) {
     if (!active_.contains(v)) return;
     auto [it, fresh] = cotangents_.emplace(v, cotangent);
-    if (!fresh) it->second = add_maybe(b_, it->second, cotangent);
+    if (fresh) return;
+    if (!is_narrow(b_.type(v).dtype)) {
+      it->second = add_maybe(b_, it->second, cotangent);
+      return;
+    }
+    More& more = more_[v];
+    const auto wide = [&](Value x) { return cast_to(b_, x, wide_of(b_.type(v).dtype)); };
+    if (!more.second.valid()) {
+      more.second = cotangent;
+      return;
+    }
+    if (!more.wide.valid()) more.wide = add_maybe(b_, wide(it->second), wide(more.second));
+    more.wide = add_maybe(b_, more.wide, wide(cotangent));
   }
+
+  // What comes after the first cotangent of an f16 or bf16: a second one, and from a third on their sum in f32, for a sum
+  // of many in 16 bits would stop to grow.
+  struct More {
+    Value second = kNone, wide = kNone;
+  };
 
   Builder& b_;
   Range range_;
+  Operands outputs_;
   ValueSet active_;
   ValueMap cotangents_;
+  std::unordered_map<Value, More, ValueHash> more_;
   OriginScope origin_;
 };
 
@@ -162,7 +193,7 @@ Values reverse_range(Builder& b, Range range, Operands outputs, Operands cotange
   check(outputs.size() == cotangents.size(), "reverse: {} outputs, {} cotangents", outputs.size(),
         cotangents.size());
   Values found;
-  ReverseWalk walk(b, range, wrt);
+  ReverseWalk walk(b, range, outputs, wrt);
   for (size_t i = 0; i < outputs.size(); ++i) walk.seed(outputs[i], cotangents[i]);
   walk.run();
   for (Value v : wrt) found.push_back(v.valid() ? walk.cotangent(v) : kNone);
@@ -181,11 +212,12 @@ std::string why_no_gradient(const Graph& g, Operands outputs, Value leaf) {
     if (std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); }))
       continue;
     if (blocks(n))
-      return fmt::format("the path ends at %{} {}: {}", i, n.op->name, n.op->not_differentiable);
+      return fmt::format("the path ends at %{} {}: {} ({})", i, n.op->name,
+                         n.op->not_differentiable, path_back(g, outputs, i));
     if (std::none_of(n.out.begin(), n.out.end(),
                      [](const Type& t) { return is_differentiable(t.dtype); }))
-      blocked =
-          fmt::format("the path ends at %{} {}: its result is {}", i, n.op->name, n.out[0].dtype);
+      blocked = fmt::format("the path ends at %{} {}: its result is {} ({})", i, n.op->name,
+                            n.out[0].dtype, path_back(g, outputs, i));
   }
   return blocked.empty() ? "no output depends on it through differentiable operands" : blocked;
 }

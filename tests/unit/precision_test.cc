@@ -415,6 +415,23 @@ TEST(MixedPrecision, GradientsFlowThroughCasts) {
     }
 }
 
+// A weight that is read many times: of 1000 equal cotangents, none is lost in the sum, which in bf16 would stop at 256.
+TEST(MixedPrecision, CotangentsOfOneCastAreSummedInF32) {
+  const Graph f = trace("unrolled", [](Tracer& t) {
+    auto x = t.input("x", {2, 2}), w = t.param("w", {2, 2});
+    TracedTensor sum;
+    for (int i = 0; i < 1000; ++i) {
+      auto y = x.matmul(w).sum();
+      sum = sum.valid() ? sum + y : y;
+    }
+    return sum;
+  });
+  const NamedTensors values{{"x", Tensor::full(DType::F32, {2, 2}, 0.5)},
+                            {"w", Tensor::full(DType::F32, {2, 2}, 0.25)}};
+  const Graph mixed = mixed_precision(f, PrecisionPolicy::mixed(Precision::BF16));
+  EXPECT_EQ(evaluate(grad(mixed, {"w"}), values).outputs[0].get_float(0), 1000);
+}
+
 // The transform and the others in both orders: of a program that was differentiated, and differentiated.
 TEST(MixedPrecision, NestsWithTheOtherTransforms) {
   const Graph f = trace("loss", [](Tracer& t) {
