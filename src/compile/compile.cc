@@ -360,8 +360,11 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   c.poison = options.poison;
   c.signature = options.dims.empty() ? std::move(g) : rlx::bind(g, options.dims);
   check_precision(options, from);
-  if (!options.precision.is_f32() && !backend->make_target(options))
-    c.signature = mixed_precision(c.signature, options.precision);
+  // What the policy has nothing to do with is said now, and not when sizes are bound.
+  if (!options.precision.is_f32()) {
+    Graph mixed = mixed_precision(c.signature, options.precision);
+    if (!backend->make_target(options)) c.signature = std::move(mixed);
+  }
   c.param_updated.assign(c.signature.params().size(), false);
   const auto position = param_positions(c.signature);
   for (const Update& u : c.signature.updates) c.param_updated[position.at(u.param)] = true;

@@ -104,6 +104,11 @@ TEST(PrecisionPolicy, AProgramWithNoneOfTheOpsIsRefused) {
     expect_error("policy-idle", "computes in f16", [&] {
       Session(device).compile(sums(), {.precision = PrecisionPolicy::mixed(Precision::F16)});
     });
+  const Graph symbolic =
+      trace("symbolic", [](Tracer& t) { return t.input("x", {Dim::symbol("n")}).exp(); });
+  expect_error("policy-idle", "symbolic", [&] {
+    Session("cpu").compile(symbolic, {.precision = PrecisionPolicy::mixed(Precision::F16)});
+  });
   Builder b("again");
   const Value x = b.input("x", {DType::F32, {4}});
   b.output(op::exp(b, x));
@@ -111,6 +116,14 @@ TEST(PrecisionPolicy, AProgramWithNoneOfTheOpsIsRefused) {
   expect_error("policy-idle", "again",
                [&] { mixed_precision(b, {}, PrecisionPolicy::mixed(Precision::F16)); });
   EXPECT_EQ(b.graph(), untouched);
+}
+
+// The fact that the specification states of the pass.
+TEST(AutoMixedPrecision, AProductHasCastsAroundIt) {
+  const Graph g = AutoMixedPrecision{PrecisionPolicy::auto_mixed()}.run(small());
+  EXPECT_GE(g.size(), 6);
+  EXPECT_EQ(g.node(g.outputs[0]).op, &op::cast);
+  EXPECT_EQ(g.type(g.outputs[0]).dtype, DType::F32);
 }
 
 TEST(AutoMixedPrecision, APassSaysItsWholePolicy) {
