@@ -127,6 +127,7 @@ from rlx._transforms import (
     vjp,
     vmap,
 )
+from rlx._precision import PrecisionPolicy, mixed_precision
 from rlx._jit import jit
 from rlx._control import cond, custom_fn, scan, while_loop
 from rlx._loops import associative_scan, fori_loop, switch

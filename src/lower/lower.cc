@@ -7,6 +7,7 @@
 #include "rlx/lower/outline.h"
 #include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/region.h"
 
 namespace rlx {
 
@@ -183,32 +184,49 @@ class Lowering {
   }
 
   View join(const Node& n, const std::string& label) {
-    auto copies = std::make_shared<Program>();
+    const size_t first = p_.steps.size();
+    concat_into(View::dense(0, n.type()), n, label);  // as if here; the steps move over
+    std::vector<Step> steps(
+        std::make_move_iterator(p_.steps.begin() + static_cast<std::ptrdiff_t>(first)),
+        std::make_move_iterator(p_.steps.end()));
+    p_.steps.resize(first);
+    return make_once(std::move(steps), n.type(), label);
+  }
+
+  // What these steps write, which is buffer 0 to them, reading what no run changes: made when a weight was set.
+  View make_once(std::vector<Step> steps, const Type& type, const std::string& label) {
+    auto made = std::make_shared<Program>();
     JoinedWeight weight;
     weight.label = label;
-    copies->buffers.push_back({Place::output, 0, n.type().bytes(), 0, -1, -1, -1});
-    copies->outputs.push_back(View::dense(0, n.type()));
-    const size_t first = p_.steps.size();
-    concat_into(copies->outputs[0], n, label);  // as if here; the steps move over
-    for (size_t s = first; s < p_.steps.size(); ++s) {
-      View& from = p_.steps[s].in[0];
-      weight.sources.push_back(from.buffer);
-      copies->input_buffers.push_back(static_cast<int32_t>(copies->buffers.size()));
-      copies->buffers.push_back({Place::input, static_cast<int32_t>(weight.sources.size()) - 1,
+    made->buffers.push_back({Place::output, 0, type.bytes(), 0, -1, -1, -1});
+    made->outputs.push_back(View::dense(0, type));
+    for (Step& s : steps) {
+      for (View& from : s.in) {
+        weight.sources.push_back(from.buffer);
+        made->input_buffers.push_back(static_cast<int32_t>(made->buffers.size()));
+        made->buffers.push_back({Place::input, static_cast<int32_t>(weight.sources.size()) - 1,
                                  p_.buffers[static_cast<size_t>(from.buffer)].bytes, 0, -1, -1,
                                  -1});
-      from.buffer = copies->input_buffers.back();
-      copies->steps.push_back(std::move(p_.steps[s]));
+        from.buffer = made->input_buffers.back();
+      }
+      made->steps.push_back(std::move(s));
     }
-    p_.steps.resize(first);
-    target_.arrange(*copies);
-    plan_memory(*copies);
-    verify(*copies);
-    weight.program = std::move(copies);
+    target_.arrange(*made);
+    plan_memory(*made);
+    verify(*made);
+    weight.program = std::move(made);
     p_.joined.push_back(std::move(weight));
     return View::dense(
-        new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, n.type().bytes()),
-        n.type());
+        new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, type.bytes()), type);
+  }
+
+  // A weight in another dtype that is no wider: cast once, and not in every run.
+  bool is_cast_weight(const Node& n, const Step& s) const {
+    if (is_body_ || n.op != &op::region || n.out.size() != 1 || s.in.size() != 1) return false;
+    for (const Node& part : n.get<RegionAttrs>().body->nodes)
+      if (part.op != &op::input && part.op != &op::cast) return false;
+    return is_fixed(p_.buffers[static_cast<size_t>(s.in[0].buffer)]) && !computes_nothing(n) &&
+           size_of(n.type().dtype) <= size_of(s.in[0].dtype);
   }
 
   // Fills with the value, then writes what remains of x after negative padding has cropped it.
@@ -246,8 +264,17 @@ class Lowering {
     s.label = fmt::format("%{} {}", i, n.op->name);
     if (!n.origin.label.empty()) s.label += " @ " + n.origin.label.str();
     for (size_t k = 0; k < n.in.size(); ++k) s.in.push_back(operand(n, k, s.label));
-    for (const Type& t : n.out) s.out.push_back(new_view(t));
+    const bool once = is_cast_weight(n, s);
+    for (const Type& t : n.out) s.out.push_back(once ? View::dense(0, t) : new_view(t));
     s.kernel = way ? way->form->at(sizes_) : target_.make(n, graph(), s.in, s.out);
+    if (once) {
+      check(s.kernel->workspace_bytes() == 0 && !s.kernel->rest(), "{}: a cast in parts", s.label);
+      const std::string label = s.label;
+      std::vector<Step> steps;
+      steps.push_back(std::move(s));
+      views_[static_cast<size_t>(i)] = {make_once(std::move(steps), n.type(), label)};
+      return;
+    }
     views_[static_cast<size_t>(i)] = s.out;
     pack_weights(s);
     const auto kernel = s.kernel;

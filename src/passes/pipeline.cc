@@ -73,6 +73,7 @@ std::span<const Pass* const> all_passes() {
       &pass::lower_blocks,
       &pass::decompose,
       &pass::legalise,
+      &pass::auto_mixed_precision,
       &pass::fuse_regions,
       &pass::grad,
       &pass::value_and_grad,
