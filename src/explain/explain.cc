@@ -111,6 +111,7 @@ void list_alone(const Graph& g, const std::string& where, const FusionReport& re
     if (!where.empty()) j["where"] = where;
     j["why"] = n.op->kind == Kind::movement && is_lowered(*n.op)
                    ? "lowering makes it a view or a copy"
+               : n.op->kind == Kind::control ? "control flow runs its bodies"
                : fits ? "a kernel of the user's goes first"
                       : fits.why();
     out.push_back(std::move(j));

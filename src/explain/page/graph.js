@@ -1,7 +1,7 @@
 
 // ---- the graph: a stage as boxes, labels folded to groups at first.
 
-const HEAVY = /matmul|linear|conv|attention|einsum|dot|fft|rnn|lstm|gru|scan_|experts|solve|cholesky|svd|eigh|qr|quant/;
+const HEAVY = /(^|_)(matmul|linear|conv|attention|einsum|dot|fft|rnn|lstm|gru|experts|solve|cholesky|svd|eigh|qr)/;
 const VIEWS = /^(reshape|transpose|slice|broadcast|reverse|concat|pad|squeeze|unsqueeze|expand|copy)$/;
 const HIDDEN_LEAVES = new Set(["param", "constant"]);
 const nodeOf = (ref) => (typeof ref === "number" ? ref : parseInt(ref, 10));
@@ -44,7 +44,7 @@ function stepModel(program, fused) {
 //
 // Nodes of one label ("layer0/attention") are one group, or several: a group never depends on itself through others, so that a
 // layer's way forward and its way back are two. Nodes without a label are put together where there are many.
-const FOLD_ABOVE = 60, LOOSE = 64;
+const FOLD_ABOVE = 60, LOOSE = 64, FEW = 6;
 function groupTree(model, showLeaves) {
   const drawn = model.nodes.filter((n) => showLeaves || !HIDDEN_LEAVES.has(n.op));
   const root = {name: "", path: "", children: [], nodes: drawn.map((n) => n.id)};
@@ -92,7 +92,7 @@ function divide(model, group, depth, foldLoose) {
   }
   const count = new Map();
   for (const u of units) {
-    if (u.nodes.length === 1 || !u.key) { group.children.push(...u.nodes.map((id) => ({id}))); continue; }
+    if (u.nodes.length === 1 || !u.key || (u.key === "·" && u.nodes.length < FEW)) { group.children.push(...u.nodes.map((id) => ({id}))); continue; }
     const n = (count.get(u.key) || 0) + 1;
     count.set(u.key, n);
     const title = u.key === "·" ? "unlabelled" : u.key;
@@ -222,7 +222,7 @@ class GraphView {
   }
   nodeBox(id) {
     const n = this.model.nodes[id], title = `%${id} ${clip(n.title)}`, sub = clip(n.sub, 40);
-    return {key: id, node: n, title, sub, w: Math.max(title.length * LETTER, sub.length * 6.7) + 20, h: BOX_H, kind: n.kind};
+    return {key: id, node: n, title, sub, w: Math.max(title.length * LETTER, sub.length * 6.7) + (n.isOutput ? 34 : 20), h: BOX_H, kind: n.kind};
   }
   groupBox(g) {
     const title = clip(g.name, 40), sub = plural(g.nodes.length, this.model.program ? "step" : "node");
@@ -253,7 +253,7 @@ class GraphView {
       "data-node": b.node ? b.key : null, "data-group": b.group ? b.key : null},
     svg("rect", {width: b.w, height: b.h, rx: b.kind === "leaf" ? 14 : 6}), svg("text", {x: b.group ? 24 : 10, y: 17}, b.title),
     svg("text", {class: "sub", x: b.group ? 24 : 10, y: 32}, b.sub), b.group ? this.sign(b.group, 9, 17) : null,
-    b.node?.isOutput ? svg("text", {class: "sub", x: b.w - 14, y: 17}, "◂") : null);
+    b.node?.isOutput ? svg("text", {class: "sub", x: b.w - 18, y: 17}, "◂") : null);
     g.addEventListener("click", () => { if (!this.dragged) this.select(b.key, b); });
     if (b.group) g.addEventListener("dblclick", () => this.toggle(b.group));
     return g;
@@ -306,7 +306,7 @@ class GraphView {
   fit(first = false) {
     const box = this.svg.getBoundingClientRect(), w = box.width || 900, h = box.height || 600;
     let k = Math.min(1, (w - 40) / this.size.w, (h - 40) / this.size.h);
-    if (first) k = Math.max(k, Math.min(0.6, Math.max(0.25, (w - 40) / this.size.w)));
+    if (first) k = Math.max(k, Math.min(0.85, Math.max(0.25, (w - 40) / this.size.w)));
     this.move((w - this.size.w * k) / 2, this.size.h * k < h ? (h - this.size.h * k) / 2 : 20, k);
   }
   center(key) {

@@ -76,7 +76,7 @@ function coordinates(items, rows, above, below) {
       row.forEach((i) => { items[i].x -= shift; });
     }
   }
-  const left = Math.min(0, ...items.map((b) => b.x));
+  const left = Math.min(...items.map((b) => b.x));
   for (const b of items) b.x -= left;
   return {w: Math.max(0, ...items.map((b) => b.x + b.w)), h: Math.max(0, y - GAP_Y)};
 }

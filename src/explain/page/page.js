@@ -11,7 +11,7 @@ function fill(node, attributes, children) {
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
     else node.setAttribute(key, value);
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined) continue;
     node.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }
@@ -42,6 +42,9 @@ function tally(list, key) {
   for (const x of list) counts.set(key(x), (counts.get(key(x)) || 0) + 1);
   return [...counts].sort((a, b) => b[1] - a[1]);
 }
+
+// Children that are there.
+function put(parent, ...children) { parent.append(...children.flat(Infinity).filter((x) => x !== null && x !== undefined)); }
 
 // What floats beside the pointer.
 const tip = document.getElementById("tip");
@@ -138,7 +141,7 @@ function show(name) {
   for (const [id, , draw] of TABS) {
     document.getElementById(`tab-${id}`).classList.toggle("active", id === name);
     if (id === name && !sections.has(id)) {
-      const section = el("section", {id, class: id});
+      const section = el("section", {id: `section-${id}`, class: id});
       document.querySelector("main").append(section);
       sections.set(id, section);
       draw(section);
@@ -147,7 +150,7 @@ function show(name) {
   }
   tip.hidden = true;
 }
-function go(name) { if (location.hash === `#${name}`) show(name); else location.hash = name; }
+function go(name) { if (location.hash === `#/${name}`) show(name); else location.hash = `/${name}`; }
 
 function start() {
   document.getElementById("title").textContent = doc.name || "program";
@@ -159,6 +162,6 @@ function start() {
     theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
   document.getElementById("tabs").append(...TABS.map(([id, title]) =>
     el("button", {id: `tab-${id}`, onclick: () => go(id)}, title)));
-  addEventListener("hashchange", () => show(location.hash.slice(1)));
-  show(location.hash.slice(1));
+  addEventListener("hashchange", () => show(location.hash.slice(2)));
+  show(location.hash.slice(2));
 }

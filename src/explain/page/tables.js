@@ -62,8 +62,8 @@ function drawOverview(section) {
     card(p.launches.length.toLocaleString("en"), "launches"), card(amount(flops, "FLOP"), "work"), card(bytes(p.arena_bytes), "arena"),
     card(time(sum(doc.passes, (x) => x.seconds)), "passes"), card(time(doc.codegen.seconds), "code generation")];
   if (doc.measured) cards.push(card(time(doc.measured.seconds), `one run, best of ${doc.measured.runs}`), card(amount(flops / doc.measured.seconds, "FLOP/s"), "reached"));
-  section.append(el("div", {class: "cards"}, cards), el("h2", {}, "Stages"), stagesTable(), el("h2", {}, "Where the time goes"), ...hottest(), el("h2", {}, "Environment"),
-    el("dl", {class: "side", style: "width:auto;border:0;padding:0;background:none"}, el("dl", {}, ...facts(e))));
+  put(section, el("div", {class: "cards"}, cards), el("h2", {}, "Stages"), stagesTable(), el("h2", {}, "Where the time goes"), ...hottest(), el("h2", {}, "Environment"),
+    el("dl", {class: "facts"}, ...facts(e)));
 }
 function facts(e) {
   const list = [["RLX", e.rlx], ["device", `${e.device}, ${plural(e.threads, "thread")} of ${e.machine_threads}`]];
@@ -108,9 +108,9 @@ function hottest() {
 
 function drawPasses(section) {
   const parts = [["kept", (r) => r.kept], ["rewritten", (r) => r.rewritten.count], ["added", (r) => r.added.count], ["removed", (r) => r.removed.count]];
-  section.append(el("h2", {}, plural(doc.passes.length, "pass").replace("passs", "passes")), el("p", {class: "legend"}, "Click a pass to see what it changed.",
+  put(section, el("h2", {}, plural(doc.passes.length, "pass").replace("passs", "passes")), el("p", {class: "legend"}, "Click a pass to see what it changed.",
     parts.map(([k]) => [el("i", {class: `k-${k}`}), k])));
-  section.append(table([
+  put(section, table([
     {title: "#", number: true, value: (r) => doc.passes.indexOf(r) + 1},
     {title: "pass", value: (r) => r.pass}, {title: "time", number: true, value: (r) => r.seconds, show: (r) => time(r.seconds)},
     {title: "nodes before", number: true, value: (r) => r.nodes_before}, {title: "after", number: true, value: (r) => r.nodes_after},
@@ -137,9 +137,10 @@ function drawFusion(section) {
   const f = doc.fusion, g = stageGraph("optimised");
   const name = (id, where) => (id < 0 || where || !g ? (id < 0 ? "?" : `%${id}`) : `%${id} ${g.nodes[id].op}`);
   const nodeLink = (id, where) => (id < 0 || where || !g ? name(id, where) : link(name(id, where), () => showNode("optimised", id)));
-  section.append(el("div", {class: "cards"}, card(f.nodes, "nodes fused"), card(f.regions, "regions"), card(f.refusals.length, "refusals"), card(f.alone.length, "in no region")));
+  put(section, el("div", {class: "cards"}, card(f.nodes, "nodes fused"), card(f.regions, "regions"), card(f.refusals.length, "refusals"), card(f.alone.length, "in no region")));
 
-  const reasons = tally(f.refusals, (r) => r.why), chips = el("div", {class: "row"});
+  const sort = (r) => r.why.replace(/\[[^\]]*\]/g, "[…]").replace(/\d+/g, "…");  // one for all sizes
+  const reasons = tally(f.refusals, sort), chips = el("div", {class: "row"});
   const where = (r) => (r.where ? [el("br"), el("span", {class: "soft"}, r.where)] : null);
   const refusals = table([
     {title: "producer", value: (r) => r.producer, show: (r) => [nodeLink(r.producer, r.where), where(r)]},
@@ -150,10 +151,10 @@ function drawFusion(section) {
   for (const [why, n] of reasons) chips.append(el("button", {class: "chip", onclick: (e) => {
     chosen = chosen === why ? null : why;
     for (const c of chips.children) c.classList.toggle("active", c === e.currentTarget && chosen !== null);
-    refusals.filter(chosen === null ? null : (r) => r.why === chosen);
+    refusals.filter(chosen === null ? null : (r) => sort(r) === chosen);
   }}, `${n} × ${why}`));
   const opsOf = (r) => (r.where || !g ? "" : tally(r.nodes, (id) => g.nodes[id].op).map(([op, n]) => (n > 1 ? `${op}×${n}` : op)).join(" "));
-  section.append(el("h2", {}, "What was not fused, and why"), el("div", {class: "row"}, searchBox("Filter refusals", (w) => refusals.search(w))), chips, refusals.node,
+  put(section, el("h2", {}, "What was not fused, and why"), el("div", {class: "row"}, searchBox("Filter refusals", (w) => refusals.search(w))), chips, refusals.node,
     el("h2", {}, "What became one kernel"), table([
       {title: "region", value: (r) => r.region, show: (r) => (r.where ? `%${r.region} in ${r.where}` : link(`%${r.region}`, () => showNode("fused", r.region)))},
       {title: "nodes", number: true, value: (r) => r.nodes.length}, {title: "ops", wide: true, mono: true, value: opsOf},
@@ -195,7 +196,7 @@ function drawDispatch(section) {
     x.count++; x.types.add(d.out.join(", "));
     grouped.set(key, x);
   }
-  section.append(el("h2", {}, `Who takes each node on ${doc.dispatch.target}`), el("div", {class: "row"}, searchBox("Filter nodes", (w) => all.search(w)), chips), all.node,
+  put(section, el("h2", {}, `Who takes each node on ${doc.dispatch.target}`), el("div", {class: "row"}, searchBox("Filter nodes", (w) => all.search(w)), chips), all.node,
     el("h2", {}, "Composites that no kernel takes, and that became their definitions"), table([
       {title: "op", mono: true, value: (r) => r.op}, {title: "times", number: true, value: (r) => r.count},
       {title: "why", wide: true, value: (r) => r.why}, {title: "types", wide: true, mono: true, show: (r) => [...r.types].slice(0, 4).join("; ")},
@@ -206,7 +207,7 @@ function drawDispatch(section) {
 
 const COLOURS = ["#5b8def", "#4fb286", "#e0a23c", "#d9696b", "#9a7bd6", "#4bb3c4", "#b58863", "#8fa0b3"];
 function drawMemory(section) {
-  section.append(...ofPrograms((p) => {
+  put(section, ofPrograms((p) => {
     const arena = p.buffers.map((b, i) => ({...b, id: i})).filter((b) => b.place === "arena" && b.first >= 0);
     const saved = p.unshared_bytes ? 1 - p.arena_bytes / p.unshared_bytes : 0;
     const kinds = tally(p.buffers, (b) => b.place).map(([k, n]) => [k, n, sum(p.buffers.filter((b) => b.place === k), (b) => b.bytes)]);
@@ -220,7 +221,7 @@ function drawMemory(section) {
       {title: "last step", number: true, value: (b) => b.last, show: (b) => (b.last < 0 ? "" : b.last)},
       {title: "holds", wide: true, show: (b) => holds(p, b)},
     ], p.buffers.map((b, i) => ({...b, id: i}))).node];
-  }).filter((x) => x));
+  }));
 }
 function holds(p, b) {
   if (b.workspace) return `workspace of ${p.steps[b.writer].label}`;
@@ -256,7 +257,7 @@ function kernelNames(p, l) {
   return names.join(" + ");
 }
 function drawKernels(section) {
-  section.append(...ofPrograms((p, isWhole) => {
+  put(section, ofPrograms((p, isWhole) => {
     const rows = p.launches.map((l, i) => ({...l, id: i, name: kernelNames(p, l), labels: p.steps.slice(l.begin, l.end).map((s) => s.label)}));
     const timed = rows.some((r) => r.seconds !== undefined), limited = rows.some((r) => r.limit_seconds !== undefined), total = sum(rows, (r) => r.seconds || 0);
     const columns = [
@@ -278,8 +279,9 @@ function drawKernels(section) {
       timed && limited ? card(percent(sum(rows, (r) => r.limit_seconds) / total), "of the roofline") : null),
     timed ? null : el("p", {class: "soft"}, isWhole ? "Not measured: give inputs, or --measure." : "Bodies are measured with the step around them."),
     timed && doc.limits ? roofline(rows) : null,
+    timed && doc.limits ? el("p", {class: "soft"}, "The limit is the machine's f32 operations or its traffic with memory, whichever takes longer; what still lies in a cache is faster than that, and has more than 100 %.") : null,
     el("div", {class: "row"}, searchBox("Filter kernels", (w) => list.search(w))), list.node].filter((x) => x);
-  }).filter((x) => x));
+  }));
 }
 // Launches by what they do with a byte; the roof is what the machine can.
 function roofline(rows) {
