@@ -360,7 +360,6 @@ let view = null;
 function drawGraph(section) { view = new GraphView(section); }
 function showNode(stage, id) {
   go("graph");
-  show("graph");
   if (view.stage.value !== stage || view.trail.length) view.setStage(stage);
   view.reveal(id);
 }

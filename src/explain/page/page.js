@@ -150,7 +150,10 @@ function show(name) {
   }
   tip.hidden = true;
 }
-function go(name) { if (location.hash === `#/${name}`) show(name); else location.hash = `/${name}`; }
+function go(name) {
+  location.hash = `/${name}`;
+  show(name);
+}
 
 function start() {
   document.getElementById("title").textContent = doc.name || "program";

@@ -79,7 +79,7 @@ const dtypeOf = (type) => type.slice(type.lastIndexOf(" ") + 1);
 function stagesTable() {
   const rows = doc.stages.map((s) => ({name: s.stage, nodes: s.graph.nodes.filter((n) => kindOf(n.op) !== "leaf"), all: s.graph.nodes.length}));
   return table([
-    {title: "stage", show: (r) => link(r.name, () => { go("graph"); show("graph"); view.setStage(r.name); })},
+    {title: "stage", show: (r) => link(r.name, () => { go("graph"); view.setStage(r.name); })},
     {title: "nodes", number: true, value: (r) => r.all},
     {title: "leaves", number: true, value: (r) => r.all - r.nodes.length},
     {title: "results by dtype", wide: true, show: (r) => tally(r.nodes.flatMap((n) => n.out), dtypeOf).map(([d, n]) => `${d} ${n}`).join(", ")},
