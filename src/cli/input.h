@@ -15,6 +15,8 @@ GraphModule read_module(const std::string& file);
 Graph read_program(const std::string& file);  // its graph, blocks lowered
 Graph read_written(const std::string& file);  // its graph, blocks as they stand
 Tensor read_tensor(const std::string& file);
+// Words "NAME=FILE.npy".
+NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option);
 
 // Words "NAME=VALUE", each name once; sizes likewise.
 std::map<std::string, std::string> assignments(const std::vector<std::string>& words,

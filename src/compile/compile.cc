@@ -115,9 +115,15 @@ class Driver {
     context.fast_math = options_.fast_math;
     context.report = &report_.passes;
     context.fusion = &report_.fusion;
+    context.watch = report_.watch;
     // Regions in the program as given are opened: the grower makes its own.
     context.keeps = [&](const Node& n, const Graph& at) {
-      return n.op != &op::region && target().accepts(n, at);
+      if (n.op == &op::region) return false;
+      const Decision takes = target().accepts(n, at);
+      if (!takes)
+        report_.decomposed.push_back(
+            {std::string(n.op->name), n.origin.label.str(), n.out, takes.why()});
+      return static_cast<bool>(takes);
     };
     context.schedule = target().schedule();
     context.alone = [&](const Node& n) { return target().goes_first(*n.op); };

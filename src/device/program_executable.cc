@@ -216,6 +216,7 @@ class ProgramExecutable final : public Executable {
     options_ = &options;
     watch(options.cancel);
     make_arena();
+    depth_ = 0;
     if (!now_->ready) stream_->prepare(program());
     now_->ready = true;
     make_faults();
@@ -227,6 +228,8 @@ class ProgramExecutable final : public Executable {
         for (size_t k = 0; k < program().outputs.size(); ++k)
           stream_->fill(outputs[k], 0xff, program().outputs[k].type().bytes());
       }
+      started_ = Clock::now();
+      if (options.trace) *options.trace = {started_, {}, 0};
       run_program(now_->frame, inputs, outputs, arena_.get());
       if (options.wait || !stream_->is_late() || is_watched()) wait();
     } catch (...) {
@@ -301,7 +304,9 @@ class ProgramExecutable final : public Executable {
 
   const Program& program() const { return now_->program(); }
   int64_t fault_bytes() const { return static_cast<int64_t>(faults_of_steps_ * sizeof(uint32_t)); }
-  bool is_watched() const { return options_->cancel || options_->check_nan || options_->profile; }
+  bool is_watched() const {
+    return options_->cancel || options_->check_nan || options_->profile || options_->trace;
+  }
 
   // Whether no clone has it any more. If so, all that they did with it has happened before: the release
   // below reads the count that the last of them wrote, in order.
@@ -449,13 +454,46 @@ class ProgramExecutable final : public Executable {
       check_cancelled();
       const auto start = options_->profile ? Clock::now() : Clock::time_point();
       if (c_->poison) poison_fresh(f, chain);
-      run_chain(f, chain);
+      if (RunTrace* trace = options_->trace)
+        run_traced(f, chain, *trace);
+      else
+        run_chain(f, chain);
       if (options_->profile && &f == &now_->frame) {
         stream_->wait();
         now_->times[static_cast<size_t>(chain.begin)] = seconds_since(start);
       }
       for (int32_t s = chain.begin; s < chain.end; ++s) after_step(f, static_cast<size_t>(s));
     }
+  }
+
+  void run_traced(Frame& f, const Chain& chain, RunTrace& trace) {
+    const size_t at = trace.spans.size();
+    const bool kept = at < RunTrace::kMost;
+    if (kept)
+      trace.spans.push_back(span_of(f.p, chain));
+    else
+      ++trace.dropped;
+    stream_->wait();
+    const double start = seconds_since(started_);
+    ++depth_;
+    run_chain(f, chain);
+    stream_->wait();
+    --depth_;
+    if (kept)
+      trace.spans[at].start = start, trace.spans[at].seconds = seconds_since(started_) - start;
+  }
+  // What is launched together is timed as a whole.
+  RunSpan span_of(const Program& p, const Chain& chain) const {
+    RunSpan span;
+    span.depth = depth_;
+    for (int32_t s = chain.begin; s < chain.end; ++s) {
+      const Step& step = p.steps[static_cast<size_t>(s)];
+      const std::string_view with = s > chain.begin ? " + " : "";
+      span.label += fmt::format("{}{}", with, step.label);
+      span.kernel += fmt::format("{}{}", with, step.kernel ? step.kernel->name() : "control flow");
+      if (step.kernel) span.flops += step.kernel->flops();
+    }
+    return span;
   }
 
   // Work of runs that nobody waited for may look at the request, which is none then, and stays.
@@ -651,7 +689,9 @@ class ProgramExecutable final : public Executable {
   std::vector<int64_t> param_bytes_;          // -1: not known yet
   std::map<std::string, Prepared> prepared_;  // by form
   const RunOptions* options_ = nullptr;
-  bool pending_ = false;  // a run that was not waited for
+  Clock::time_point started_;  // the run that is traced
+  int depth_ = 0;              // of the span that is being traced
+  bool pending_ = false;       // a run that was not waited for
   Cancellation cancellation_;
 };
 

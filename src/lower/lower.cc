@@ -73,6 +73,7 @@ class Lowering {
     s.in = {from};
     s.out = {to};
     s.kernel = target_.make_copy(from, to);
+    s.node = step_of_;
     p_.steps.push_back(std::move(s));
   }
   View make_dense(const View& v, const std::string& why) {
@@ -82,6 +83,7 @@ class Lowering {
   }
 
   void node(int32_t i) {
+    if (!given_) step_of_ = i;
     const Node& n = graph().nodes[static_cast<size_t>(i)];
     auto& out = views_[static_cast<size_t>(i)];
     if (given_ && n.op == &op::input)
@@ -280,6 +282,7 @@ class Lowering {
     const auto kernel = s.kernel;
     Step second;
     s.workspace = workspace(*kernel);
+    s.node = second.node = step_of_;
     if (const StepKernel::Rest* rest = kernel->rest()) {
       second.label = s.label + ": combine";
       second.kernel = rest->kernel;
@@ -401,6 +404,7 @@ class Lowering {
     for (const View& v : s.in) s.in_bytes.push_back(v.type().bytes());
     for (const View& v : s.out) s.out_bytes.push_back(v.type().bytes());
     s.workspace = workspace(s);
+    s.node = step_of_;
     views_[static_cast<size_t>(i)] = s.out;
     p_.steps.push_back(std::move(s));
   }
@@ -435,6 +439,7 @@ class Lowering {
       updating[static_cast<size_t>(view(u.value).buffer)] = true;
     for (size_t k = 0; k < graph().outputs.size(); ++k) {
       const View v = view(graph().outputs[k]);
+      step_of_ = graph().outputs[k].node;
       Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
       if (b.place == Place::arena && is_whole(v) && !updating[static_cast<size_t>(v.buffer)]) {
         b.place = Place::output;
@@ -502,6 +507,7 @@ class Lowering {
   void place_updates() {
     struct Pending {
       View from, to;
+      int32_t node;
     };
     std::vector<Pending> pending;
     std::vector<int32_t> target;  // per update
@@ -514,6 +520,7 @@ class Lowering {
     for (size_t k = 0; k < graph().updates.size();
          ++k) {  // old values of written parameters move out of the way first
       View v = view(graph().updates[k].value);
+      step_of_ = graph().updates[k].value.node;
       const bool moves = v.buffer != target[k] || !is_whole(v);
       if (moves && is_target[static_cast<size_t>(v.buffer)])
         v = make_dense(v, "update of " + graph().updates[k].param);
@@ -531,10 +538,13 @@ class Lowering {
         Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
         b.place = Place::param, b.index = static_cast<int32_t>(param);
       } else {
-        pending.push_back({v, View::dense(target[k], v.type())});
+        pending.push_back({v, View::dense(target[k], v.type()), graph().updates[k].value.node});
       }
     }
-    for (const Pending& c : pending) copy(c.from, c.to, "copy: update");
+    for (const Pending& c : pending) {
+      step_of_ = c.node;
+      copy(c.from, c.to, "copy: update");
+    }
   }
 
   Target& target_;
@@ -544,7 +554,8 @@ class Lowering {
   const Outline* outline_;        // of that; nullptr: all sizes are numbers
   const std::vector<View>* given_ = nullptr;  // its inputs
   size_t next_given_ = 0;
-  int32_t node_ = 0;  // that is being lowered
+  int32_t node_ = 0;      // that is being lowered
+  int32_t step_of_ = -1;  // the node of the program's graph for which steps are made
   std::vector<std::vector<View>> views_;
   std::unordered_map<std::string_view, size_t> param_index_;
   std::vector<bool> written_;  // per parameter: an update writes it
