@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "rlx/backend/cpu/kernel_list.h"
+#include "rlx/backend/cpu/kernels/matmul/matmul.h"
 #include "rlx/backend/cpu/kernels/movement/copy.h"
 #include "rlx/codegen/region_kernel.h"
 #include "rlx/ops/core.h"
@@ -93,6 +94,9 @@ class CopyKernel final : public BlockKernel {
   CopyPlan plan_;
   int64_t elements_;
 };
+
+static_assert(RegionSchedule{}.product_columns == kWidestTile &&
+              RegionSchedule{}.product_rows == kTallestTile);
 
 }  // namespace
 
