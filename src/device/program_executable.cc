@@ -113,6 +113,8 @@ struct Binding {
         packed(bound->program->packed.size()),
         times(bound->program->steps.size(), 0) {
     static const Constants none;
+    keeps_joined.resize(joined.size());
+    see_joined(*bound->program);
     for (const JoinedWeight& w : bound->program->joined)
       joined_frames.push_back(std::make_unique<Frame>(*w.program, none, steps));
     bytes += static_cast<int64_t>(sizeof(Binding)) + frame.bytes();
@@ -120,12 +122,26 @@ struct Binding {
   }
   const Program& program() const { return *bound->program; }
 
+  // Marks the joined weights that steps, results or other joined weights read.
+  void see_joined(const Program& p) {
+    const auto see = [&](int32_t buffer) {
+      const Buffer& b = p.buffers[static_cast<size_t>(buffer)];
+      if (b.place == Place::joined) keeps_joined[static_cast<size_t>(b.index)] = true;
+    };
+    for (const Step& s : p.steps)
+      for (const View& v : s.in) see(v.buffer);
+    for (const View& v : p.outputs) see(v.buffer);
+    for (const JoinedWeight& w : p.joined)
+      for (int32_t source : w.sources) see(source);
+  }
+
   std::shared_ptr<const Bound> bound;
   std::shared_ptr<const Constants> constants;
   size_t steps = 0;  // of all frames
   Frame frame;
   std::vector<std::unique_ptr<Frame>> joined_frames;
-  std::vector<MemoryBlock> joined, packed;  // nullptr: not made since a weight was set
+  std::vector<MemoryBlock> joined, packed;  // nullptr: not made since a weight was set, or let go
+  std::vector<bool> keeps_joined;           // those that are read as they are, not only packed
   std::vector<double> times;
   bool ready = false;  // the stream has what its launches need
   int64_t bytes = 0;   // of these tables
@@ -202,11 +218,13 @@ class ProgramExecutable final : public Executable {
     if (!now_) return;  // what to make depends on sizes
     Binding& b = *now_;
     for (size_t k = 0; k < b.joined.size(); ++k)
-      if (!b.joined[k])
-        b.joined[k] = prepared("joined " + program().joined[k].label, [&] { return join(k); });
+      if (!b.joined[k] && (b.keeps_joined[k] || is_to_pack(k)))
+        b.joined[k] = prepared(joined_form(b, k), [&] { return join(k); });
     for (size_t k = 0; k < b.packed.size(); ++k)
       if (!b.packed[k])
         b.packed[k] = prepared(program().packed[k].form, [&] { return pack(program().packed[k]); });
+    for (size_t k = 0; k < b.joined.size(); ++k)
+      if (b.joined[k] && !b.keeps_joined[k]) let_go(k);
   }
 
   void run(const std::byte* const* inputs, std::byte* const* outputs,
@@ -341,8 +359,7 @@ class ProgramExecutable final : public Executable {
       auto forget = [&](MemoryBlock& block, const std::string& form) {
         if (!prepared_.contains(form)) block = nullptr;
       };
-      for (size_t k = 0; k < b->joined.size(); ++k)
-        forget(b->joined[k], "joined " + b->program().joined[k].label);
+      for (size_t k = 0; k < b->joined.size(); ++k) forget(b->joined[k], joined_form(*b, k));
       for (size_t k = 0; k < b->packed.size(); ++k)
         forget(b->packed[k], b->program().packed[k].form);
     }
@@ -351,6 +368,29 @@ class ProgramExecutable final : public Executable {
   MemoryBlock prepared(const std::string& form, FunctionRef<Prepared()> make) {
     if (const auto it = prepared_.find(form); it != prepared_.end()) return it->second.block;
     return prepared_.emplace(form, make()).first->second.block;
+  }
+
+  static std::string joined_form(const Binding& b, size_t k) {
+    return "joined " + b.program().joined[k].label;
+  }
+
+  // Whether something is to be packed of the joined weight.
+  bool is_to_pack(size_t k) const {
+    for (size_t i = 0; i < now_->packed.size(); ++i) {
+      const PackedWeight& w = program().packed[i];
+      const Buffer& from = program().buffers[static_cast<size_t>(w.source.buffer)];
+      if (from.place == Place::joined && static_cast<size_t>(from.index) == k && !now_->packed[i] &&
+          !prepared_.contains(w.form))
+        return true;
+    }
+    return false;
+  }
+
+  // Of a joined weight that only packed ones were made of, nothing is read any more.
+  void let_go(size_t k) {
+    stream_->wait();
+    now_->joined[k] = nullptr;
+    prepared_.erase(joined_form(*now_, k));
   }
 
   // The parameters behind a buffer that no run changes.

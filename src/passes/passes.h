@@ -12,6 +12,7 @@ extern const Pass canonicalise;    // the forms that fusion and kernel choice ex
 extern const Pass cse;             // equal expressions once
 extern const Pass fold_constants;  // nodes of constants become constants
 extern const Pass dead_code;       // what nobody needs goes
+extern const Pass join_products;   // products of one value with several weights become one
 extern const Pass lower_blocks;    // HIR to MIR: blocks become their definitions
 extern const Pass decompose;       // every composite becomes its definition
 extern const Pass legalise;        // composites without a kernel become their definitions

@@ -31,6 +31,8 @@ const Pipeline& default_pipeline() {
       pass::canonicalise,
       // What the last rules made twice.
       pass::cse,
+      // Products of one value as one, now that weights lie as they will and equal values are one.
+      pass::join_products,
       // Parameters and nodes that nobody reads any more.
       pass::dead_code,
   };
@@ -70,6 +72,7 @@ std::span<const Pass* const> all_passes() {
       &pass::cse,
       &pass::fold_constants,
       &pass::dead_code,
+      &pass::join_products,
       &pass::lower_blocks,
       &pass::decompose,
       &pass::legalise,
