@@ -13,6 +13,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 
 #include "rlx/ops/core.h"
 
@@ -63,6 +64,7 @@ struct OpRef {
 
 Pattern pat(OpRef op);
 Pattern pat(OpRef op, std::vector<Pattern> operands);
+Pattern pat(std::initializer_list<OpRef> ops);
 Pattern pat(std::initializer_list<OpRef> ops, std::vector<Pattern> operands);
 Pattern pat(Kind kind);
 
@@ -107,6 +109,14 @@ class Match {
   bool single_use(Var v) const { return single_use((*this)[v]); }
   bool single_use(Value v) const { return uses_[static_cast<size_t>(v.node)] <= 1; }
 
+  // A near miss: what a rule looks for is there but for this. For the report; false, as the condition is then. The first
+  // reason stands.
+  bool refuse(std::string why) const {
+    if (why_.empty()) why_ = std::move(why);
+    return false;
+  }
+  const std::string& refusal() const { return why_; }  // empty: none
+
   // Matches the root against a node pattern and fills the slots.
   bool run(const Pattern& p);
 
@@ -120,6 +130,7 @@ class Match {
   bool fast_math_;
   std::span<const int> uses_;
   std::array<Value, kMaxVars> values_{};
+  mutable std::string why_;
 };
 
 bool matches_op(const Pattern& p, const OpDef& op);

@@ -54,9 +54,15 @@ struct RewriteOptions {
   int max_sweeps = 64;
 };
 
+// A rule that found what it looks for but for one condition, where no other rule applied instead (Match::refuse).
+struct NearMiss {
+  std::string rule, node, why;
+};
+
 struct RewriteStats {
   int sweeps = 0;
   std::map<std::string, int, std::less<>> hits;  // by rule
+  std::vector<NearMiss> misses;                  // in the graph as it came out
 };
 
 Graph rewrite(Graph g, const RuleSet& rules, const RewriteOptions& options = {},
