@@ -97,4 +97,20 @@ constinit const Pass pass::recognise{"recognise",
                                                       {.pass = "recognise"}, o.stats);
                                      }};
 
+Graph recognised(const Graph& g) {
+  Graph out = g;
+  const auto outputs = static_cast<int64_t>(g.outputs.size());
+  for (Value v : g.params()) out.outputs.push_back(v);  // so that they stay
+  RewriteStats stats;
+  double work = kPassWork;
+  PassOptions options;
+  options.work = &work;
+  for (const Pass* p : {&pass::simplify, &pass::fold_constants, &pass::cse})
+    out = run_pass(std::move(out), *p, options);
+  options.stats = &stats;
+  out = run_pass(std::move(out), pass::recognise, options);
+  out.outputs.erase(out.outputs.begin() + outputs, out.outputs.end());
+  return stats.hits.empty() ? g : out;
+}
+
 }  // namespace rlx

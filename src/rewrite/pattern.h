@@ -84,8 +84,9 @@ inline const Pattern minus_one = constant_splat([](DType, Complex v) { return v 
 // (not part of the graph yet).
 class Match {
  public:
-  Match(const Graph& graph, const Node& root, bool fast_math, std::span<const int> uses)
-      : graph_(graph), root_(root), fast_math_(fast_math), uses_(uses) {}
+  Match(const Graph& graph, const Node& root, bool fast_math, std::span<const int> uses,
+        std::span<const Update> updates)
+      : graph_(graph), root_(root), fast_math_(fast_math), uses_(uses), updates_(updates) {}
 
   Value operator[](Var v) const { return values_[static_cast<size_t>(v.id)]; }
   const Type& type(Var v) const { return graph_.type((*this)[v]); }
@@ -103,6 +104,8 @@ class Match {
   }
   Complex splat(Var v) const { return *splat_value(graph_, (*this)[v]); }
   const Graph& graph() const { return graph_; }
+  // Those of the whole program: which parameters are written. Their values are not of graph().
+  std::span<const Update> updates() const { return updates_; }
   // The option of that name; rules that may change a value ask for it.
   bool fast_math() const { return fast_math_; }
   // Nobody but the matched expression reads the node of `v`, as far as the walk has come.
@@ -129,6 +132,7 @@ class Match {
   const Node& root_;
   bool fast_math_;
   std::span<const int> uses_;
+  std::span<const Update> updates_;
   std::array<Value, kMaxVars> values_{};
   mutable std::string why_;
 };

@@ -132,7 +132,7 @@ class Sweep {
   const Rule* apply(int32_t i, const Node& n) {
     const size_t misses_before = misses_->size();
     for (const Rule* rule : rules_.of(*n.op)) {
-      Match m(r_.graph(), n, options_.fast_math, uses_);
+      Match m(r_.graph(), n, options_.fast_math, uses_, r_.updates());
       if (!m.run(rule->pattern)) continue;
       if (rule->condition && !rule->condition(m)) {
         if (!m.refusal().empty()) misses_->push_back(miss(*rule, i, n, m.refusal()));
@@ -140,7 +140,8 @@ class Sweep {
       }
       Builder& b = r_.builder();
       r_.stamp(n);
-      Match in_new(b.graph(), n, options_.fast_math, uses_);  // which the first change makes
+      Match in_new(b.graph(), n, options_.fast_math, uses_,
+                   r_.updates());  // which the first change makes
       in_new.run(rule->pattern);
       const size_t before = b.graph().nodes.size();
       Values values = rule->replace(b, in_new);

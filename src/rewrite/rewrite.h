@@ -95,6 +95,7 @@ class Rebuild {
   // The new graph, for looking at values that at() gives; another object after the first change.
   const Graph& graph() const { return changed_ ? b_.graph() : g_; }
   bool changed() const { return changed_; }
+  std::span<const Update> updates() const { return g_.updates; }  // of the old graph
   // For what replaces the node that was asked for last: a change.
   Builder& builder() {
     if (!changed_) begin_to_change();
