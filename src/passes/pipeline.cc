@@ -66,11 +66,26 @@ constinit const Pass pass::fuse_regions{
 
 std::span<const Pass* const> all_passes() {
   static const Pass* const passes[] = {
-      &pass::simplify,       &pass::recognise,    &pass::canonicalise,
-      &pass::fold_scales,    &pass::cse,          &pass::fold_constants,
-      &pass::dead_code,      &pass::lower_blocks, &pass::decompose,
-      &pass::legalise,       &pass::fuse_regions, &pass::grad,
-      &pass::value_and_grad, &pass::jvp,          &pass::vmap,
+      &pass::simplify,
+      &pass::recognise,
+      &pass::canonicalise,
+      &pass::fold_scales,
+      &pass::cse,
+      &pass::fold_constants,
+      &pass::dead_code,
+      &pass::lower_blocks,
+      &pass::decompose,
+      &pass::legalise,
+      &pass::fuse_regions,
+      &pass::grad,
+      &pass::value_and_grad,
+      &pass::jvp,
+      &pass::vmap,
+      &pass::jacfwd,
+      &pass::jacrev,
+      &pass::hessian,
+      &pass::jet,
+      &pass::linear_transpose,
   };
   return passes;
 }
