@@ -11,6 +11,9 @@
 // parameters are those of the loss graph, "step" (i32, the number of finished steps) and
 // "<parameter>.<slot>" for the optimiser's state; all trained ones are written by updates.
 //
+// What the loss writes out in primitives is recognised before it is differentiated (`recognised` in passes.h), so the
+// backward has the kernels of the ops; append_train_step takes the program as it is.
+//
 // Initial values of the optimiser's state may be given with those of the parameters (training goes
 // on from a checkpoint); the others are zero.
 //
