@@ -95,7 +95,7 @@ void explain(const CompiledGraph& f) {
       i.nodes, i.seconds, i.kernels, i.kernels_before_fusion, i.generated, i.cached);
   say("memory: {} bytes planned ({} without reuse), {} of parameters\n\n", i.planned_bytes,
       i.unshared_bytes, i.param_bytes);
-  say("{}\n{}\n", i.fusion_report, i.plan());
+  say("{}\n{}\n{}\n", i.recognition_report, i.fusion_report, i.plan());
   for (const StepTime& t : f.times())
     say("{:10.1f} us {:8.1f} GF/s  {:<28} {}\n", t.seconds * 1e6,
         t.seconds > 0 ? t.flops / t.seconds * 1e-9 : 0, t.kernel, t.label);
