@@ -113,7 +113,7 @@ from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, from_bytes, 
 from rlx._builder import GraphBuilder, HirModule
 from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jvp, stop_gradient, value_and_grad, vjp, vmap
 from rlx._jit import jit
-from rlx._control import cond, custom_fn, scan, while_loop
+from rlx._control import checkpoint, checkpoint_name, cond, custom_fn, save_names, scan, while_loop
 from rlx._tree import flatten as tree_flatten, tree_map, unflatten as tree_unflatten
 from rlx._backend import backends, clear_caches, get_backend, use_backend
 

@@ -22,6 +22,7 @@ struct RunArguments {
   std::string file, out, backend, dump_dir;
   std::vector<std::string> inputs, params, dims, hints;
   bool explain = false, check_nan = false, fast_math = false;
+  int64_t memory_budget = 0;
 };
 
 NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option) {
@@ -131,6 +132,7 @@ void run_file(const RunArguments& o, const Globals& globals) {
                          .dims = read_dims(o.dims),
                          .hints = read_hints(o.hints),
                          .fast_math = o.fast_math,
+                         .memory_budget = o.memory_budget,
                          .dump_dir = o.dump_dir};
   check_given(g, g.inputs(), inputs, "input");
   check_given(g, g.params(), params, "param");
@@ -169,6 +171,7 @@ void add_run(Cli& cli) {
   c->add_flag("--check-nan", o->check_nan,
               "Fail at the first kernel that makes a NaN, and name it");
   c->add_flag("--fast-math", o->fast_math, "Allow algebra that changes values");
+  add_memory_budget(*c, o->memory_budget);
   c->add_option("--dump", o->dump_dir, "Folder for the IR after each pass and the kernels");
   for (CLI::Option* many :
        c->get_options([](const CLI::Option* opt) { return opt->get_items_expected_max() > 1; }))

@@ -14,6 +14,9 @@ struct CompileOptions {
   SizeHints hints;         // what is known of those; never needed (ir/size_hint.h)
   bool fast_math = false;  // allow algebra that changes values (x + 0, x * 0, reassociation)
   bool fuse = true;
+  // Bytes that the values of a run may take at once, parameters, inputs and outputs apart: what does not fit is
+  // computed again where it is read (passes/rematerialise.h). 0: as many as there are.
+  int64_t memory_budget = 0;
   bool verify = verify_by_default();       // between passes
   bool cache = true;                       // keep generated code on disk (docs/runtime.md)
   int vector_bits = 0;                     // 0: the widest this CPU has

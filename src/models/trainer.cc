@@ -35,8 +35,11 @@ void fill_row(Tensor& x, Tensor& y, int64_t row, const std::vector<int32_t>& tex
   std::copy_n(from + 1, block, y.mutable_data<int32_t>() + row * block);
 }
 
-CompiledGraph compile(const Graph& g, int threads) {
-  return Session(default_device(), {.threads = threads}).compile(g);
+CompiledGraph compile(const Graph& g, int threads, int64_t memory_budget = 0) {
+  CompileOptions options;
+  options.threads = threads;
+  options.memory_budget = memory_budget;
+  return Session(default_device(), options).compile(g);
 }
 
 Tensor history_tensor(const std::vector<std::pair<int64_t, double>>& points) {
@@ -54,7 +57,7 @@ Trainer::Trainer(const Corpus& corpus, const GptConfig& config, const TrainerOpt
       options_(options),
       x_(DType::I32, {config.batch, config.block}),
       y_(DType::I32, {config.batch, config.block}),
-      step_(compile(gpt_train_step(config), options.threads)),
+      step_(compile(gpt_train_step(config), options.threads, options.memory_budget)),
       loss_(compile(gpt_loss(config), options.threads)) {
   step_.set_params(gpt_train_state(config, gpt_init(config, options.seed)));
   for (CompiledGraph* g : {&step_, &loss_}) {

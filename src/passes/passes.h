@@ -15,6 +15,7 @@ extern const Pass dead_code;       // what nobody needs goes
 extern const Pass lower_blocks;    // HIR to MIR: blocks become their definitions
 extern const Pass decompose;       // every composite becomes its definition
 extern const Pass legalise;        // composites without a kernel become their definitions
+extern const Pass rematerialise;   // late reads compute again: a budget of bytes
 extern const Pass fuse_regions;    // nodes that run as one kernel become regions
 extern const Pass grad, value_and_grad, jvp, vmap;  // the transforms, with arguments
 }  // namespace pass

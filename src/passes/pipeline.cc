@@ -64,11 +64,10 @@ constinit const Pass pass::fuse_regions{
 
 std::span<const Pass* const> all_passes() {
   static const Pass* const passes[] = {
-      &pass::simplify,     &pass::recognise,      &pass::canonicalise,
-      &pass::cse,          &pass::fold_constants, &pass::dead_code,
-      &pass::lower_blocks, &pass::decompose,      &pass::legalise,
-      &pass::fuse_regions, &pass::grad,           &pass::value_and_grad,
-      &pass::jvp,          &pass::vmap,
+      &pass::simplify,       &pass::recognise,     &pass::canonicalise, &pass::cse,
+      &pass::fold_constants, &pass::dead_code,     &pass::lower_blocks, &pass::decompose,
+      &pass::legalise,       &pass::rematerialise, &pass::fuse_regions, &pass::grad,
+      &pass::value_and_grad, &pass::jvp,           &pass::vmap,
   };
   return passes;
 }

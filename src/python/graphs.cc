@@ -140,7 +140,7 @@ using HintTuple = std::tuple<std::optional<int64_t>, std::optional<int64_t>, int
 
 CompiledGraph compile(const Graph& g, const std::string& device, int threads,
                       const DimBinding& dims, const std::map<std::string, HintTuple>& hints,
-                      bool fast_math, bool fuse) {
+                      bool fast_math, bool fuse, int64_t memory_budget) {
   CompileOptions options;
   options.threads = threads;
   options.dims = dims;
@@ -150,6 +150,7 @@ CompiledGraph compile(const Graph& g, const std::string& device, int threads,
   }
   options.fast_math = fast_math;
   options.fuse = fuse;
+  options.memory_budget = memory_budget;
   nb::gil_scoped_release unlocked;
   return Session(device).compile(g, options);
 }
@@ -207,7 +208,8 @@ void bind_compiled(nb::module_& m) {
           },
           "After a run with profile=True: (label, kernel, seconds, flops) of each step.");
   m.def("compile", compile, nb::arg("graph"), nb::arg("device"), nb::arg("threads"),
-        nb::arg("dims"), nb::arg("hints"), nb::arg("fast_math"), nb::arg("fuse"));
+        nb::arg("dims"), nb::arg("hints"), nb::arg("fast_math"), nb::arg("fuse"),
+        nb::arg("memory_budget"));
 }
 
 }  // namespace
