@@ -300,7 +300,7 @@ TEST(ScanCheckpoints, ALengthThatIsNotKnown) {
       return t.scan({t.ones({3})}, {xs}, cell, {.checkpoints = checkpoints}).carries[0].sum();
     });
   };
-  expect_error("scan-checkpoints", "a number, not ?n", [&] { grad(program(4), {"xs"}); });
+  expect_error("scan-symbolic", "a number, not ?n", [&] { grad(program(4), {"xs"}); });
   expect_error("scan-checkpoints", "-1 checkpoints", [&] { program(-1); });
 }
 

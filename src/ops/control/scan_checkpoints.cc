@@ -318,7 +318,7 @@ bool is_thinned(const ScanAttrs& s) {
 ScanSegments segments_of(const ScanAttrs& s) {
   const auto length = s.length.static_value();
   if (!length)
-    fail(ErrorKind::unsupported, "scan-checkpoints",
+    fail(ErrorKind::unsupported, "scan-symbolic",
          "scan: reverse mode with checkpoints needs a length that is a number, not {}", s.length);
   return s.binomial ? binomial_segments(*length, s.checkpoints)
                     : even_segments(*length, s.checkpoints);

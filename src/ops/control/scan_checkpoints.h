@@ -72,7 +72,7 @@ extern const Op<ScanSweepAttrs> scan_sweep;
 
 // Whether the scan keeps fewer carries than it has steps.
 bool is_thinned(const ScanAttrs& s);
-// Of a thinned scan. Raises Error(unsupported, "scan-checkpoints") where the length is not known.
+// Of a thinned scan. Raises Error(unsupported, "scan-symbolic") where the length is not known.
 ScanSegments segments_of(const ScanAttrs& s);
 
 // The sweep of a plain scan, but for the carries that enter its steps.

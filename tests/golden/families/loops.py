@@ -300,6 +300,12 @@ def kept_scans():
             attrs = {"length": length, "num_carries": 1, "num_xs": 1, "reverse": reverse, "each": each, "body": body}
             out = [narrow(dtype, o) for o in out]
             yield sample(identifier, [y, xs, w], out, ANY_ZERO, f"segments of {each}", **attrs)
+        identifier = f"scan_kept/{dtype}/alone"
+        y = small(rng_of(identifier), dtype, 2)
+        body = graph([line], [("add(%0, %0)", *line)], ["%1"])
+        out = [narrow(dtype, o) for o in (16 * wide(y), np.stack([wide(y), 4 * wide(y)]))]
+        attrs = {"length": 4, "num_carries": 1, "each": 2, "body": body}
+        yield sample(identifier, [y], out, ANY_ZERO, "nothing stacked", **attrs)
     for dtype in F8 + ["bool"]:
         line = row(dtype, 2)
         x, y, xs = (any_bits(rng_of(f"kept/{dtype}/{n}"), dtype, s) for n, s in enumerate([(2,), (2,), (4, 2)]))
@@ -354,6 +360,12 @@ def snapshot_sweeps():
         attrs = {"length": 3, "num_carries": 1, "num_entering": 1, "slots": 1, "forward": forward, "back": back}
         out = narrow(dtype, wide(d) * wide(init) * (2 * wide(init)) * (4 * wide(init)))
         yield sample(f"scan_sweep/{dtype}/alone", [d, init], out, ANY_ZERO, "nothing stacked", **attrs)
+        # Two carries that change places: the sweep multiplies by the first of them.
+        forward, back = graph([line] * 2, [], ["%1", "%0"]), graph([line] * 3, [("mul(%0, %1)", *line)], ["%3"])
+        other = small(rng, dtype, 2)
+        attrs = {"length": 3, "num_carries": 1, "num_entering": 2, "slots": 1, "forward": forward, "back": back}
+        out = narrow(dtype, wide(d) * wide(init) * wide(other) * wide(init))
+        yield sample(f"scan_sweep/{dtype}/two", [d, init, other], out, ANY_ZERO, "two carries", **attrs)
     for dtype in F8 + ["bool"]:
         line = row(dtype, 2)
         x, y, xs = (any_bits(rng_of(f"sweep/{dtype}/{n}"), dtype, s) for n, s in enumerate([(2,), (2,), (4, 2)]))
