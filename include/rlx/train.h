@@ -17,6 +17,7 @@
 // f.params() saves everything.
 #pragma once
 
+#include "rlx/train/force_energy.h"
 #include "rlx/train/functions.h"
 #include "rlx/train/init.h"
 #include "rlx/train/optimizer.h"

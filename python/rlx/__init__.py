@@ -111,9 +111,25 @@ from rlx._spectral import fft, fftn, fftshift, ifft, ifftn, ifftshift, irfft, rf
 from rlx._aliases import ALIASES as _ALIASES
 from rlx._graph import CompiledGraph, Dim, Graph, Session, compile, from_bytes, load_graph, parse
 from rlx._builder import GraphBuilder, HirModule
-from rlx._transforms import grad, hessian, jacfwd, jacobian, jacrev, jvp, stop_gradient, value_and_grad, vjp, vmap
+from rlx._transforms import (
+    force_energy_loss,
+    grad,
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jet,
+    jvp,
+    linear_transpose,
+    linearize,
+    stop_gradient,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from rlx._jit import jit
 from rlx._control import checkpoint, checkpoint_name, cond, custom_fn, save_names, scan, while_loop
+from rlx._loops import associative_scan, fori_loop, switch
 from rlx._tree import flatten as tree_flatten, tree_map, unflatten as tree_unflatten
 from rlx._backend import backends, clear_caches, get_backend, use_backend
 

@@ -244,9 +244,107 @@ def jvp(f, primals, tangents, has_aux=False):
     outs = _core.call_graph(graph, [by_name[name] for name, _, _ in graph.inputs])
     count = len(traced.graph.outputs)
     moved = iter(outs[count:])
-    slopes = [next(moved) if _is_differentiable(y) else zeros_like(y) for y in outs[:count]]
+    slopes = _slopes(outs[:count], moved)
     value, slope = unflatten(traced.out_tree, outs[:count]), unflatten(traced.out_tree, slopes)
     return (value[0], slope[0], value[1]) if has_aux else (value, slope)
+
+
+def _slopes(ys, moved):
+    """The next derivatives for the results ys; zeros for integers, which have none."""
+    return [next(moved) if _is_differentiable(y) else zeros_like(y) for y in ys]
+
+
+def linearize(f, *primals):
+    """(f(*primals), push) where push(*tangents) is the derivative of f there along the tangents.
+
+    What does not depend on the tangents is computed once, here; push is linear and cheap to call again.
+    """
+    _check_function("linearize", f)
+    leaves, tree = _arguments(primals, {})
+    traced = trace(f, leaves, tree)
+    wrt = [i for i, x in enumerate(leaves) if _is_differentiable(x)]
+    value, tangent = traced.graph.linearize([f"x{i}" for i in wrt])
+    outs = _core.call_graph(value, leaves + traced.captured)
+    count = len(traced.graph.outputs)
+    ys, residuals = outs[:count], {f"residual_{i}": r for i, r in enumerate(outs[count:])}
+
+    def push(*tangents):
+        if len(tangents) != len(primals):
+            raise UserError("tangents", f"linearize: {len(tangents)} tangents for {len(primals)} primals")
+        along = _tangent_leaves(leaves, primals, tangents)
+        by_name = residuals | {f"tangent_x{i}": _direction("tangents", along[i], leaves[i]) for i in wrt}
+        moved = iter(_call_by_name(tangent, by_name))
+        return unflatten(traced.out_tree, _slopes(ys, moved))
+
+    return unflatten(traced.out_tree, ys), push
+
+
+def linear_transpose(f, *primals):
+    """The transpose of f, which is linear in its arguments: a function that takes cotangents built like the results and
+    gives the cotangents of the primals, a tuple (None for integers).
+
+    The primals only say what types the arguments have. A constant that f adds is no part of the transpose; an f whose
+    derivative depends on the arguments raises "not-linear".
+    """
+    _check_function("linear_transpose", f)
+    leaves, tree = _arguments(primals, {})
+    traced = trace(f, leaves, tree)
+    wrt = [i for i, x in enumerate(leaves) if _is_differentiable(x)]
+    graph = traced.graph.linear_transpose([f"x{i}" for i in wrt])
+    inputs = _inputs_by_name(traced, leaves)
+    types = traced.graph.outputs
+    names = ["d_output"] if len(types) == 1 else [f"d_{i}" for i in range(len(types))]
+
+    def transposed(cotangents):
+        given, given_tree = flatten(cotangents)
+        if given_tree != traced.out_tree:
+            raise UserError(
+                "cotangents",
+                f"the cotangents {described(given_tree)} are not built like the results {described(traced.out_tree)}",
+            )
+        by_name = dict(inputs)
+        for name, ct, (dtype, shape) in zip(names, given, types):
+            ct = asarray(ct)
+            if not equal_shapes(ct.shape, shape):
+                raise UserError(
+                    "cotangents", f"one of the cotangents has the shape {ct.shape} where {shape} is needed"
+                )
+            by_name[name] = ct.astype(dtype)
+        by_leaf = dict(zip(wrt, _call_by_name(graph, by_name)))
+        return unflatten(tree[1][0], [by_leaf.get(i) for i in range(len(leaves))])
+
+    return transposed
+
+
+def jet(f, primals, series):
+    """Taylor mode: (f(*primals), [first derivatives, second, ..]) by the time of f along a curve.
+
+    series has for each primal a list of its derivatives by the time, from the first on, all lists of one length; a
+    derivative is built like its primal, None for one of integers. Each derivative of the result is built like the
+    result. A straight line has zeros from the second on.
+    """
+    _check_function("jet", f)
+    primals, series = tuple(primals), tuple(series)
+    orders = {len(s) for s in series}
+    if len(series) != len(primals) or len(orders) != 1 or 0 in orders:
+        raise UserError(
+            "series", f"jet: {len(primals)} primals need as many lists of one length, at least 1; got lists of "
+            f"{', '.join(str(len(s)) for s in series) or 'none'}"
+        )
+    (order,) = orders
+    leaves, tree = _arguments(primals, {})
+    traced = trace(f, leaves, tree)
+    wrt = [i for i, x in enumerate(leaves) if _is_differentiable(x)]
+    graph = traced.graph.jet([f"x{i}" for i in wrt], order)
+    by_name = _inputs_by_name(traced, leaves)
+    for k in range(order):
+        along = _tangent_leaves(leaves, primals, [s[k] for s in series])
+        by_name |= {f"d{k + 1}_x{i}": _direction("series", along[i], leaves[i]) for i in wrt}
+    outs = _call_by_name(graph, by_name)
+    count = len(traced.graph.outputs)
+    ys, moved = outs[:count], iter(outs[count:])
+    slopes = [_slopes(ys, moved) for _ in range(order)]
+    return unflatten(traced.out_tree, ys), [unflatten(traced.out_tree, s) for s in slopes]
 
 
 def _tangent_leaves(leaves, primals, tangents):
@@ -418,6 +516,37 @@ def hessian(f, argnums=0, has_aux=False):
     of tuples per argument."""
     _check_function("hessian", f)
     return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
+
+
+def force_energy_loss(energy, argnums=0, force_weight=1.0, energy_weight=1.0):
+    """The loss of a potential: how far its forces, -d energy / d positions, and its energies are off.
+
+    energy(*args) gives a scalar, or energies [B] of a batch; argnums says which arguments are positions. The result is
+    loss(*args, forces=, energy=, atoms=None): forces are built like the positions (a tuple when argnums is one), atoms are
+    weights or a mask that broadcasts to the positions without their last axis. It is
+
+        force_weight * weighted mean of (-d energy / d positions - forces)^2 + energy_weight * mean of (energy' - energy)^2
+    """
+    _check_function("force_energy_loss", energy)
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    total = value_and_grad(lambda *a, **k: (lambda e: (e.sum(), e))(asarray(energy(*a, **k))), numbers, has_aux=True)
+
+    def loss(*args, forces, energy, atoms=None, **kwargs):
+        wanted = (forces,) if isinstance(argnums, int) else tuple(forces)
+        masks = [None] * len(numbers) if atoms is None else [atoms] if isinstance(argnums, int) else list(atoms)
+        if len(wanted) != len(numbers) or len(masks) != len(numbers):
+            raise UserError("forces", f"force_energy_loss: {len(wanted)} forces and {len(masks)} weights for "
+                            f"{len(numbers)} positions")
+        (_, found), slopes = total(*args, **kwargs)
+        squares, count = 0.0, 0.0
+        for slope, force, mask in zip(slopes, wanted, masks):
+            off = (slope + asarray(force)) ** 2
+            weight = 1.0 if mask is None else asarray(mask).astype(off.dtype).reshape((*asarray(mask).shape, 1))
+            squares = squares + (off * weight).sum()
+            count = count + (zeros_like(off) + weight).sum()
+        return force_weight * squares / count + energy_weight * ((found - asarray(energy)) ** 2).mean()
+
+    return loss
 
 
 def stop_gradient(tree):

@@ -1,38 +1,11 @@
-#include <algorithm>
 #include <bit>
 
+#include "rlx/ir/expression.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {
 
 namespace {
-
-// The operands as they are looked up: those of commutative ops in one order. Ops with two or more
-// interchangeable operands that follow each other: all of them.
-const Values& ordered(const Node& n, Values& storage) {
-  if (!n.op->commutative) return n.in;
-  storage = n.in;
-  std::sort(storage.begin(), storage.end());
-  return storage;
-}
-
-// What makes two nodes the same expression.
-uint64_t key_of(const Node& n) {
-  Values storage;
-  uint64_t h = mix(reinterpret_cast<uintptr_t>(n.op), n.attrs.hash());
-  for (Value v : ordered(n, storage))
-    h = mix(h, static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index));
-  return h;
-}
-
-bool same(const Node& a, const Node& b) {
-  if (a.op != b.op || a.out != b.out || !(a.attrs == b.attrs)) return false;
-  Values mine, other;
-  return ordered(a, mine) == ordered(b, other);
-}
-
-// Every op is pure: random numbers are functions of a key. Only leaves with a name are themselves.
-bool mergeable(const Node& n) { return n.op != &op::input && n.op != &op::param && !n.out.empty(); }
 
 // Nodes of the old graph that were kept, by key: one table of slots, since a program of ten thousand nodes would
 // otherwise be ten thousand entries all over the memory.
@@ -67,9 +40,10 @@ Graph run_cse(Graph&& g, const PassOptions&) {
   for (int32_t i = 0; i < r.size(); ++i) {
     const Node& n = r.node(i);
     int32_t equal = -1;
-    if (mergeable(n))
-      equal = kept.find_or_keep(key_of(n), i,
-                                [&](int32_t j) { return same(r.graph().node(r.at({j, 0})), n); });
+    if (is_expression(n))
+      equal = kept.find_or_keep(expression_key(n), i, [&](int32_t j) {
+        return same_expression(r.graph().node(r.at({j, 0})), n);
+      });
     if (equal < 0) {
       r.keep(i);
       continue;

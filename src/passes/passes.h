@@ -17,7 +17,8 @@ extern const Pass decompose;       // every composite becomes its definition
 extern const Pass legalise;        // composites without a kernel become their definitions
 extern const Pass rematerialise;   // late reads compute again: a budget of bytes
 extern const Pass fuse_regions;    // nodes that run as one kernel become regions
-extern const Pass grad, value_and_grad, jvp, vmap;  // the transforms, with arguments
+// The transforms, with arguments.
+extern const Pass grad, value_and_grad, jvp, vmap, jacfwd, jacrev, hessian, jet, linear_transpose;
 }  // namespace pass
 
 // The rules behind simplify, recognise and canonicalise, for documentation and tests.

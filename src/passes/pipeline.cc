@@ -67,7 +67,8 @@ std::span<const Pass* const> all_passes() {
       &pass::simplify,       &pass::recognise,     &pass::canonicalise, &pass::cse,
       &pass::fold_constants, &pass::dead_code,     &pass::lower_blocks, &pass::decompose,
       &pass::legalise,       &pass::rematerialise, &pass::fuse_regions, &pass::grad,
-      &pass::value_and_grad, &pass::jvp,           &pass::vmap,
+      &pass::value_and_grad, &pass::jvp,           &pass::vmap,         &pass::jacfwd,
+      &pass::jacrev,         &pass::hessian,       &pass::jet,          &pass::linear_transpose,
   };
   return passes;
 }

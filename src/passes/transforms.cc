@@ -65,6 +65,14 @@ constexpr PassArgument kGradArguments[] = {
 };
 constexpr PassArgument kJvpArguments[] = {
     {"wrt", "leaves that move, name|name; all parameters when left out"}};
+constexpr PassArgument kJacobianArguments[] = {
+    {"wrt", "leaves to differentiate by, name|name; all parameters when left out"}};
+constexpr PassArgument kJetArguments[] = {
+    {"wrt", "leaves that move, name|name; all parameters when left out"},
+    {"order", "of the highest derivative; 2"},
+};
+constexpr PassArgument kTransposeArguments[] = {
+    {"wrt", "leaves it is linear in, name|name; all parameters when left out"}};
 constexpr PassArgument kVmapArguments[] = {
     {"over", "leaves that gain the batch axis, name|name:axis"},
     {"size", "of the batch, a number or ?symbol"},
@@ -100,6 +108,50 @@ constinit const Pass pass::jvp{
     .in_bodies = false,
     .keeps_signature = false,
     .arguments = kJvpArguments};
+
+constinit const Pass pass::jacfwd{
+    .name = "jacfwd",
+    .doc = "The Jacobians of the outputs by leaves, forward mode.",
+    .run = [](Graph&& g, const PassOptions& o) { return rlx::jacfwd(g, wrt_of(g, o)); },
+    .in_bodies = false,
+    .keeps_signature = false,
+    .arguments = kJacobianArguments};
+
+constinit const Pass pass::jacrev{
+    .name = "jacrev",
+    .doc = "The Jacobians of the outputs by leaves, reverse mode.",
+    .run = [](Graph&& g, const PassOptions& o) { return rlx::jacrev(g, wrt_of(g, o)); },
+    .in_bodies = false,
+    .keeps_signature = false,
+    .arguments = kJacobianArguments};
+
+constinit const Pass pass::hessian{
+    .name = "hessian",
+    .doc = "The second derivatives of output 0, a scalar, by leaves.",
+    .run = [](Graph&& g, const PassOptions& o) { return rlx::hessian(g, wrt_of(g, o)); },
+    .in_bodies = false,
+    .keeps_signature = false,
+    .arguments = kJacobianArguments};
+
+constinit const Pass pass::jet{
+    .name = "jet",
+    .doc = "The graph with its outputs' derivatives of every order up to one along a curve.",
+    .run =
+        [](Graph&& g, const PassOptions& o) {
+          return rlx::jet(g, wrt_of(g, o),
+                          static_cast<int>(integer_of("order", o.argument("order", "2"))));
+        },
+    .in_bodies = false,
+    .keeps_signature = false,
+    .arguments = kJetArguments};
+
+constinit const Pass pass::linear_transpose{
+    .name = "linear_transpose",
+    .doc = "The transpose of a graph that is linear in leaves.",
+    .run = [](Graph&& g, const PassOptions& o) { return rlx::linear_transpose(g, wrt_of(g, o)); },
+    .in_bodies = false,
+    .keeps_signature = false,
+    .arguments = kTransposeArguments};
 
 constinit const Pass pass::vmap{.name = "vmap",
                                 .doc = "The graph for one sample as the graph for a batch.",

@@ -237,6 +237,17 @@ void bind_graphs(nb::module_& m) {
                      bool zero_missing) { return vjp(g, wrt, {zero_missing, 0}); })
       .def("jvp", [](const Graph& g, const Names& wrt) { return jvp(g, wrt); })
       .def("hvp", [](const Graph& g, const Names& wrt) { return hvp(g, wrt); })
+      .def("jacfwd", [](const Graph& g, const Names& wrt) { return jacfwd(g, wrt); })
+      .def("jacrev", [](const Graph& g, const Names& wrt) { return jacrev(g, wrt); })
+      .def("hessian", [](const Graph& g, const Names& wrt) { return hessian(g, wrt); })
+      .def("jet", [](const Graph& g, const Names& wrt, int order) { return jet(g, wrt, order); })
+      .def("linearize",
+           [](const Graph& g, const Names& wrt) {
+             Linearized l = linearize(g, wrt);
+             return std::pair(std::move(l.value), std::move(l.tangent));
+           })
+      .def("linear_transpose",
+           [](const Graph& g, const Names& wrt) { return linear_transpose(g, wrt); })
       .def("vmap", [](const Graph& g, const std::map<std::string, int64_t>& axes, nb::handle size,
                       int64_t out_axis) { return vmap(g, axes, read_dim(size), out_axis); })
       .def("batched", [](const Graph& g, const std::vector<int64_t>& axes,

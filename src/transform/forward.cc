@@ -36,6 +36,29 @@ Values apply_jvp(Builder& b, const JvpArgs& a) {
   no_rule("jvp", a.node);
 }
 
+}  // namespace
+
+Values tangents_of_node(Builder& b, int32_t i, Operands in) {
+  const auto moves = [](Value v) { return v.valid(); };
+  const auto differentiable = [](const Type& t) { return is_differentiable(t.dtype); };
+  if (std::none_of(in.begin(), in.end(), moves) || blocks(b.graph().node(i))) return {};
+  const Node n = b.graph().node(i);  // a copy: rules append to the graph
+  if (std::none_of(n.out.begin(), n.out.end(), differentiable)) return {};
+  Values out;
+  for (size_t k = 0; k < n.out.size(); ++k) out.push_back({i, static_cast<int32_t>(k)});
+  Values found = apply_jvp(b, JvpArgs{n, n.in, out, in, &kBodies});
+  check(found.size() == out.size(), "{}: the forward rule gave {} tangents for {} results",
+        n.op->name, found.size(), out.size());
+  for (size_t k = 0; k < found.size(); ++k)
+    if (!differentiable(n.out[k]))
+      found[k] = kNone;
+    else if (found[k].valid())
+      found[k] = settle(b, found[k], n.out[k], *n.op, "the tangent of result", k);
+  return found;
+}
+
+namespace {
+
 // One walk from the first node to the last.
 class ForwardWalk {
  public:
@@ -47,22 +70,11 @@ class ForwardWalk {
   Value tangent(Value v) const { return find(tangents_, v); }
 
   void visit(int32_t i) {
-    const Node n = b_.graph().node(i);  // a copy: rules append to the graph
-    Values in, out;
-    for (Value v : n.in) in.push_back(tangent(v));
-    if (blocks(n) || std::none_of(in.begin(), in.end(), [](Value v) { return v.valid(); })) return;
-    for (size_t k = 0; k < n.out.size(); ++k) out.push_back({i, static_cast<int32_t>(k)});
-    if (std::none_of(n.out.begin(), n.out.end(),
-                     [](const Type& t) { return is_differentiable(t.dtype); }))
-      return;
-    origin_.of(n);
-    const Values found = apply_jvp(b_, JvpArgs{n, n.in, out, in, &kBodies});
-    check(found.size() == out.size(), "{}: the forward rule gave {} tangents for {} results",
-          n.op->name, found.size(), out.size());
-    for (size_t k = 0; k < found.size(); ++k) {
-      if (!found[k].valid() || !is_differentiable(n.out[k].dtype)) continue;
-      seed(out[k], settle(b_, found[k], n.out[k], *n.op, "the tangent of result", k));
-    }
+    Values in;
+    for (Value v : b_.graph().node(i).in) in.push_back(tangent(v));
+    origin_.of(b_.graph().node(i));
+    const Values found = tangents_of_node(b_, i, in);
+    for (size_t k = 0; k < found.size(); ++k) seed({i, static_cast<int32_t>(k)}, found[k]);
   }
 
  private:

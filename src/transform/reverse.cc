@@ -84,7 +84,7 @@ Values through_decomposition(Builder& b, const VjpArgs& a) {
   return reverse_range(b, {begin, b.graph().size()}, outputs, a.cotangents, wrt);
 }
 
-Values apply_vjp(Builder& b, const VjpArgs& a) {
+Values apply_vjp(Builder& b, const VjpArgs& a, FunctionRef<std::string()> path) {
   const OpDef& op = *a.node.op;
   if (op.vjp) {
     Values g = op.vjp(b, a);
@@ -95,15 +95,16 @@ Values apply_vjp(Builder& b, const VjpArgs& a) {
   if (op.jvp)
     if (Values g = transpose_of_jvp(b, a); !g.empty()) return g;
   if (op.decompose) return through_decomposition(b, a);
-  no_rule("grad", a.node);
+  no_rule("grad", a.node, path());
 }
 
 // One walk from the last node to the first, with the cotangents met so far.
 class ReverseWalk {
  public:
-  ReverseWalk(Builder& b, Range range, Operands wrt)
+  ReverseWalk(Builder& b, Range range, Operands outputs, Operands wrt)
       : b_(b),
         range_(range),
+        outputs_(outputs),
         active_(active_values(b.graph(), wrt, range.begin, range.end)),
         origin_(b, "grad") {}
 
@@ -135,7 +136,8 @@ class ReverseWalk {
     for (size_t k = 0; k < b_.graph().node(i).out.size(); ++k)
       out.push_back({i, static_cast<int32_t>(k)});
     for (size_t k = 0; k < n.out.size(); ++k) cotangents.push_back(find(cotangents_, out[k]));
-    const Values found = apply_vjp(b_, VjpArgs{n, n.in, out, cotangents, wanted, &kBodies});
+    const Values found = apply_vjp(b_, VjpArgs{n, n.in, out, cotangents, wanted, &kBodies},
+                                   [&] { return path_back(b_.graph(), outputs_, i); });
     check(found.size() == n.in.size(), "{}: the reverse rule gave {} cotangents for {} operands",
           n.op->name, found.size(), n.in.size());
     for (size_t k = 0; k < found.size(); ++k) {
@@ -153,6 +155,7 @@ class ReverseWalk {
 
   Builder& b_;
   Range range_;
+  Operands outputs_;
   ValueSet active_;
   ValueMap cotangents_;
   OriginScope origin_;
@@ -162,7 +165,7 @@ Values reverse_range(Builder& b, Range range, Operands outputs, Operands cotange
   check(outputs.size() == cotangents.size(), "reverse: {} outputs, {} cotangents", outputs.size(),
         cotangents.size());
   Values found;
-  ReverseWalk walk(b, range, wrt);
+  ReverseWalk walk(b, range, outputs, wrt);
   for (size_t i = 0; i < outputs.size(); ++i) walk.seed(outputs[i], cotangents[i]);
   walk.run();
   for (Value v : wrt) found.push_back(v.valid() ? walk.cotangent(v) : kNone);
@@ -181,11 +184,12 @@ std::string why_no_gradient(const Graph& g, Operands outputs, Value leaf) {
     if (std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); }))
       continue;
     if (blocks(n))
-      return fmt::format("the path ends at %{} {}: {}", i, n.op->name, n.op->not_differentiable);
+      return fmt::format("the path ends at %{} {}: {} ({})", i, n.op->name,
+                         n.op->not_differentiable, path_back(g, outputs, i));
     if (std::none_of(n.out.begin(), n.out.end(),
                      [](const Type& t) { return is_differentiable(t.dtype); }))
-      blocked =
-          fmt::format("the path ends at %{} {}: its result is {}", i, n.op->name, n.out[0].dtype);
+      blocked = fmt::format("the path ends at %{} {}: its result is {} ({})", i, n.op->name,
+                            n.out[0].dtype, path_back(g, outputs, i));
   }
   return blocked.empty() ? "no output depends on it through differentiable operands" : blocked;
 }

@@ -49,9 +49,38 @@ std::string describe(const Graph& g, Value v) {
   return fmt::format("{} {}", v, n.op->name);
 }
 
-void no_rule(std::string_view transform, const Node& n) {
-  fail(ErrorKind::unsupported, "no-rule", "{}: {} states no rule and no decomposition (result: {})",
-       transform, n.op->name, fmt::join(n.out, ", "));
+std::string path_back(const Graph& g, Operands outputs, int32_t i) {
+  std::vector<int32_t> reader(g.nodes.size(), -1),
+      queue;  // which node was come from; itself: an output
+  const auto meet = [&](Value v, int32_t from) {
+    if (!v.valid() || reader[static_cast<size_t>(v.node)] >= 0) return;
+    reader[static_cast<size_t>(v.node)] = from < 0 ? v.node : from;
+    queue.push_back(v.node);
+  };
+  for (Value v : outputs) meet(v, -1);
+  for (size_t at = 0; at < queue.size() && reader[static_cast<size_t>(i)] < 0; ++at)
+    for (Value v : g.node(queue[at]).in) meet(v, queue[at]);
+  if (reader[static_cast<size_t>(i)] < 0) return "";
+  std::vector<std::string> names;
+  for (int32_t at = i, last = -1; at != last; at = reader[static_cast<size_t>(at)]) {
+    names.push_back(describe(g, {at, 0}));
+    last = at;
+  }
+  std::reverse(names.begin(), names.end());
+  constexpr size_t kFirst = 3, kLast = 5;
+  if (names.size() > kFirst + kLast + 1) {
+    const auto from = names.begin() + static_cast<int64_t>(kFirst);
+    const auto to = names.end() - static_cast<int64_t>(kLast);
+    *from = fmt::format("({} more)", to - from);
+    names.erase(from + 1, to);
+  }
+  return fmt::format("{}", fmt::join(names, " <- "));
+}
+
+void no_rule(std::string_view transform, const Node& n, std::string_view path) {
+  fail(ErrorKind::unsupported, "no-rule",
+       "{}: {} states no rule and no decomposition (result: {}){}{}", transform, n.op->name,
+       fmt::join(n.out, ", "), path.empty() ? "" : "; the way from the loss: ", path);
 }
 
 bool blocks(const Node& n) { return !n.op->not_differentiable.empty(); }

@@ -53,7 +53,10 @@ std::string free_name(const Builder& b, const std::string& name);
 void check_differentiable(const Graph& g, Operands wrt, std::string_view transform);
 // "%7 gather", for messages.
 std::string describe(const Graph& g, Value v);
-[[noreturn]] void no_rule(std::string_view transform, const Node& n);
+// The shortest way from one of `outputs` back to node i, for messages: "%9 reduce_sum <- %7 mul <- %4 sort"; long
+// ways lose their middle. Empty when there is none.
+std::string path_back(const Graph& g, Operands outputs, int32_t i);
+[[noreturn]] void no_rule(std::string_view transform, const Node& n, std::string_view path = {});
 
 // Values that depend on `wrt` through differentiable edges, among the results of nodes [begin,
 // end).
@@ -63,6 +66,10 @@ std::vector<bool> needed_nodes(const Graph& g, Operands outputs, int32_t begin, 
 
 // Derivatives end here: the op states why.
 bool blocks(const Node& n);
+
+// The tangents of node i's results, given those of its operands, by its forward rule (forward.h): kNone
+// where nothing moves; none at all when no result does.
+Values tangents_of_node(Builder& b, int32_t i, Operands tangents);
 
 // Zeros of a type.
 Value zeros(Builder& b, const Type& type);

@@ -436,3 +436,93 @@ def test_all_derivatives_of_lengths_at_zero_are_zero():
         first = rlx.grad(lambda z, f=f: f(z).sum())
         assert first(origin).tolist() == [0]
         assert rlx.grad(lambda z: first(z).real.sum() + first(z).imag.sum())(origin).tolist() == [0]
+
+
+# ---- Taylor mode, linear maps, potentials
+
+
+def test_jet_gives_the_coefficients_of_a_known_series():
+    # exp(sin t) around 0 is 1 + t + t^2/2 - t^4/8 - t^5/15 - t^6/240 + t^7/90 + ..
+    known = [1, 1, 1, 0, -3, -8, -3, 56]
+    zero, line = rlx.array(np.float64(0)), [rlx.array(np.float64(k == 1)) for k in range(1, 8)]
+    y, terms = rlx.jet(lambda x: rlx.exp(rlx.sin(x)), (zero,), (line,))
+    close([y.item()] + [t.item() for t in terms], known, rtol=1e-12)
+    # inside jit and batched, at other points: against nested derivatives
+    f = lambda x: rlx.tanh(x) * rlx.exp(x)
+    nested = [f]
+    for _ in range(3):
+        nested.append(rlx.grad(lambda x, g=nested[-1]: g(x)))
+    x = array(5, dtype="float64")
+    third = rlx.jit(rlx.vmap(lambda v: rlx.jet(f, (v,), ([1.0, 0.0, 0.0],))[1][2]))(x)
+    close(third, rlx.vmap(nested[3])(x), rtol=1e-12)
+
+
+def test_jet_over_trees_and_its_refusals():
+    x, w = array(3, 4, dtype="float64"), {"a": array(4, 2, dtype="float64"), "n": rlx.array([1, 2])}
+    dx, dw = array(3, 4, dtype="float64"), {"a": array(4, 2, dtype="float64"), "n": rlx.array([0, 0])}
+    f = lambda x, w: {"y": rlx.sin(x @ w["a"]), "n": w["n"]}
+    y, (first,) = rlx.jet(f, (x, w), ([dx], [dw]))
+    _, expected = rlx.jvp(f, (x, w), (dx, dw))
+    close(first["y"], expected["y"], rtol=1e-12)
+    assert first["n"].tolist() == [0, 0] and y["n"].tolist() == [1, 2]
+    for series in ((), ([dx],), ([dx], [dw, dw]), ([], [])):
+        with pytest.raises(rlx.UserError, match="series"):
+            rlx.jet(f, (x, w), series)
+
+
+def test_linearize_computes_the_point_once():
+    f = lambda x, w: (rlx.tanh(x @ w["a"]), x.sum())
+    x, w = array(3, 4), {"a": array(4, 2)}
+    (y, s), push = rlx.linearize(f, x, w)
+    close(y, f(x, w)[0])
+    for _ in range(2):
+        dx, dw = array(3, 4), {"a": array(4, 2)}
+        expected = rlx.jvp(f, (x, w), (dx, dw))[1]
+        moved = push(dx, dw)
+        close(moved[0], expected[0])
+        close(moved[1], expected[1])
+    close(rlx.jit(lambda x, v: rlx.linearize(rlx.sin, x)[1](v))(x, x), np.cos(x) * np.asarray(x))
+    # all columns at once
+    _, push = rlx.linearize(lambda x: rlx.tanh(x), rlx.array([0.5, 1.0]))
+    close(rlx.vmap(push)(rlx.eye(2)), np.diag(1 - np.tanh([0.5, 1.0]) ** 2))
+    with pytest.raises(rlx.UserError, match="1 tangents for 2 primals|tangents"):
+        push(rlx.ones(2), rlx.ones(2))
+
+
+def test_linear_transpose_turns_the_inner_product():
+    a = array(5, 4)
+    f = lambda x, z: {"y": rlx.cumsum(a @ x, axis=0), "z": z[:2] * 3.0}
+    x, z, n = array(4, 3), array(6), rlx.array([1, 2])
+    out, ct = f(x, z), {"y": array(5, 3), "z": array(2)}
+    xs, zs = rlx.linear_transpose(f, x, z)(ct)
+    inner = lambda p, q: float((np.asarray(p, np.float64) * np.asarray(q)).sum())
+    assert inner(out["y"], ct["y"]) + inner(out["z"], ct["z"]) == pytest.approx(inner(x, xs) + inner(z, zs), rel=1e-5)
+    with pytest.raises(rlx.UserError, match="not linear"):
+        rlx.linear_transpose(lambda x: x * x, x)
+    with pytest.raises(rlx.UserError, match="cotangents"):
+        rlx.linear_transpose(lambda x: 2.0 * x, x)(rlx.ones(7))
+    assert rlx.linear_transpose(lambda x, n: x * n.sum().astype("float32"), x, n)(x)[1] is None
+
+
+def test_force_energy_loss_is_the_formula():
+    x, forces = array(2, 9, 3, dtype="float64"), array(2, 9, 3, dtype="float64")
+    energies = array(2, dtype="float64")
+    springs = lambda k, x: 0.5 * k * (x**2).sum(axis=(1, 2))
+    loss = rlx.force_energy_loss(springs, argnums=1, force_weight=0.3, energy_weight=2.5)
+    X, F, E, k = np.asarray(x), np.asarray(forces), np.asarray(energies), 1.7
+    off = ((0.5 * k * (X**2).sum((1, 2)) - E) ** 2).mean()
+    close(loss(k, x, forces=forces, energy=energies), 0.3 * ((-k * X - F) ** 2).mean() + 2.5 * off, rtol=1e-12)
+    mask = RNG.integers(0, 2, (2, 9)).astype(bool)
+    masked = 0.3 * ((-k * X - F) ** 2)[mask].mean() + 2.5 * off
+    close(loss(k, x, forces=forces, energy=energies, atoms=rlx.array(mask)), masked, rtol=1e-12)
+    slope = rlx.grad(lambda k: loss(k, x, forces=forces, energy=energies))(rlx.array(k))
+    h = 1e-6
+    ends = [loss(k + d, x, forces=forces, energy=energies).item() for d in (-h, h)]
+    assert slope.item() == pytest.approx((ends[1] - ends[0]) / (2 * h), rel=1e-6)
+    with pytest.raises(rlx.UserError, match="forces"):
+        rlx.force_energy_loss(springs, argnums=(1,))(k, x, forces=(forces, forces), energy=energies)
+
+
+def test_a_missing_derivative_says_the_way_from_the_loss():
+    with pytest.raises(rlx.Error, match="reduce_sum <- "):
+        rlx.Graph.grad(rlx.jit(lambda x: rlx.floor(x).astype("int32").astype("float32").sum()).graph(rlx.ones(3)), ["x0"])
