@@ -109,7 +109,7 @@ class Driver {
       return n.op != &op::region && target().accepts(n, at);
     };
     context.schedule = target().schedule();
-    context.alone = [&](const Node& n) { return target().goes_first(*n.op); };
+    context.alone = [&](const Node& n) { return is_alone(n); };
     return run_passes(std::move(g), pipeline, context);
   }
 
@@ -142,7 +142,7 @@ class Driver {
         if (e.code() != "memory-budget" || has_symbols(optimised)) throw;
         break;
       }
-    const auto alone = [&](const Node& n) { return target().goes_first(*n.op); };
+    const auto alone = [&](const Node& n) { return is_alone(n); };
     const Graph tightest =
         fuse(rematerialise(optimised, 1, {options_.fuse, alone, target().schedule()}).graph, 0);
     const int64_t least = bytes_of(tightest);
@@ -170,6 +170,7 @@ class Driver {
   std::shared_ptr<Target> take_target() { return std::move(target_); }
 
  private:
+  bool is_alone(const Node& n) { return target().goes_first(*n.op); }
   Target& target() {
     user_check(has_target(), "stage",
                "the device {} walks programs as they are written: its way ends at the stage mir",
@@ -380,6 +381,8 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   const auto start = Clock::now();
   check_options(g, options);
   verify(g);
+  user_check(options.memory_budget == 0 || backend->make_target(options), "memory-budget",
+             "the device {} plans no memory: it has no budget", name(backend->device()));
   auto compiled = std::make_shared<Compiled>();
   Compiled& c = *compiled;
   c.backend = backend;
@@ -399,6 +402,11 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   if (!plan)
     if (Driver driver(*backend, options, report); driver.has_target())
       plan = driver.plan(c.signature, from);
+  // What was fused or lowered before is taken as it is.
+  user_check(options.memory_budget == 0 || !plan || plan->arena_bytes <= options.memory_budget,
+             "memory-budget",
+             "\"{}\": as it was fused, the values of a run need {} bytes at once; the budget is {}",
+             c.signature.name, plan ? plan->arena_bytes : 0, options.memory_budget);
   if (plan) {
     describe(report, c.info);
     c.info.kernels_before_fusion = report.fusion.nodes_before - report.fusion.regions;

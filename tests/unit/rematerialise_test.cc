@@ -8,6 +8,7 @@
 #include "rlx/compile/compile.h"
 #include "rlx/front/trace.h"
 #include "rlx/models/gpt.h"
+#include "rlx/models/trainer.h"
 #include "rlx/ops/ops.h"
 #include "rlx/passes/min_cut.h"
 #include "rlx/passes/passes.h"
@@ -407,6 +408,43 @@ TEST(Budget, SaysTheLeast) {
   expect_error("memory-budget", "at least", [&] { (void)Session("cpu").compile(g, options); });
   options.memory_budget = -1;
   expect_error("memory-budget", "positive", [&] { (void)Session("cpu").compile(g, options); });
+}
+
+TEST(Budget, OfATrainingRun) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += fmt::format("{} and {} is {}\n", i, i, 2 * i);
+  GptConfig c;
+  c.width = 32, c.layers = 6, c.heads = 2, c.block = 32, c.batch = 8, c.steps = 4, c.warmup = 1;
+  const Corpus corpus = make_corpus(text, c.block);
+  c.vocab = corpus.vocab();
+  Trainer plain(corpus, c, {});
+  const int64_t need = plain.info().program->arena_bytes;
+  Trainer within(corpus, c, {.memory_budget = need / 2});
+  EXPECT_LE(within.info().program->arena_bytes, need / 2);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(plain.step(), within.step());
+}
+
+// A program that was fused before is not changed any more.
+TEST(Budget, OfWhatIsPlannedAlready) {
+  const Graph g = value_and_grad(blocks({}), block_params());
+  const auto backend = backend_for(Device("cpu"));
+  const int64_t need = run_on_cpu(g, block_leaves()).arena;
+  for (const CompileStage stage : {CompileStage::fused, CompileStage::lir}) {
+    const GraphModule m = lower_to(stage, g, *backend);
+    CompileOptions options;
+    options.memory_budget = need;
+    (void)compile(m, backend, options, CompileStage::fused);
+    options.memory_budget = need - 1;
+    expect_error("memory-budget", fmt::format("need {} bytes", need),
+                 [&] { (void)compile(m, backend, options, CompileStage::fused); });
+  }
+  CompileOptions options;
+  options.memory_budget = need;
+  expect_error("memory-budget", "plans no memory",
+               [&] { (void)Session("reference").compile(g, options); });
+  options.memory_budget = need / 2;
+  const GraphModule lir = lower_to(CompileStage::lir, g, *backend, options);
+  EXPECT_LE(lir.as_lir()->arena_size(), need / 2);
 }
 
 // Sizes that are not known: each program is within the budget.
