@@ -80,6 +80,7 @@ std::span<const Pass* const> all_passes() {
       &pass::decompose,
       &pass::legalise,
       &pass::auto_mixed_precision,
+      &pass::rematerialise,
       &pass::fuse_regions,
       &pass::grad,
       &pass::value_and_grad,
