@@ -137,7 +137,7 @@ std::vector<int32_t> Trainer::sample(const std::vector<int32_t>& prompt, int64_t
                                      double temperature) {
   GptConfig one = config_;
   one.batch = 1;
-  CompiledGraph logits = compile(gpt_logits(one), options_.threads, config_.precision);
+  CompiledGraph logits = compile(gpt_logits(one), options_.threads, config_.precision, 0);
   logits.set_params(model_params());
   Tensor x(DType::I32, {1, config_.block}), position(DType::I32, {});
   logits.bind_input(logits.input_index("x"), x.raw());
