@@ -14,7 +14,7 @@ namespace rlx::cli {
 namespace {
 
 struct LowerArguments {
-  std::string file, out, backend, dump_dir, from = "mir", to = "lir";
+  std::string file, out, backend, dump_dir, from = "mir", to = "lir", precision = "f32";
   std::vector<std::string> dims, hints;
   bool fast_math = false, report = false;
   int64_t memory_budget = 0;
@@ -42,6 +42,7 @@ void lower_file(const LowerArguments& a, int threads) {
   options.hints = read_hints(a.hints);
   options.fast_math = a.fast_math;
   options.memory_budget = a.memory_budget;
+  options.precision = PrecisionPolicy::parse(a.precision);
   options.dump_dir = a.dump_dir;
   const CompileStage to = stage_named(a.to);
   GraphModule program = read_module(a.file);
@@ -83,6 +84,7 @@ void add_lower(Cli& cli) {
   c->add_option("--dump", a->dump_dir, "Folder for the graph after each pass, kernels and plan");
   c->add_flag("--fast-math", a->fast_math, "Allow algebra that changes values");
   add_memory_budget(*c, a->memory_budget);
+  c->add_option("--precision", a->precision, kPrecisionHelp)->capture_default_str();
   c->add_flag("--report", a->report, "Say on stderr what each pass did and what fused");
   c->callback([&cli, a] { cli.action = [a, &cli] { lower_file(*a, thread_count(cli.globals)); }; });
 }

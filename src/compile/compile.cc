@@ -17,6 +17,7 @@
 #include "rlx/ops/core.h"
 #include "rlx/ops/region.h"
 #include "rlx/ops/table.h"
+#include "rlx/passes/auto_mixed_precision.h"
 #include "rlx/passes/passes.h"
 #include "rlx/passes/rematerialise.h"
 
@@ -66,6 +67,24 @@ void require_sizes(const Graph& g, const CompileOptions& options) {
         g.name, s);
 }
 
+// The default one, in which mixed precision finds whole what was written out.
+Pipeline pipeline_for(const PrecisionPolicy& policy) {
+  Pipeline out = default_pipeline();
+  if (policy.is_f32()) return out;
+  const auto recognise = std::find_if(
+      out.begin(), out.end(), [](const PassUse& use) { return use.pass == &pass::recognise; });
+  check(recognise != out.end(), "the default pipeline recognises nothing");
+  out.insert(recognise + 1, AutoMixedPrecision{policy});
+  return out;
+}
+
+// What has been through the passes has its dtypes.
+void check_precision(const CompileOptions& options, CompileStage from) {
+  user_check(options.precision.is_f32() || from < CompileStage::optimised, "stage",
+             "a precision policy is applied to programs at the stage hir or mir, not {}",
+             enum_names(from)[static_cast<size_t>(from)]);
+}
+
 void count_work(const Program& p, CompileInfo& info) {
   for (const Step& s : p.steps) {
     ++info.kernels;
@@ -90,7 +109,7 @@ class Driver {
   Graph pass(Graph g, CompileStage from, CompileStage to, int64_t budget) {
     Pipeline pipeline;
     if (from < CompileStage::optimised && to >= CompileStage::optimised)
-      pipeline = default_pipeline();
+      pipeline = pipeline_for(options_.precision);
     if (from < CompileStage::fused && to >= CompileStage::fused) {
       if (budget > 0)
         pipeline.push_back({pass::rematerialise, {{"budget", std::to_string(budget)}}});
@@ -104,9 +123,15 @@ class Driver {
     context.fast_math = options_.fast_math;
     context.report = &report_.passes;
     context.fusion = &report_.fusion;
+    context.watch = report_.watch;
     // Regions in the program as given are opened: the grower makes its own.
     context.keeps = [&](const Node& n, const Graph& at) {
-      return n.op != &op::region && target().accepts(n, at);
+      if (n.op == &op::region) return false;
+      const Decision takes = target().accepts(n, at);
+      if (!takes)
+        report_.decomposed.push_back(
+            {std::string(n.op->name), n.origin.label.str(), n.out, takes.why()});
+      return static_cast<bool>(takes);
     };
     context.schedule = target().schedule();
     context.alone = [&](const Node& n) { return is_alone(n); };
@@ -390,6 +415,12 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   c.threads = options.threads > 0 ? options.threads : hardware_threads();
   c.poison = options.poison;
   c.signature = options.dims.empty() ? std::move(g) : rlx::bind(g, options.dims);
+  check_precision(options, from);
+  // What the policy has nothing to do with is said now, and not when sizes are bound.
+  if (!options.precision.is_f32()) {
+    Graph mixed = mixed_precision(c.signature, options.precision);
+    if (!backend->make_target(options)) c.signature = std::move(mixed);
+  }
   c.param_updated.assign(c.signature.params().size(), false);
   const auto position = param_positions(c.signature);
   for (const Update& u : c.signature.updates) c.param_updated[position.at(u.param)] = true;
@@ -442,6 +473,7 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
     verify(g);
     if (to == CompileStage::mir) return g;
     check_options(g, options);
+    check_precision(options, from);
     if (to == CompileStage::lir) require_sizes(g, options);
     if (!options.dims.empty()) g = rlx::bind(g, options.dims);
     CompileReport own;

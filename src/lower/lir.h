@@ -113,6 +113,7 @@ struct Program;
 
 struct Step {
   std::string label;  // what it computes: op names, provenance
+  int32_t node = -1;  // of the graph, for which it runs
   std::vector<View> in, out;
   std::vector<int64_t> in_bytes, out_bytes;  // control flow: sizes of the operands and results
   std::shared_ptr<const StepKernel> kernel;  // nullptr for control flow

@@ -9,6 +9,7 @@
 #include "rlx/ops/control/loops.h"
 #include "rlx/ops/control/scan_checkpoints.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/region.h"
 
 namespace rlx {
 
@@ -74,6 +75,7 @@ class Lowering {
     s.in = {from};
     s.out = {to};
     s.kernel = target_.make_copy(from, to);
+    s.node = step_of_;
     p_.steps.push_back(std::move(s));
   }
   View make_dense(const View& v, const std::string& why) {
@@ -83,6 +85,7 @@ class Lowering {
   }
 
   void node(int32_t i) {
+    if (!given_) step_of_ = i;
     const Node& n = graph().nodes[static_cast<size_t>(i)];
     auto& out = views_[static_cast<size_t>(i)];
     if (given_ && n.op == &op::input)
@@ -187,32 +190,49 @@ class Lowering {
   }
 
   View join(const Node& n, const std::string& label) {
-    auto copies = std::make_shared<Program>();
+    const size_t first = p_.steps.size();
+    concat_into(View::dense(0, n.type()), n, label);  // as if here; the steps move over
+    std::vector<Step> steps(
+        std::make_move_iterator(p_.steps.begin() + static_cast<std::ptrdiff_t>(first)),
+        std::make_move_iterator(p_.steps.end()));
+    p_.steps.resize(first);
+    return make_once(std::move(steps), n.type(), label);
+  }
+
+  // What these steps write, which is buffer 0 to them, reading what no run changes: made when a weight was set.
+  View make_once(std::vector<Step> steps, const Type& type, const std::string& label) {
+    auto made = std::make_shared<Program>();
     JoinedWeight weight;
     weight.label = label;
-    copies->buffers.push_back({Place::output, 0, n.type().bytes(), 0, -1, -1, -1});
-    copies->outputs.push_back(View::dense(0, n.type()));
-    const size_t first = p_.steps.size();
-    concat_into(copies->outputs[0], n, label);  // as if here; the steps move over
-    for (size_t s = first; s < p_.steps.size(); ++s) {
-      View& from = p_.steps[s].in[0];
-      weight.sources.push_back(from.buffer);
-      copies->input_buffers.push_back(static_cast<int32_t>(copies->buffers.size()));
-      copies->buffers.push_back({Place::input, static_cast<int32_t>(weight.sources.size()) - 1,
+    made->buffers.push_back({Place::output, 0, type.bytes(), 0, -1, -1, -1});
+    made->outputs.push_back(View::dense(0, type));
+    for (Step& s : steps) {
+      for (View& from : s.in) {
+        weight.sources.push_back(from.buffer);
+        made->input_buffers.push_back(static_cast<int32_t>(made->buffers.size()));
+        made->buffers.push_back({Place::input, static_cast<int32_t>(weight.sources.size()) - 1,
                                  p_.buffers[static_cast<size_t>(from.buffer)].bytes, 0, -1, -1,
                                  -1});
-      from.buffer = copies->input_buffers.back();
-      copies->steps.push_back(std::move(p_.steps[s]));
+        from.buffer = made->input_buffers.back();
+      }
+      made->steps.push_back(std::move(s));
     }
-    p_.steps.resize(first);
-    target_.arrange(*copies);
-    plan_memory(*copies);
-    verify(*copies);
-    weight.program = std::move(copies);
+    target_.arrange(*made);
+    plan_memory(*made);
+    verify(*made);
+    weight.program = std::move(made);
     p_.joined.push_back(std::move(weight));
     return View::dense(
-        new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, n.type().bytes()),
-        n.type());
+        new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, type.bytes()), type);
+  }
+
+  // A weight in another dtype that is no wider: cast once, and not in every run.
+  bool is_cast_weight(const Node& n, const Step& s) const {
+    if (is_body_ || n.op != &op::region || n.out.size() != 1 || s.in.size() != 1) return false;
+    for (const Node& part : n.get<RegionAttrs>().body->nodes)
+      if (part.op != &op::input && part.op != &op::cast) return false;
+    return is_fixed(p_.buffers[static_cast<size_t>(s.in[0].buffer)]) && !computes_nothing(n) &&
+           size_of(n.type().dtype) <= size_of(s.in[0].dtype);
   }
 
   // Fills with the value, then writes what remains of x after negative padding has cropped it.
@@ -250,13 +270,23 @@ class Lowering {
     s.label = fmt::format("%{} {}", i, n.op->name);
     if (!n.origin.label.empty()) s.label += " @ " + n.origin.label.str();
     for (size_t k = 0; k < n.in.size(); ++k) s.in.push_back(operand(n, k, s.label));
-    for (const Type& t : n.out) s.out.push_back(new_view(t));
+    const bool once = is_cast_weight(n, s);
+    for (const Type& t : n.out) s.out.push_back(once ? View::dense(0, t) : new_view(t));
     s.kernel = way ? way->form->at(sizes_) : target_.make(n, graph(), s.in, s.out);
+    if (once) {
+      check(s.kernel->workspace_bytes() == 0 && !s.kernel->rest(), "{}: a cast in parts", s.label);
+      const std::string label = s.label;
+      std::vector<Step> steps;
+      steps.push_back(std::move(s));
+      views_[static_cast<size_t>(i)] = {make_once(std::move(steps), n.type(), label)};
+      return;
+    }
     views_[static_cast<size_t>(i)] = s.out;
     pack_weights(s);
     const auto kernel = s.kernel;
     Step second;
     s.workspace = workspace(*kernel);
+    s.node = second.node = step_of_;
     if (const StepKernel::Rest* rest = kernel->rest()) {
       second.label = s.label + ": combine";
       second.kernel = rest->kernel;
@@ -390,6 +420,7 @@ class Lowering {
     for (const View& v : s.in) s.in_bytes.push_back(v.type().bytes());
     for (const View& v : s.out) s.out_bytes.push_back(v.type().bytes());
     s.workspace = workspace(s);
+    s.node = step_of_;
     views_[static_cast<size_t>(i)] = s.out;
     p_.steps.push_back(std::move(s));
   }
@@ -429,6 +460,7 @@ class Lowering {
       updating[static_cast<size_t>(view(u.value).buffer)] = true;
     for (size_t k = 0; k < graph().outputs.size(); ++k) {
       const View v = view(graph().outputs[k]);
+      step_of_ = graph().outputs[k].node;
       Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
       if (b.place == Place::arena && is_whole(v) && !updating[static_cast<size_t>(v.buffer)]) {
         b.place = Place::output;
@@ -496,6 +528,7 @@ class Lowering {
   void place_updates() {
     struct Pending {
       View from, to;
+      int32_t node;
     };
     std::vector<Pending> pending;
     std::vector<int32_t> target;  // per update
@@ -508,6 +541,7 @@ class Lowering {
     for (size_t k = 0; k < graph().updates.size();
          ++k) {  // old values of written parameters move out of the way first
       View v = view(graph().updates[k].value);
+      step_of_ = graph().updates[k].value.node;
       const bool moves = v.buffer != target[k] || !is_whole(v);
       if (moves && is_target[static_cast<size_t>(v.buffer)])
         v = make_dense(v, "update of " + graph().updates[k].param);
@@ -525,10 +559,13 @@ class Lowering {
         Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
         b.place = Place::param, b.index = static_cast<int32_t>(param);
       } else {
-        pending.push_back({v, View::dense(target[k], v.type())});
+        pending.push_back({v, View::dense(target[k], v.type()), graph().updates[k].value.node});
       }
     }
-    for (const Pending& c : pending) copy(c.from, c.to, "copy: update");
+    for (const Pending& c : pending) {
+      step_of_ = c.node;
+      copy(c.from, c.to, "copy: update");
+    }
   }
 
   Target& target_;
@@ -538,7 +575,8 @@ class Lowering {
   const Outline* outline_;        // of that; nullptr: all sizes are numbers
   const std::vector<View>* given_ = nullptr;  // its inputs
   size_t next_given_ = 0;
-  int32_t node_ = 0;  // that is being lowered
+  int32_t node_ = 0;      // that is being lowered
+  int32_t step_of_ = -1;  // the node of the program's graph for which steps are made
   std::vector<std::vector<View>> views_;
   std::unordered_map<std::string_view, size_t> param_index_;
   std::vector<bool> written_;  // per parameter: an update writes it

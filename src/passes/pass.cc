@@ -110,6 +110,7 @@ Graph run_passes(Graph g, const Pipeline& pipeline, const PassContext& context) 
       check(!same_signature || signature(g) == before, "{}: changed the signature of \"{}\"",
             use.pass->name, name);
       if (!context.dump_dir.empty()) dump(g, context.dump_dir, ++number, use.pass->name);
+      if (context.watch) context.watch(record, g);
       if (context.report) context.report->passes.push_back(std::move(record));
     }
     return std::move(g);

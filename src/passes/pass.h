@@ -91,6 +91,8 @@ struct PassContext {
   RegionSchedule schedule;
   PassReport* report = nullptr;
   FusionReport* fusion = nullptr;
+  // Told after each pass: what it did, and the graph that it left.
+  std::function<void(const PassRecord&, const Graph&)> watch;
 };
 
 Graph run_pass(Graph g, const Pass& pass, const PassOptions& options = {});

@@ -12,11 +12,14 @@ extern const Pass canonicalise;    // the forms that fusion and kernel choice ex
 extern const Pass cse;             // equal expressions once
 extern const Pass fold_constants;  // nodes of constants become constants
 extern const Pass dead_code;       // what nobody needs goes
+extern const Pass join_products;   // products of one value with several weights become one
 extern const Pass lower_blocks;    // HIR to MIR: blocks become their definitions
 extern const Pass decompose;       // every composite becomes its definition
 extern const Pass legalise;        // composites without a kernel become their definitions
-extern const Pass rematerialise;   // late reads compute again: a budget of bytes
-extern const Pass fuse_regions;    // nodes that run as one kernel become regions
+// Products in 16 bits; auto_mixed_precision.h.
+extern const Pass auto_mixed_precision;
+extern const Pass rematerialise;  // late reads compute again: a budget of bytes
+extern const Pass fuse_regions;   // nodes that run as one kernel become regions
 // The transforms, with arguments.
 extern const Pass grad, value_and_grad, jvp, vmap, jacfwd, jacrev, hessian, jet, linear_transpose;
 }  // namespace pass

@@ -31,6 +31,8 @@ const Pipeline& default_pipeline() {
       pass::canonicalise,
       // What the last rules made twice.
       pass::cse,
+      // Products of one value as one, now that weights lie as they will and equal values are one.
+      pass::join_products,
       // Parameters and nodes that nobody reads any more.
       pass::dead_code,
   };
@@ -64,11 +66,28 @@ constinit const Pass pass::fuse_regions{
 
 std::span<const Pass* const> all_passes() {
   static const Pass* const passes[] = {
-      &pass::simplify,       &pass::recognise,     &pass::canonicalise, &pass::cse,
-      &pass::fold_constants, &pass::dead_code,     &pass::lower_blocks, &pass::decompose,
-      &pass::legalise,       &pass::rematerialise, &pass::fuse_regions, &pass::grad,
-      &pass::value_and_grad, &pass::jvp,           &pass::vmap,         &pass::jacfwd,
-      &pass::jacrev,         &pass::hessian,       &pass::jet,          &pass::linear_transpose,
+      &pass::simplify,
+      &pass::recognise,
+      &pass::canonicalise,
+      &pass::cse,
+      &pass::fold_constants,
+      &pass::dead_code,
+      &pass::join_products,
+      &pass::lower_blocks,
+      &pass::decompose,
+      &pass::legalise,
+      &pass::auto_mixed_precision,
+      &pass::rematerialise,
+      &pass::fuse_regions,
+      &pass::grad,
+      &pass::value_and_grad,
+      &pass::jvp,
+      &pass::vmap,
+      &pass::jacfwd,
+      &pass::jacrev,
+      &pass::hessian,
+      &pass::jet,
+      &pass::linear_transpose,
   };
   return passes;
 }

@@ -138,9 +138,18 @@ HirModule hir_module(const Graph& g, const std::string& policy) {
 // From, to, multiples of.
 using HintTuple = std::tuple<std::optional<int64_t>, std::optional<int64_t>, int64_t>;
 
+// A policy's name, and the names of ops or kinds that it allows, denies and keeps besides.
+using PolicyTuple = std::tuple<std::string, Names, Names, Names>;
+
+PrecisionPolicy policy_of(const PolicyTuple& policy) {
+  const auto& [name, allowed, denied, kept] = policy;
+  return PrecisionPolicy::parse(name).allow(allowed).deny(denied).keep(kept);
+}
+
 CompiledGraph compile(const Graph& g, const std::string& device, int threads,
                       const DimBinding& dims, const std::map<std::string, HintTuple>& hints,
-                      bool fast_math, bool fuse, int64_t memory_budget) {
+                      bool fast_math, const PolicyTuple& precision, bool fuse,
+                      int64_t memory_budget) {
   CompileOptions options;
   options.threads = threads;
   options.dims = dims;
@@ -149,6 +158,7 @@ CompiledGraph compile(const Graph& g, const std::string& device, int threads,
     options.hints[name] = {min.value_or(0), max.value_or(SizeHint::kNoMax), multiple_of};
   }
   options.fast_math = fast_math;
+  options.precision = policy_of(precision);
   options.fuse = fuse;
   options.memory_budget = memory_budget;
   nb::gil_scoped_release unlocked;
@@ -208,8 +218,8 @@ void bind_compiled(nb::module_& m) {
           },
           "After a run with profile=True: (label, kernel, seconds, flops) of each step.");
   m.def("compile", compile, nb::arg("graph"), nb::arg("device"), nb::arg("threads"),
-        nb::arg("dims"), nb::arg("hints"), nb::arg("fast_math"), nb::arg("fuse"),
-        nb::arg("memory_budget"));
+        nb::arg("dims"), nb::arg("hints"), nb::arg("fast_math"), nb::arg("precision"),
+        nb::arg("fuse"), nb::arg("memory_budget"));
 }
 
 }  // namespace
@@ -252,6 +262,10 @@ void bind_graphs(nb::module_& m) {
                       int64_t out_axis) { return vmap(g, axes, read_dim(size), out_axis); })
       .def("batched", [](const Graph& g, const std::vector<int64_t>& axes,
                          nb::handle size) { return batched(g, axes, read_dim(size)); })
+      .def("mixed_precision",
+           [](const Graph& g, const PolicyTuple& policy) {
+             return mixed_precision(g, policy_of(policy));
+           })
       .def("with_constants", with_constants)
       .def("first_outputs",
            [](Graph g, size_t count) {

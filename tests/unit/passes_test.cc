@@ -153,6 +153,8 @@ TEST(TextCases, KeepTheirValues) {
                        [](const PassUse& u) { return u.pass->keeps_signature; }))
         continue;
       if (c.title.find("out of range") != c.title.npos) continue;
+      // Rounds on purpose; precision_test has the bounds.
+      if (c.passes.find("auto_mixed_precision") != c.passes.npos) continue;
       // An op rounds otherwise than its definition written out.
       const bool exact = !c.fast_math && c.passes.find("recognise") == c.passes.npos;
       expect_same_values(before, run_passes(before, pipeline, {.fast_math = c.fast_math}), exact,
