@@ -20,6 +20,7 @@
 //   train.h      losses, optimisers, training steps
 //   runtime.h    devices, compiling, running
 //   compile.h    the stages of compiling in the open
+//   opt.h        the optimizer under the names of its documents
 //
 // Every call that cannot do what it was asked raises rlx::Error: a kind (whose fault), a stable
 // code and a sentence.
@@ -29,6 +30,7 @@
 #include "rlx/compile.h"
 #include "rlx/graph.h"
 #include "rlx/ops.h"
+#include "rlx/opt.h"
 #include "rlx/runtime.h"
 #include "rlx/trace.h"
 #include "rlx/train.h"

@@ -13,7 +13,8 @@ namespace rlx::opt {
 
 enum class FusionTarget : uint8_t { cpu, metal, mlx, wgpu, cuda, rocm, tpu };
 inline std::span<const std::string_view> enum_names(FusionTarget) {
-  static constexpr std::string_view names[] = {"cpu", "metal", "mlx", "wgpu", "cuda", "rocm", "tpu"};
+  static constexpr std::string_view names[] = {"cpu",  "metal", "mlx", "wgpu",
+                                               "cuda", "rocm",  "tpu"};
   return names;
 }
 std::string_view name(FusionTarget target);

@@ -11,8 +11,8 @@ namespace rlx::opt::fusion_report {
 namespace {
 
 int count_of(const Graph& g, const OpDef& op) {
-  return static_cast<int>(std::count_if(g.nodes.begin(), g.nodes.end(),
-                                        [&](const Node& n) { return n.op == &op; }));
+  return static_cast<int>(
+      std::count_if(g.nodes.begin(), g.nodes.end(), [&](const Node& n) { return n.op == &op; }));
 }
 
 std::string hint_of(MissReason reason) {
@@ -148,9 +148,8 @@ FusionReport FusionReport::analyze(const Graph& before, const Graph& after) {
 }
 
 int FusionReport::count(std::string_view pattern) const {
-  return static_cast<int>(std::count_if(missed.begin(), missed.end(), [&](const MissedFusion& m) {
-    return m.pattern == pattern;
-  }));
+  return static_cast<int>(std::count_if(
+      missed.begin(), missed.end(), [&](const MissedFusion& m) { return m.pattern == pattern; }));
 }
 
 std::string FusionReport::summary_line() const {
@@ -172,8 +171,8 @@ std::string FusionReport::to_string() const {
   std::string out = "fusion report:\n  " + summary_line() + "\n";
   if (!missed.empty()) out += "  missed patterns:\n";
   for (const MissedFusion& m : missed)
-    out += fmt::format("    {} @ {} ({}) — {} → {}\n", m.pattern, m.node, m.context,
-                       reason_text(m), m.hint);
+    out += fmt::format("    {} @ {} ({}) — {} → {}\n", m.pattern, m.node, m.context, reason_text(m),
+                       m.hint);
   return out;
 }
 

@@ -22,8 +22,8 @@ enum class MissReason : uint8_t {
 };
 inline std::span<const std::string_view> enum_names(MissReason) {
   static constexpr std::string_view names[] = {
-      "MultiConsumer",       "BiasShape",            "UnsupportedEpilogueActivation",
-      "SharedMatmulCount",   "SwigluNotSharedInput", "NotFused"};
+      "MultiConsumer",        "BiasShape", "UnsupportedEpilogueActivation", "SharedMatmulCount",
+      "SwigluNotSharedInput", "NotFused"};
   return names;
 }
 

@@ -26,8 +26,7 @@ Graph run_passes(Graph g, const Passes& passes, bool verbose) {
     if (CompileOptions::verify_by_default()) verify(g, pass->name());
   }
   if (verbose) fmt::print(stderr, "--- final ---\n{}\n", print(g));
-  if (report)
-    fmt::print(stderr, "{}", fusion_report::FusionReport::analyze(before, g).to_string());
+  if (report) fmt::print(stderr, "{}", fusion_report::FusionReport::analyze(before, g).to_string());
   return g;
 }
 
@@ -168,8 +167,7 @@ Graph specialize_params(const Graph& g, const std::map<std::string, Tensor>& val
   }
   return rebuild(g, [&](Builder& b, int32_t i, Operands in) -> Values {
     const Node& n = g.node(i);
-    const auto at =
-        n.op == &op::param ? values.find(n.get<LeafAttrs>().name) : values.end();
+    const auto at = n.op == &op::param ? values.find(n.get<LeafAttrs>().name) : values.end();
     return at == values.end() ? b.clone(n, in) : Values{b.constant(at->second)};
   });
 }
