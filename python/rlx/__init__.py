@@ -127,6 +127,7 @@ from rlx._transforms import (
     vjp,
     vmap,
 )
+from rlx import opt
 from rlx._jit import jit
 from rlx._control import cond, custom_fn, scan, while_loop
 from rlx._tree import flatten as tree_flatten, tree_map, unflatten as tree_unflatten

@@ -71,7 +71,8 @@ Graph graph_of(const GraphModule& module) {
              "autodiff: cannot run on {} stage — use the graph inside (into_graph), or build it "
              "again",
              name(module.stage()));
-  if (const HirModule* hir = module.as_hir()) return hir->lower_for_autodiff().into_graph();
+  if (const HirModule* hir = module.as_hir())
+    return unfuse_fused_for_autodiff(hir->lower_for_autodiff().into_graph());
   return *module.as_graph();
 }
 
@@ -125,6 +126,16 @@ Graph ones_for_cotangent(const Graph& g) {
   });
 }
 
+// What a pass makes of g, with every leaf kept: also those that a derivative does not depend on.
+Graph with_all_leaves(Graph g, FunctionRef<Graph(Graph)> pass) {
+  const size_t outputs = g.outputs.size();
+  for (int32_t i = 0; i < g.size(); ++i)
+    if (g.node(i).op == &op::param) g.outputs.push_back({i, 0});
+  Graph out = pass(std::move(g));
+  out.outputs.resize(outputs);
+  return out;
+}
+
 void check_one_output(const Graph& g, std::string_view what) {
   user_check(g.outputs.size() == 1, "output-count", "{}: graph \"{}\" has {} outputs, not one",
              what, g.name, g.outputs.size());
@@ -170,8 +181,10 @@ Graph nth_order_grad_with_options(const Graph& forward, const std::string& wrt, 
   check_one_output(forward, "nth_order_grad");
   Graph g = rlx::nth_order_grad(forward, wrt, order);
   if (order == 0) return g;
-  g = run_pass(std::move(g), rlx::pass::cse);
-  return options.fuse_elementwise ? fuse_elementwise(std::move(g)) : g;
+  return with_all_leaves(std::move(g), [&](Graph whole) {
+    whole = run_pass(std::move(whole), rlx::pass::cse);
+    return options.fuse_elementwise ? fuse_elementwise(std::move(whole)) : whole;
+  });
 }
 Graph nth_order_grad(const Graph& forward, const std::string& wrt, int order) {
   return nth_order_grad_with_options(forward, wrt, order, {});

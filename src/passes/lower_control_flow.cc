@@ -23,7 +23,7 @@ Values both_branches(Builder& b, const Node& n, Operands in) {
   return select_each(b, in[0], yes, no);
 }
 
-// The steps that a loop may take, each chosen while the condition has held.
+// The steps that a loop may take, each chosen while the condition holds.
 Values unrolled(Builder& b, const Node& n, Operands in, int32_t i) {
   const auto& w = n.get<WhileAttrs>();
   user_check(w.max_iterations.has_value(), "while-unbounded",
@@ -36,12 +36,11 @@ Values unrolled(Builder& b, const Node& n, Operands in, int32_t i) {
          *w.max_iterations, each, kMaxUnrolled);
   const size_t carries = at(w.num_carries);
   Values now(in.begin(), in.end());
-  Value active = kNone;
   for (int64_t step = 0; step < *w.max_iterations; ++step) {
+    // Once it is false the carries stay, and so it stays false.
     const Value holds = b.inline_graph(*w.cond, now)[0];
-    active = active.valid() ? op::logical_and(b, active, holds) : holds;
     const Values next = b.inline_graph(*w.body, now);
-    const Values chosen = select_each(b, active, next, Operands(now).first(carries));
+    const Values chosen = select_each(b, holds, next, Operands(now).first(carries));
     std::copy(chosen.begin(), chosen.end(), now.begin());
   }
   now.resize(carries);
@@ -120,8 +119,15 @@ std::pair<Graph, ResultMap<Values>> legalize_broadcast_with_map(const Graph& g) 
 constinit const Pass pass::lower_control_flow{
     .name = "lower_control_flow",
     .doc = "cond becomes a selection of both bodies' results, while its bound's number of steps.",
-    .run = [](Graph&& g, const PassOptions&) { return unroll_while(inline_if(std::move(g))); },
-    .in_bodies = false};
+    .run =
+        [](Graph&& g, const PassOptions& o) {
+          const std::string unbounded = o.argument("unbounded", "refuse");
+          user_check(unbounded == "refuse" || unbounded == "keep", "pass-option",
+                     "lower_control_flow: unbounded is refuse or keep, not {}", quote(unbounded));
+          return unroll_while(inline_if(std::move(g)), unbounded == "keep");
+        },
+    .in_bodies = false,
+    .arguments = kControlArguments};
 
 constinit const Pass pass::lower_dot_general{
     "lower_dot_general", "dot_general becomes transposes, reshapes and matmul.",

@@ -11,6 +11,7 @@
 #include "rlx/python/call.h"
 #include "rlx/python/dims.h"
 #include "rlx/python/graphs.h"
+#include "rlx/python/optimizer.h"
 #include "rlx/python/program.h"
 #include "rlx/python/scope.h"
 #include "rlx/version.h"
@@ -38,6 +39,7 @@ NB_MODULE(_core, m) {
   bind_array(m);
   bind_scope(m);
   bind_graphs(m);
+  bind_optimizer(m);
   bind_builder(m);
   bind_call(m);
   bind_program(m);

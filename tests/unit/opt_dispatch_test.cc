@@ -101,6 +101,27 @@ TEST(OptControl, InsideOfBodies) {
   EXPECT_EQ(run(flat, {{"x", scalar(3)}}), run(g, {{"x", scalar(3)}}));
 }
 
+// While p holds, x grows, and p is whether x is not 2: at 2 it ends. The step beyond would make it hold again.
+TEST(OptControl, LoopsThatEndStayEnded) {
+  const Graph is_one = body(2, [](GraphBuilder& b, const Values& v) -> Values {
+    return {b.gt(v[1], b.add_node({op::constant, {scalar(0)}}, {}))};
+  });
+  // (x, p) -> (x + 1, 1 - p): p is 1, then 0, then 1 again.
+  const Graph step = body(2, [](GraphBuilder& b, const Values& v) -> Values {
+    const NodeId one = b.add_node({op::constant, {scalar(1)}}, {});
+    return {b.add(v[0], one), b.sub(one, v[1])};
+  });
+  GraphBuilder g("ends");
+  const NodeId x = g.input("x", {DType::F32, {}}), p = g.input("p", {DType::F32, {}});
+  g.set_outputs(g.while_({x, p}, is_one, step, 5));
+  const Graph loop = g.finish(), flat = opt::unroll_while(loop);
+  for (double start : {0.0, 1.0})
+    for (size_t k : {0, 1})
+      EXPECT_EQ(run(flat, {{"x", scalar(7)}, {"p", scalar(start)}}, k),
+                run(loop, {{"x", scalar(7)}, {"p", scalar(start)}}, k));
+  EXPECT_EQ(run(flat, {{"x", scalar(7)}, {"p", scalar(1)}}), 8);
+}
+
 TEST(OptControl, LoopsThatCannotBeUnrolled) {
   const Graph g = branch_and_loop({});
   expect_error("while-unbounded", "max_iterations", [&] { opt::unroll_while(g); });
@@ -137,11 +158,9 @@ TEST(OptInline, GraphsIntoGraphs) {
                [&] { opt::inline_subgraph_into(nothing, Values{x}, b); });
   const Graph g = b.finish();
   EXPECT_EQ(g.params().size(), 2u);
-  const auto two = [](double p, double q) { return Tensor::from<double>({2}, {p, q}); };
   NamedTensors at{{"in", Tensor::full(DType::F32, {2}, 3)},
                   {"w", Tensor::full(DType::F32, {2}, 2)},
                   {"v", Tensor::full(DType::F32, {2}, 10)}};
-  (void)two;
   EXPECT_EQ(run(g, at), 151);  // ((3 * 2 + 1) * 2 + 1) * 10 + 1
   EXPECT_EQ(run(g, at, 1), 7);
 }
@@ -506,8 +525,22 @@ TEST(OptDispatch, WhatIsNotClaimedIsRewritten) {
   more.push_back("FusedMatMulBiasAct");
   EXPECT_EQ(opt::rewrite_for_backend(fused_linear(), more), fused_linear());
   const auto flat = opt::legalize_or_rewrite_for_backend(
-      branch_and_loop(), {"Input", "Constant", "Binary", "Compare", "Where", "logical_and"});
+      branch_and_loop(), {"Input", "Constant", "Binary", "Compare", "Where"});
   EXPECT_TRUE(flat.errors.empty());
+}
+
+TEST(OptDispatch, BodiesAreRewritten) {
+  const Graph g = trace("loop", [](Tracer& t) {
+    auto x = t.input("x", {3});
+    auto step = [](Tracer&, const TracedTensors& c, const TracedTensors&) -> ScanResult {
+      return {{c[0].softmax()}, {}};
+    };
+    return t.scan({x}, {}, step, {.length = Dim(2)}).carries[0];
+  });
+  const opt::Claim claim{"input", "scan",    "constant", "exp",    "sub",        "div",
+                         "log",   "reshape", "Reduce",   "Expand", "reduce_max", "reduce_sum"};
+  EXPECT_EQ(opt::legalize_for_backend(g, claim)[0].where, "%1.body/%1");
+  EXPECT_TRUE(opt::legalize_or_rewrite_for_backend(g, claim).errors.empty());
 }
 
 TEST(OptDispatch, PoliciesAndOverrides) {
@@ -580,7 +613,7 @@ TEST(OptDispatch, ReportsOnDemand) {
 
 TEST(OptTargets, ClaimsComeFromKernels) {
   const opt::Claim cpu = opt::supported_for_target(opt::FusionTarget::cpu);
-  for (const char* name : {"matmul", "add", "region", "input", "softmax", "while_loop"})
+  for (const char* name : {"matmul", "add", "region", "input", "conv", "while_loop"})
     EXPECT_TRUE(opt::supports_op(cpu, name)) << name;
   EXPECT_FALSE(opt::supports_op(cpu, "fused_transformer_layer"));
   EXPECT_TRUE(opt::supports_op({}, "fused_transformer_layer"));

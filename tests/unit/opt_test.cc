@@ -67,10 +67,6 @@ void expect_same_values(const Graph& a, const Graph& b, double tolerance = 1e-5)
   }
 }
 
-double scalar_of(const Graph& g, const NamedTensors& leaves, size_t output = 0) {
-  return evaluate(g, leaves).outputs.at(output).get_float(0);
-}
-
 template <class F>
 Graph traced(F f) {
   return trace("g", f);
