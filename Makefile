@@ -10,7 +10,7 @@ PYTHON_PACKAGES := nanobind numpy ml_dtypes pytest scikit-build-core
 comma := ,
 SOURCES = $(shell git ls-files '*.h' '*.cc')
 
-.PHONY: help setup build tool run test test-long test-python test-torch mutate bench docs format install clean \
+.PHONY: help setup build tool run test test-long test-python test-torch test-report mutate bench docs format install clean \
   check check-setup check-format check-lint check-warnings check-asan check-tsan
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test-long   build and run everything, the slow tests too   (a third of it: make test-long SHARD=1/3)"
 	@echo "make test-python build the Python extension and run its tests"
 	@echo "make test-torch  compare the ops with PyTorch on its own samples"
+	@echo "make test-report look at the page of rlx explain in a browser"
 	@echo "make mutate      plant bugs and see that the tests notice"
 	@echo "make bench       build and run the benchmarks"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
@@ -83,6 +84,13 @@ build/torch-venv/bin/python: | setup
 test-torch: build/release/configured $(TORCH_PYTHON)
 	@cmake --build build/release -j$(JOBS) --target rlx_python
 	@PYTHONPATH=build/release/python $(TORCH_PYTHON) tests/torch/compare.py
+
+# The page of `rlx explain` in a browser; SHOTS=FOLDER keeps pictures of it.
+test-report: build/release/configured
+	@scripts/setup.sh report
+	@cmake --build build/release -j$(JOBS) --target make_pages
+	@build/release/tests/make_pages build/report-pages
+	@PYTHONDONTWRITEBYTECODE=1 python3 tests/report/browser_test.py build/report-pages $(SHOTS)
 
 bench: build
 	@cmake --build build/release -j$(JOBS) --target benches

@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh          what building and testing need
 #   scripts/setup.sh check    and what `make check` needs (clang-format, clang-tidy, clang)
+#   scripts/setup.sh report   and what `make test-report` needs (a browser and its driver)
 #
 # RLX_SKIP_SETUP=1 turns it off, for machines whose packages somebody else looks after.
 set -euo pipefail
@@ -17,11 +18,13 @@ build_packages=(
   python3 python3-dev python3-venv                # Python package; the rest of it comes from PyPI
 )
 check_packages=(clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev)
+report_packages=(chromium chromium-driver)
 
 case "${1:-build}" in
   build) wanted=("${build_packages[@]}") ;;
   check) wanted=("${build_packages[@]}" "${check_packages[@]}") ;;
-  *) echo "usage: scripts/setup.sh [build|check]" >&2; exit 2 ;;
+  report) wanted=("${build_packages[@]}" "${report_packages[@]}") ;;
+  *) echo "usage: scripts/setup.sh [build|check|report]" >&2; exit 2 ;;
 esac
 
 if [ "${RLX_SKIP_SETUP:-0}" = 1 ]; then exit 0; fi

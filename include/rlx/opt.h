@@ -1,25 +1,36 @@
-// The optimizer under the names of its documents: passes as objects, derivatives of graphs and modules, what a backend
-// makes of a program.
+// The optimizer under the names of its documents: passes as objects, derivatives of graphs and modules, compiling as an
+// object, what a backend makes of a program, and what was made of it.
 //
 //   using namespace rlx;
 //   Graph h = opt::run_passes(g, opt::fusion_passes(opt::FusionTarget::cpu));
 //   Graph k = opt::grad_with_loss(g, {"w"});
 //   opt::format_dispatch_report(opt::analyze_dispatch(g, "cpu", opt::supported_for_target(opt::FusionTarget::cpu)));
+//   opt::CompileResult r = opt::CompilePipeline(backend_for("cpu")).compile_graph(g);   // LIR, with what fused
+//   Explanation e = explain(g, "cpu");                                                  // all of it: e.json(), e.html()
 //
 // It is a face over passes/, transform/ and compile/; those who know these need it not. The documents' modules are the
 // namespaces below. (`inline` and `vmap` are words of their own in C++: inlining, batching.)
 #pragma once
 
+#include "rlx/compile/pipeline.h"
+#include "rlx/explain/explain.h"
+#include "rlx/explain/trace.h"
 #include "rlx/opt/autodiff.h"
 #include "rlx/opt/dispatch.h"
 #include "rlx/opt/fusion.h"
 #include "rlx/opt/fusion_report.h"
 #include "rlx/opt/passes.h"
+#include "rlx/passes/auto_mixed_precision.h"
 
 namespace rlx::opt {
 
 using fusion_report::MissedFusion;
 using fusion_report::MissReason;
+using rlx::AutoMixedPrecision;
+using rlx::CastConfig;
+using rlx::Precision;
+using rlx::PrecisionPolicy;
+using OpKind = PrecisionOpKind;
 
 namespace autodiff {
 using opt::grad;
@@ -32,6 +43,10 @@ namespace autodiff_fwd {
 using opt::hvp;
 using opt::jvp;
 }  // namespace autodiff_fwd
+namespace compiler {
+using opt::CompilePipeline;
+using opt::CompileResult;
+}  // namespace compiler
 namespace const_fold {
 using opt::ConstantFolding;
 }
@@ -70,6 +85,13 @@ using opt::supports_op;
 namespace inlining {
 using opt::inline_into;
 }
+namespace inspect {
+using opt::inspect_compiled;
+using opt::inspect_fusion;
+using opt::inspect_pipeline;
+using opt::maybe_dump_pipeline;
+using opt::PipelineInspect;
+}  // namespace inspect
 namespace legalize {
 using opt::format_legalize_error;
 using opt::legalize_for_backend;
@@ -88,6 +110,13 @@ namespace pass {
 using opt::Pass;
 using opt::run_passes;
 }  // namespace pass
+namespace precision {
+using opt::AutoMixedPrecision;
+using opt::CastConfig;
+using opt::OpKind;
+using opt::Precision;
+using opt::PrecisionPolicy;
+}  // namespace precision
 namespace prepare_ad {
 using opt::prepare_graph_for_ad;
 using opt::PrepareForAutodiff;

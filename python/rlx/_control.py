@@ -10,18 +10,18 @@ from rlx._array import asarray, exact, is_number, strong
 from rlx._dtypes import ALL
 from rlx._errors import UserError
 from rlx._transforms import in_trace, run_trace
-from rlx._tree import described, flatten, unflatten
+from rlx._tree import converted, described, flatten, unflatten
 
 
 def _arrays(tree):
     """The leaves as arrays, and the structure. What stands for a number promotes as the number would."""
     leaves, structure = flatten(tree)
-    return [_core.weak(x) if is_number(x) else asarray(x) for x in leaves], structure
+    return converted(leaves, structure, lambda x: _core.weak(x) if is_number(x) else asarray(x), "leaf"), structure
 
 
 def _strong_arrays(tree):
     leaves, structure = flatten(tree)
-    return [strong(asarray(x)) for x in leaves], structure
+    return converted(leaves, structure, lambda x: strong(asarray(x)), "leaf"), structure
 
 
 def _inputs(scope, name="x", arrays=()):

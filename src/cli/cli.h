@@ -39,6 +39,7 @@ void add_verify(Cli& cli);
 void add_opt(Cli& cli);
 void add_lower(Cli& cli);
 void add_run(Cli& cli);
+void add_explain(Cli& cli);
 void add_train(Cli& cli);
 void add_bench(Cli& cli);
 void add_bench_train_step(Cli& cli, CLI::App* bench);

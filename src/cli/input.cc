@@ -51,6 +51,12 @@ Tensor read_tensor(const std::string& file) {
   return parse_npy(read_input(file), file == kStandardInput ? "standard input" : file);
 }
 
+NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option) {
+  NamedTensors out;
+  for (const auto& [name, file] : assignments(words, option)) out.emplace(name, read_tensor(file));
+  return out;
+}
+
 // "name=value", each name once.
 std::map<std::string, std::string> assignments(const std::vector<std::string>& words,
                                                std::string_view option) {

@@ -15,6 +15,8 @@ GraphModule read_module(const std::string& file);
 Graph read_program(const std::string& file);  // its graph, blocks lowered
 Graph read_written(const std::string& file);  // its graph, blocks as they stand
 Tensor read_tensor(const std::string& file);
+// Words "NAME=FILE.npy".
+NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option);
 
 // Words "NAME=VALUE", each name once; sizes likewise.
 std::map<std::string, std::string> assignments(const std::vector<std::string>& words,
@@ -27,6 +29,10 @@ SizeHints read_hints(const std::vector<std::string>& words);  // NAME=MIN..MAX/M
 inline constexpr const char* kHintHelp =
     "NAME=MIN..MAX/MULTIPLE of a symbolic dim, parts may be left out: n=8..512/8, n=..512, n=/8; "
     "less code is made, other sizes are refused";
+inline constexpr const char* kPrecisionHelp =
+    "Of what is computed: f32, mixed f16 or bf16 (products; parameters and outputs keep their "
+    "dtypes), or a policy "
+    "(auto_mixed, auto_mixed_bf16, auto_mixed_conservative, always_f16)";
 // Raises "unbound-dim", saying how to bind it.
 void require_dims(const Graph& g, const DimBinding& dims);
 

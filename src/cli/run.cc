@@ -3,12 +3,15 @@
 #include <charconv>
 #include <cmath>
 
+#include "rlx/base/clock.h"
+#include "rlx/base/file.h"
 #include "rlx/base/printable.h"
 #include "rlx/base/suggest.h"
 #include "rlx/cli/cli.h"
 #include "rlx/cli/input.h"
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/output.h"
+#include "rlx/explain/trace.h"
 #include "rlx/formats/npy.h"
 #include "rlx/runtime/sizes.h"
 
@@ -19,16 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 
 struct RunArguments {
-  std::string file, out, backend, dump_dir;
+  std::string file, out, backend, dump_dir, trace, precision = "f32";
   std::vector<std::string> inputs, params, dims, hints;
   bool explain = false, check_nan = false, fast_math = false;
 };
-
-NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option) {
-  NamedTensors out;
-  for (const auto& [name, file] : assignments(words, option)) out.emplace(name, read_tensor(file));
-  return out;
-}
 
 // What is given must be there, and of the declared rank: else the sizes that are missing would be blamed.
 void check_given(const Graph& g, const Values& leaves, const NamedTensors& given,
@@ -98,7 +95,7 @@ void explain(const CompiledGraph& f) {
       i.nodes, i.seconds, i.kernels, i.kernels_before_fusion, i.generated, i.cached);
   say("memory: {} bytes planned ({} without reuse), {} of parameters\n\n", i.planned_bytes,
       i.unshared_bytes, i.param_bytes);
-  say("{}\n{}\n", i.fusion_report, i.plan());
+  say("{}\n{}\n{}\n", i.recognition_report, i.fusion_report, i.plan());
   for (const StepTime& t : f.times())
     say("{:10.1f} us {:8.1f} GF/s  {:<28} {}\n", t.seconds * 1e6,
         t.seconds > 0 ? t.flops / t.seconds * 1e-9 : 0, t.kernel, t.label);
@@ -123,7 +120,30 @@ void write_results(const RunArguments& o, const CompiledGraph& f,
   }
 }
 
+// What happened when, one phase after the other.
+class Phases {
+ public:
+  Phases() : start_(Clock::now()), last_(start_) {}
+  void end(std::string_view name) {
+    const double begin = std::chrono::duration<double>(last_ - start_).count();
+    last_ = Clock::now();
+    const double end = std::chrono::duration<double>(last_ - start_).count();
+    spans_.push_back({std::string(name), "", begin, end - begin, 0, 0});
+  }
+  void write(const std::string& file, const RunTrace& run) const {
+    const std::string text = chrome_trace(run, spans_, start_);
+    if (is_standard_output(file)) return say("{}\n", text);
+    write_file(file, text);
+  }
+
+ private:
+  Clock::time_point start_, last_;
+  std::vector<RunSpan> spans_;
+};
+
 void run_file(const RunArguments& o, const Globals& globals) {
+  Phases phases;
+  RunTrace trace;
   const Graph g = read_program(o.file);
   const NamedTensors inputs = read_tensors(o.inputs, "--input"),
                      params = read_tensors(o.params, "--param");
@@ -131,14 +151,22 @@ void run_file(const RunArguments& o, const Globals& globals) {
                          .dims = read_dims(o.dims),
                          .hints = read_hints(o.hints),
                          .fast_math = o.fast_math,
+                         .precision = PrecisionPolicy::parse(o.precision),
                          .dump_dir = o.dump_dir};
   check_given(g, g.inputs(), inputs, "input");
   check_given(g, g.params(), params, "param");
   check_sizes(g, inputs, params, options.dims);
+  phases.end("read");
   CompiledGraph f = Session(device_of(o.backend)).compile(g, options);
+  phases.end("compile");
   f.set_params(params);
-  const std::vector<Tensor> outputs =
-      f.run(inputs, {.cancel = &cancel_flag(), .check_nan = o.check_nan, .profile = o.explain});
+  phases.end("set parameters");
+  const std::vector<Tensor> outputs = f.run(inputs, {.cancel = &cancel_flag(),
+                                                     .check_nan = o.check_nan,
+                                                     .profile = o.explain,
+                                                     .trace = o.trace.empty() ? nullptr : &trace});
+  phases.end("run");
+  if (!o.trace.empty()) phases.write(o.trace, trace);
   if (o.explain) explain(f);
   if (!is_standard_output(o.out)) return write_results(o, f, outputs);
   for (size_t i = 0; i < outputs.size(); ++i) say("output {}: {}\n", i, summary(outputs[i]));
@@ -166,9 +194,12 @@ void add_run(Cli& cli) {
   c->add_option("--backend", o->backend, "Device (default: the best there is)")
       ->check(CLI::IsMember(device_names()));
   c->add_flag("--explain", o->explain, "What fused, where buffers lie, how long each kernel took");
+  c->add_option("--trace", o->trace,
+                "File for what ran when, as Chrome's trace format: ui.perfetto.dev shows it");
   c->add_flag("--check-nan", o->check_nan,
               "Fail at the first kernel that makes a NaN, and name it");
   c->add_flag("--fast-math", o->fast_math, "Allow algebra that changes values");
+  c->add_option("--precision", o->precision, kPrecisionHelp)->capture_default_str();
   c->add_option("--dump", o->dump_dir, "Folder for the IR after each pass and the kernels");
   for (CLI::Option* many :
        c->get_options([](const CLI::Option* opt) { return opt->get_items_expected_max() > 1; }))

@@ -17,6 +17,7 @@
 #include "rlx/ops/core.h"
 #include "rlx/ops/region.h"
 #include "rlx/ops/table.h"
+#include "rlx/passes/auto_mixed_precision.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {
@@ -63,6 +64,24 @@ void require_sizes(const Graph& g, const CompileOptions& options) {
         g.name, s);
 }
 
+// The default one, in which mixed precision finds whole what was written out.
+Pipeline pipeline_for(const PrecisionPolicy& policy) {
+  Pipeline out = default_pipeline();
+  if (policy.is_f32()) return out;
+  const auto recognise = std::find_if(
+      out.begin(), out.end(), [](const PassUse& use) { return use.pass == &pass::recognise; });
+  check(recognise != out.end(), "the default pipeline recognises nothing");
+  out.insert(recognise + 1, AutoMixedPrecision{policy});
+  return out;
+}
+
+// What has been through the passes has its dtypes.
+void check_precision(const CompileOptions& options, CompileStage from) {
+  user_check(options.precision.is_f32() || from < CompileStage::optimised, "stage",
+             "a precision policy is applied to programs at the stage hir or mir, not {}",
+             enum_names(from)[static_cast<size_t>(from)]);
+}
+
 void count_work(const Program& p, CompileInfo& info) {
   for (const Step& s : p.steps) {
     ++info.kernels;
@@ -85,7 +104,7 @@ class Driver {
   Graph pass(Graph g, CompileStage from, CompileStage to) {
     Pipeline pipeline;
     if (from < CompileStage::optimised && to >= CompileStage::optimised)
-      pipeline = default_pipeline();
+      pipeline = pipeline_for(options_.precision);
     if (from < CompileStage::fused && to >= CompileStage::fused)
       pipeline.push_back({pass::fuse_regions, {{"grow", options_.fuse ? "yes" : "no"}}});
     if (pipeline.empty()) return g;
@@ -96,9 +115,15 @@ class Driver {
     context.fast_math = options_.fast_math;
     context.report = &report_.passes;
     context.fusion = &report_.fusion;
+    context.watch = report_.watch;
     // Regions in the program as given are opened: the grower makes its own.
     context.keeps = [&](const Node& n, const Graph& at) {
-      return n.op != &op::region && target().accepts(n, at);
+      if (n.op == &op::region) return false;
+      const Decision takes = target().accepts(n, at);
+      if (!takes)
+        report_.decomposed.push_back(
+            {std::string(n.op->name), n.origin.label.str(), n.out, takes.why()});
+      return static_cast<bool>(takes);
     };
     context.schedule = target().schedule();
     context.alone = [&](const Node& n) { return target().goes_first(*n.op); };
@@ -158,11 +183,13 @@ std::vector<size_t> param_order(const Graph& signature, const Program& program) 
 
 void describe(const CompileReport& report, CompileInfo& info) {
   info.codegen_seconds = report.codegen_seconds;
+  info.recognition_report = report.passes.recognition();
   info.fusion_report = report.fusion.to_string();
 }
 
 int64_t text_bytes(const CompileInfo& info) {
-  return KeptBytes::allocated(info.fusion_report.size()) +
+  return KeptBytes::allocated(info.recognition_report.size()) +
+         KeptBytes::allocated(info.fusion_report.size()) +
          KeptBytes::allocated(info.per_size.size());
 }
 
@@ -340,6 +367,12 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   c.threads = options.threads > 0 ? options.threads : hardware_threads();
   c.poison = options.poison;
   c.signature = options.dims.empty() ? std::move(g) : rlx::bind(g, options.dims);
+  check_precision(options, from);
+  // What the policy has nothing to do with is said now, and not when sizes are bound.
+  if (!options.precision.is_f32()) {
+    Graph mixed = mixed_precision(c.signature, options.precision);
+    if (!backend->make_target(options)) c.signature = std::move(mixed);
+  }
   c.param_updated.assign(c.signature.params().size(), false);
   const auto position = param_positions(c.signature);
   for (const Update& u : c.signature.updates) c.param_updated[position.at(u.param)] = true;
@@ -356,6 +389,7 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
     describe(report, c.info);
     c.info.kernels_before_fusion = report.fusion.nodes_before - report.fusion.regions;
     if (!options.dump_dir.empty()) {
+      write_file(options.dump_dir + "/recognition.txt", c.info.recognition_report);
       write_file(options.dump_dir + "/fusion.txt", c.info.fusion_report);
       write_file(options.dump_dir + "/plan.txt", to_string(*plan));
     }
@@ -387,6 +421,7 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
     verify(g);
     if (to == CompileStage::mir) return g;
     check_options(g, options);
+    check_precision(options, from);
     if (to == CompileStage::lir) require_sizes(g, options);
     if (!options.dims.empty()) g = rlx::bind(g, options.dims);
     CompileReport own;

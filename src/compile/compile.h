@@ -37,9 +37,18 @@ inline std::span<const std::string_view> enum_names(CompileStage) {
 
 // What was done on the way, for those who ask.
 struct CompileReport {
+  // A composite that became its definition, because no kernel takes it.
+  struct Decomposed {
+    std::string op, label;
+    Types types;
+    std::string why;
+  };
   PassReport passes;
   FusionReport fusion;
+  std::vector<Decomposed> decomposed;
   double codegen_seconds = 0;
+  // Told after each pass, if set: what it did, and the graph that it left.
+  std::function<void(const PassRecord&, const Graph&)> watch;
 };
 
 // A graph does not say how far it has come: `graph_is` does. HIR (and so a graph with blocks) and LIR know.

@@ -5,6 +5,7 @@
 
 #include "rlx/ir/graph.h"
 #include "rlx/ops/region_schedule.h"
+#include "rlx/transform/precision.h"
 
 namespace rlx {
 
@@ -13,6 +14,9 @@ struct CompileOptions {
   DimBinding dims;         // sizes of symbolic dims; those that are not said arrive with the inputs
   SizeHints hints;         // what is known of those; never needed (ir/size_hint.h)
   bool fast_math = false;  // allow algebra that changes values (x + 0, x * 0, reassociation)
+  // What is computed in 16 bits (transform/precision.h): applied to programs of the stages hir and mir, after recognition
+  // where there are passes. Inputs, parameters, outputs and updates keep their dtypes.
+  PrecisionPolicy precision;
   bool fuse = true;
   bool verify = verify_by_default();       // between passes
   bool cache = true;                       // keep generated code on disk (docs/runtime.md)

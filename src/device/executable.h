@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "rlx/base/clock.h"
 #include "rlx/device/backend.h"
 #include "rlx/ir/graph.h"
 
@@ -35,9 +36,10 @@ struct CompileInfo {
   int64_t unshared_bytes = 0;  // the same without reuse
   int64_t param_bytes = 0;
   double seconds = 0, codegen_seconds = 0;
-  double flops = 0;           // of one run
-  std::string fusion_report;  // what fused and what did not, and why
-  std::string per_size;       // why there is a compilation for each size; empty: there is not
+  double flops = 0;                // of one run
+  std::string recognition_report;  // what was recognised and what nearly was, and why not
+  std::string fusion_report;       // what fused and what did not, and why
+  std::string per_size;            // why there is a compilation for each size; empty: there is not
   std::shared_ptr<const Program> program;
   std::string plan() const;  // the steps and where their buffers lie
 };
@@ -54,12 +56,27 @@ struct Bound {
   int64_t bytes = 0;  // that this takes, about, without code that programs of other sizes run, too
 };
 
+// What a run did when: steps that were launched together, and control flow around what ran inside of it.
+struct RunSpan {
+  std::string label, kernel;
+  double start = 0, seconds = 0;  // since the run began
+  int depth = 0;                  // inside so many others
+  double flops = 0;
+};
+struct RunTrace {
+  static constexpr size_t kMost = 1'000'000;  // spans that are kept
+  Clock::time_point began;                    // when the run did
+  std::vector<RunSpan> spans;                 // in the order in which they began
+  int64_t dropped = 0;                        // spans beyond those
+};
+
 struct RunOptions {
   // Polled between blocks of work, so that a run ends some milliseconds after it was set, except inside
   // a single call of a library (docs/runtime.md lists them); raises Error(user, "cancelled").
   const std::atomic<bool>* cancel = nullptr;
-  bool check_nan = false;  // raise Error(user, "nan") naming the first node that made one
-  bool profile = false;    // fill times()
+  bool check_nan = false;     // raise Error(user, "nan") naming the first node that made one
+  bool profile = false;       // fill times()
+  RunTrace* trace = nullptr;  // not null: is made the trace of this run
   // False: return when all work is in the device's stream; whatever the run reads and writes must stay
   // until wait(), which raises what this would have. Runs that are watched by one of the above, and the host's own,
   // are done on return all the same.

@@ -113,6 +113,8 @@ struct Binding {
         packed(bound->program->packed.size()),
         times(bound->program->steps.size(), 0) {
     static const Constants none;
+    keeps_joined.resize(joined.size());
+    see_joined(*bound->program);
     for (const JoinedWeight& w : bound->program->joined)
       joined_frames.push_back(std::make_unique<Frame>(*w.program, none, steps));
     bytes += static_cast<int64_t>(sizeof(Binding)) + frame.bytes();
@@ -120,12 +122,26 @@ struct Binding {
   }
   const Program& program() const { return *bound->program; }
 
+  // Marks the joined weights that steps, results or other joined weights read.
+  void see_joined(const Program& p) {
+    const auto see = [&](int32_t buffer) {
+      const Buffer& b = p.buffers[static_cast<size_t>(buffer)];
+      if (b.place == Place::joined) keeps_joined[static_cast<size_t>(b.index)] = true;
+    };
+    for (const Step& s : p.steps)
+      for (const View& v : s.in) see(v.buffer);
+    for (const View& v : p.outputs) see(v.buffer);
+    for (const JoinedWeight& w : p.joined)
+      for (int32_t source : w.sources) see(source);
+  }
+
   std::shared_ptr<const Bound> bound;
   std::shared_ptr<const Constants> constants;
   size_t steps = 0;  // of all frames
   Frame frame;
   std::vector<std::unique_ptr<Frame>> joined_frames;
-  std::vector<MemoryBlock> joined, packed;  // nullptr: not made since a weight was set
+  std::vector<MemoryBlock> joined, packed;  // nullptr: not made since a weight was set, or let go
+  std::vector<bool> keeps_joined;           // those that are read as they are, not only packed
   std::vector<double> times;
   bool ready = false;  // the stream has what its launches need
   int64_t bytes = 0;   // of these tables
@@ -202,11 +218,13 @@ class ProgramExecutable final : public Executable {
     if (!now_) return;  // what to make depends on sizes
     Binding& b = *now_;
     for (size_t k = 0; k < b.joined.size(); ++k)
-      if (!b.joined[k])
-        b.joined[k] = prepared("joined " + program().joined[k].label, [&] { return join(k); });
+      if (!b.joined[k] && (b.keeps_joined[k] || is_to_pack(k)))
+        b.joined[k] = prepared(joined_form(b, k), [&] { return join(k); });
     for (size_t k = 0; k < b.packed.size(); ++k)
       if (!b.packed[k])
         b.packed[k] = prepared(program().packed[k].form, [&] { return pack(program().packed[k]); });
+    for (size_t k = 0; k < b.joined.size(); ++k)
+      if (b.joined[k] && !b.keeps_joined[k]) let_go(k);
   }
 
   void run(const std::byte* const* inputs, std::byte* const* outputs,
@@ -216,6 +234,7 @@ class ProgramExecutable final : public Executable {
     options_ = &options;
     watch(options.cancel);
     make_arena();
+    depth_ = 0;
     if (!now_->ready) stream_->prepare(program());
     now_->ready = true;
     make_faults();
@@ -227,6 +246,8 @@ class ProgramExecutable final : public Executable {
         for (size_t k = 0; k < program().outputs.size(); ++k)
           stream_->fill(outputs[k], 0xff, program().outputs[k].type().bytes());
       }
+      started_ = Clock::now();
+      if (options.trace) *options.trace = {started_, {}, 0};
       run_program(now_->frame, inputs, outputs, arena_.get());
       if (options.wait || !stream_->is_late() || is_watched()) wait();
     } catch (...) {
@@ -301,7 +322,9 @@ class ProgramExecutable final : public Executable {
 
   const Program& program() const { return now_->program(); }
   int64_t fault_bytes() const { return static_cast<int64_t>(faults_of_steps_ * sizeof(uint32_t)); }
-  bool is_watched() const { return options_->cancel || options_->check_nan || options_->profile; }
+  bool is_watched() const {
+    return options_->cancel || options_->check_nan || options_->profile || options_->trace;
+  }
 
   // Whether no clone has it any more. If so, all that they did with it has happened before: the release
   // below reads the count that the last of them wrote, in order.
@@ -336,8 +359,7 @@ class ProgramExecutable final : public Executable {
       auto forget = [&](MemoryBlock& block, const std::string& form) {
         if (!prepared_.contains(form)) block = nullptr;
       };
-      for (size_t k = 0; k < b->joined.size(); ++k)
-        forget(b->joined[k], "joined " + b->program().joined[k].label);
+      for (size_t k = 0; k < b->joined.size(); ++k) forget(b->joined[k], joined_form(*b, k));
       for (size_t k = 0; k < b->packed.size(); ++k)
         forget(b->packed[k], b->program().packed[k].form);
     }
@@ -346,6 +368,29 @@ class ProgramExecutable final : public Executable {
   MemoryBlock prepared(const std::string& form, FunctionRef<Prepared()> make) {
     if (const auto it = prepared_.find(form); it != prepared_.end()) return it->second.block;
     return prepared_.emplace(form, make()).first->second.block;
+  }
+
+  static std::string joined_form(const Binding& b, size_t k) {
+    return "joined " + b.program().joined[k].label;
+  }
+
+  // Whether something is to be packed of the joined weight.
+  bool is_to_pack(size_t k) const {
+    for (size_t i = 0; i < now_->packed.size(); ++i) {
+      const PackedWeight& w = program().packed[i];
+      const Buffer& from = program().buffers[static_cast<size_t>(w.source.buffer)];
+      if (from.place == Place::joined && static_cast<size_t>(from.index) == k && !now_->packed[i] &&
+          !prepared_.contains(w.form))
+        return true;
+    }
+    return false;
+  }
+
+  // Of a joined weight that only packed ones were made of, nothing is read any more.
+  void let_go(size_t k) {
+    stream_->wait();
+    now_->joined[k] = nullptr;
+    prepared_.erase(joined_form(*now_, k));
   }
 
   // The parameters behind a buffer that no run changes.
@@ -377,10 +422,13 @@ class ProgramExecutable final : public Executable {
       parts.push_back(fixed(source));
       add_params(source, out.params);
     }
-    out.bytes = f.p.buffers[0].bytes;
+    out.bytes = f.p.outputs[0].type().bytes();
     out.block = backend().allocate(out.bytes);
     std::byte* const whole = out.block.get();
-    run_program(f, parts.data(), &whole, nullptr);
+    const MemoryBlock arena = f.p.arena_bytes > 0 ? backend().allocate(f.p.arena_bytes) : nullptr;
+    stream_->prepare(f.p);
+    run_program(f, parts.data(), &whole, arena.get());
+    if (arena) stream_->wait();  // it goes
     return out;
   }
 
@@ -449,13 +497,46 @@ class ProgramExecutable final : public Executable {
       check_cancelled();
       const auto start = options_->profile ? Clock::now() : Clock::time_point();
       if (c_->poison) poison_fresh(f, chain);
-      run_chain(f, chain);
+      if (RunTrace* trace = options_->trace)
+        run_traced(f, chain, *trace);
+      else
+        run_chain(f, chain);
       if (options_->profile && &f == &now_->frame) {
         stream_->wait();
         now_->times[static_cast<size_t>(chain.begin)] = seconds_since(start);
       }
       for (int32_t s = chain.begin; s < chain.end; ++s) after_step(f, static_cast<size_t>(s));
     }
+  }
+
+  void run_traced(Frame& f, const Chain& chain, RunTrace& trace) {
+    const size_t at = trace.spans.size();
+    const bool kept = at < RunTrace::kMost;
+    if (kept)
+      trace.spans.push_back(span_of(f.p, chain));
+    else
+      ++trace.dropped;
+    stream_->wait();
+    const double start = seconds_since(started_);
+    ++depth_;
+    run_chain(f, chain);
+    stream_->wait();
+    --depth_;
+    if (kept)
+      trace.spans[at].start = start, trace.spans[at].seconds = seconds_since(started_) - start;
+  }
+  // What is launched together is timed as a whole.
+  RunSpan span_of(const Program& p, const Chain& chain) const {
+    RunSpan span;
+    span.depth = depth_;
+    for (int32_t s = chain.begin; s < chain.end; ++s) {
+      const Step& step = p.steps[static_cast<size_t>(s)];
+      const std::string_view with = s > chain.begin ? " + " : "";
+      span.label += fmt::format("{}{}", with, step.label);
+      span.kernel += fmt::format("{}{}", with, step.kernel ? step.kernel->name() : "control flow");
+      if (step.kernel) span.flops += step.kernel->flops();
+    }
+    return span;
   }
 
   // Work of runs that nobody waited for may look at the request, which is none then, and stays.
@@ -651,7 +732,9 @@ class ProgramExecutable final : public Executable {
   std::vector<int64_t> param_bytes_;          // -1: not known yet
   std::map<std::string, Prepared> prepared_;  // by form
   const RunOptions* options_ = nullptr;
-  bool pending_ = false;  // a run that was not waited for
+  Clock::time_point started_;  // the run that is traced
+  int depth_ = 0;              // of the span that is being traced
+  bool pending_ = false;       // a run that was not waited for
   Cancellation cancellation_;
 };
 

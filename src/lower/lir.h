@@ -113,6 +113,7 @@ struct Program;
 
 struct Step {
   std::string label;  // what it computes: op names, provenance
+  int32_t node = -1;  // of the graph, for which it runs
   std::vector<View> in, out;
   std::vector<int64_t> in_bytes, out_bytes;  // control flow: sizes of the operands and results
   std::shared_ptr<const StepKernel> kernel;  // nullptr for control flow
@@ -147,8 +148,8 @@ struct PackedWeight {
 };
 
 struct Program;
-// Parameters, and constants with them, that no run changes and that a program reads joined: put together once, and again when a
-// part is set, by a program of copies whose inputs are the buffers of the parts.
+// What is made of parameters, and constants with them, that no run changes: joined weights, weights with a scale in them, .. It is
+// made once, and again when one of the sources is set, by a program whose inputs are their buffers and whose output it is.
 struct JoinedWeight {
   std::string label;  // of the node; the same for all sizes
   std::vector<int32_t> sources;

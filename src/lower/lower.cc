@@ -7,6 +7,8 @@
 #include "rlx/lower/outline.h"
 #include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/region.h"
+#include "rlx/passes/weights.h"
 
 namespace rlx {
 
@@ -28,6 +30,7 @@ class Lowering {
   }
 
   Program run() {
+    if (!is_body_) of_weights_ = weights_alone(graph());
     for (int32_t i = 0; i < graph().size(); ++i) node(i);
     place_outputs();
     place_updates();
@@ -72,6 +75,7 @@ class Lowering {
     s.in = {from};
     s.out = {to};
     s.kernel = target_.make_copy(from, to);
+    s.node = step_of_;
     p_.steps.push_back(std::move(s));
   }
   View make_dense(const View& v, const std::string& why) {
@@ -81,6 +85,7 @@ class Lowering {
   }
 
   void node(int32_t i) {
+    if (!given_) step_of_ = i;
     const Node& n = graph().nodes[static_cast<size_t>(i)];
     auto& out = views_[static_cast<size_t>(i)];
     if (given_ && n.op == &op::input)
@@ -156,10 +161,11 @@ class Lowering {
   }
 
   View concat(const Node& n, const std::string& label) {
-    if (is_joined(n)) return join(n, label);
+    const size_t first_step = p_.steps.size(), first_buffer = p_.buffers.size();
     const View whole = new_view(n.type());
     concat_into(whole, n, label);
-    return whole;
+    if (!is_joined(n)) return whole;
+    return once(first_step, first_buffer, {whole}, label)[0];
   }
 
   void concat_into(const View& whole, const Node& n, const std::string& label) {
@@ -175,40 +181,77 @@ class Lowering {
     }
   }
 
-  // Whether all parts stay the same from run to run. Bodies own no memory that outlives a run.
+  // Whether all operands stay the same from run to run, whatever the sizes are. Bodies own no memory that outlives a run.
   bool is_joined(const Node& n) const {
-    return !is_body_ && !computes_nothing(n) && std::all_of(n.in.begin(), n.in.end(), [&](Value v) {
+    if (is_body_ || given_ || computes_nothing(n) || is_sized(n)) return false;
+    return std::all_of(n.in.begin(), n.in.end(), [&](Value v) {
       return is_fixed(p_.buffers[static_cast<size_t>(view(v).buffer)]);
     });
   }
 
-  View join(const Node& n, const std::string& label) {
-    auto copies = std::make_shared<Program>();
-    JoinedWeight weight;
-    weight.label = label;
-    copies->buffers.push_back({Place::output, 0, n.type().bytes(), 0, -1, -1, -1});
-    copies->outputs.push_back(View::dense(0, n.type()));
-    const size_t first = p_.steps.size();
-    concat_into(copies->outputs[0], n, label);  // as if here; the steps move over
-    for (size_t s = first; s < p_.steps.size(); ++s) {
-      View& from = p_.steps[s].in[0];
-      weight.sources.push_back(from.buffer);
-      copies->input_buffers.push_back(static_cast<int32_t>(copies->buffers.size()));
-      copies->buffers.push_back({Place::input, static_cast<int32_t>(weight.sources.size()) - 1,
-                                 p_.buffers[static_cast<size_t>(from.buffer)].bytes, 0, -1, -1,
-                                 -1});
-      from.buffer = copies->input_buffers.back();
-      copies->steps.push_back(std::move(p_.steps[s]));
+  // Whether sizes decide about the node or the views that it reads.
+  bool is_sized(const Node& n) const {
+    const Outline::Entry* e = entry(static_cast<int32_t>(&n - graph().nodes.data()));
+    if (e && e->is_symbolic) return true;
+    return outline_ && std::any_of(n.in.begin(), n.in.end(), [&](Value v) {
+             return graph().node(v).op->kind == Kind::movement && is_sized(graph().node(v));
+           });
+  }
+
+  // The steps and buffers from these on, which read only what no run changes, become programs that are run once: one for
+  // each of the results.
+  std::vector<View> once(size_t first_step, size_t first_buffer, const std::vector<View>& results,
+                         const std::string& label) {
+    std::vector<JoinedWeight> made;
+    for (size_t k = 0; k < results.size(); ++k) {
+      auto program = std::make_shared<Program>();
+      JoinedWeight weight;
+      weight.label = results.size() == 1 ? label : fmt::format("{} result {}", label, k);
+      for (size_t b = first_buffer; b < p_.buffers.size(); ++b)
+        program->buffers.push_back(p_.buffers[b]);
+      Buffer& result = program->buffers[static_cast<size_t>(results[k].buffer) - first_buffer];
+      result.place = Place::output, result.index = 0;
+      std::unordered_map<int32_t, int32_t> inputs;
+      const auto moved = [&](int32_t buffer) {
+        if (buffer < 0) return buffer;
+        const auto b = static_cast<size_t>(buffer);
+        if (b >= first_buffer) return static_cast<int32_t>(b - first_buffer);
+        const auto [it, fresh] =
+            inputs.try_emplace(buffer, static_cast<int32_t>(program->buffers.size()));
+        if (fresh) {
+          const auto index = static_cast<int32_t>(weight.sources.size());
+          weight.sources.push_back(buffer);
+          program->input_buffers.push_back(it->second);
+          program->buffers.push_back({Place::input, index, p_.buffers[b].bytes, 0, -1, -1, -1});
+        }
+        return it->second;
+      };
+      for (size_t s = first_step; s < p_.steps.size(); ++s) {
+        Step step = p_.steps[s];
+        for (View& v : step.in) v.buffer = moved(v.buffer);
+        for (View& v : step.out) v.buffer = moved(v.buffer);
+        step.workspace = moved(step.workspace);
+        program->steps.push_back(std::move(step));
+      }
+      program->outputs.push_back(results[k]);
+      program->outputs[0].buffer = moved(results[k].buffer);
+      target_.arrange(*program);
+      plan_memory(*program);
+      verify(*program);
+      weight.program = std::move(program);
+      made.push_back(std::move(weight));
     }
-    p_.steps.resize(first);
-    target_.arrange(*copies);
-    plan_memory(*copies);
-    verify(*copies);
-    weight.program = std::move(copies);
-    p_.joined.push_back(std::move(weight));
-    return View::dense(
-        new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, n.type().bytes()),
-        n.type());
+    p_.steps.resize(first_step);
+    p_.buffers.resize(first_buffer);
+    std::vector<View> out;
+    for (size_t k = 0; k < results.size(); ++k) {
+      p_.joined.push_back(std::move(made[k]));
+      const Type type = results[k].type();
+      out.push_back(View::dense(
+          new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, type.bytes()),
+          type));
+    }
+    return out;
   }
 
   // Fills with the value, then writes what remains of x after negative padding has cropped it.
@@ -242,6 +285,9 @@ class Lowering {
     const Outline::Entry* e = entry(i);
     const Outline::RegionWay* way = e && !e->ways.empty() ? &at(e->ways, sizes_) : nullptr;
     if (way && way->instead) return replace(n, i, *way->instead);
+    const size_t first_step = p_.steps.size(), first_buffer = p_.buffers.size();
+    const bool is_once = !of_weights_.empty() && !given_ && of_weights_[static_cast<size_t>(i)] &&
+                         n.op == &op::region && is_joined(n);
     Step s;
     s.label = fmt::format("%{} {}", i, n.op->name);
     if (!n.origin.label.empty()) s.label += " @ " + n.origin.label.str();
@@ -249,10 +295,11 @@ class Lowering {
     for (const Type& t : n.out) s.out.push_back(new_view(t));
     s.kernel = way ? way->form->at(sizes_) : target_.make(n, graph(), s.in, s.out);
     views_[static_cast<size_t>(i)] = s.out;
-    pack_weights(s);
+    if (!is_once) pack_weights(s);
     const auto kernel = s.kernel;
     Step second;
     s.workspace = workspace(*kernel);
+    s.node = second.node = step_of_;
     if (const StepKernel::Rest* rest = kernel->rest()) {
       second.label = s.label + ": combine";
       second.kernel = rest->kernel;
@@ -264,8 +311,12 @@ class Lowering {
         second.in.push_back(out);
       }
     }
+    const std::string label = s.label;
     p_.steps.push_back(std::move(s));
     if (second.kernel) p_.steps.push_back(std::move(second));
+    if (!is_once) return;
+    auto& results = views_[static_cast<size_t>(i)];
+    results = once(first_step, first_buffer, results, label);
   }
 
   // Lowers another graph in the place of node i.
@@ -374,6 +425,7 @@ class Lowering {
     for (const View& v : s.in) s.in_bytes.push_back(v.type().bytes());
     for (const View& v : s.out) s.out_bytes.push_back(v.type().bytes());
     s.workspace = workspace(s);
+    s.node = step_of_;
     views_[static_cast<size_t>(i)] = s.out;
     p_.steps.push_back(std::move(s));
   }
@@ -408,6 +460,7 @@ class Lowering {
       updating[static_cast<size_t>(view(u.value).buffer)] = true;
     for (size_t k = 0; k < graph().outputs.size(); ++k) {
       const View v = view(graph().outputs[k]);
+      step_of_ = graph().outputs[k].node;
       Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
       if (b.place == Place::arena && is_whole(v) && !updating[static_cast<size_t>(v.buffer)]) {
         b.place = Place::output;
@@ -475,6 +528,7 @@ class Lowering {
   void place_updates() {
     struct Pending {
       View from, to;
+      int32_t node;
     };
     std::vector<Pending> pending;
     std::vector<int32_t> target;  // per update
@@ -487,6 +541,7 @@ class Lowering {
     for (size_t k = 0; k < graph().updates.size();
          ++k) {  // old values of written parameters move out of the way first
       View v = view(graph().updates[k].value);
+      step_of_ = graph().updates[k].value.node;
       const bool moves = v.buffer != target[k] || !is_whole(v);
       if (moves && is_target[static_cast<size_t>(v.buffer)])
         v = make_dense(v, "update of " + graph().updates[k].param);
@@ -504,10 +559,13 @@ class Lowering {
         Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
         b.place = Place::param, b.index = static_cast<int32_t>(param);
       } else {
-        pending.push_back({v, View::dense(target[k], v.type())});
+        pending.push_back({v, View::dense(target[k], v.type()), graph().updates[k].value.node});
       }
     }
-    for (const Pending& c : pending) copy(c.from, c.to, "copy: update");
+    for (const Pending& c : pending) {
+      step_of_ = c.node;
+      copy(c.from, c.to, "copy: update");
+    }
   }
 
   Target& target_;
@@ -517,10 +575,12 @@ class Lowering {
   const Outline* outline_;        // of that; nullptr: all sizes are numbers
   const std::vector<View>* given_ = nullptr;  // its inputs
   size_t next_given_ = 0;
-  int32_t node_ = 0;  // that is being lowered
+  int32_t node_ = 0;      // that is being lowered
+  int32_t step_of_ = -1;  // the node of the program's graph for which steps are made
   std::vector<std::vector<View>> views_;
   std::unordered_map<std::string_view, size_t> param_index_;
-  std::vector<bool> written_;  // per parameter: an update writes it
+  std::vector<bool> of_weights_;  // per node: is computed once; empty in bodies
+  std::vector<bool> written_;     // per parameter: an update writes it
   Program p_;
 };
 

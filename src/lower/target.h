@@ -23,6 +23,16 @@ class Target {
   // Whether there is a kernel for this node as it stands; composites that no kernel takes are
   // decomposed.
   virtual Decision accepts(const Node& n, const Graph& g) const = 0;
+  // Who takes the node, and who was asked before and would not: for reports. Empty name: nobody.
+  struct Choice {
+    std::string kernel;
+    std::vector<std::pair<std::string, std::string>> refused;  // name, reason
+  };
+  virtual Choice choice(const Node& n, const Graph& g) const {
+    const Decision takes = accepts(n, g);
+    if (takes) return {std::string(name()), {}};
+    return {{}, {{std::string(name()), takes.why()}}};
+  }
   // Whether the kernel reads operand `i` through a view that is not dense; if not, lowering copies
   // it first.
   virtual Decision takes_view(const Node& n, const Graph& g, size_t i, const View& v) const = 0;

@@ -45,6 +45,11 @@ class Trainer {
   std::vector<int32_t> sample(const std::vector<int32_t>& prompt, int64_t length,
                               double temperature);
 
+  // Loss scaling, which training in f16 has (train/loss_scale.h).
+  bool is_scaled() const;
+  int64_t skipped_steps() const;  // steps whose gradients overflowed, and that changed nothing
+  double loss_scale() const;      // of the next step; 1 without scaling
+
   bool is_finite() const;  // whether no parameter of the model is infinite or NaN
 
   // Raises Error(user, "torn-state") after a step that was cancelled or failed: some of its updates may be

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "rlx/ops/core.h"
+#include "rlx/passes/weights.h"
 
 namespace rlx {
 
@@ -19,6 +21,8 @@ constexpr int kMaxSearch = 512;
 bool joins_only(const Node& n) { return n.op == &op::broadcast || n.op == &op::reshape; }
 
 bool is_reduce(const Node& n) { return is_region_reduction(n); }
+
+const Graph* body_of(const Node& region) { return region.get<RegionAttrs>().body.graph.get(); }
 
 bool is_suffix(const Ints& axes, int64_t rank) {
   for (size_t i = 0; i < axes.size(); ++i)
@@ -98,15 +102,20 @@ class TrunkPaths {
 
 class Grower {
  public:
-  Grower(const Graph& g, FusionReport* report, const FusionOptions& options)
+  // came_from: of which node of the graph before each is.
+  Grower(const Graph& g, FusionReport* report, const FusionOptions& options,
+         const std::vector<int32_t>& came_from)
       : g_(g),
         uses_(g),
         paths_(g),
         report_(report),
+        came_from_(came_from),
         grow_(options.grow),
         alone_(options.alone),
         options_(options),
         schedule_(options.schedule),
+        of_weights_(options.weights_apart ? weights_alone(g)
+                                          : std::vector<bool>(g.nodes.size(), false)),
         group_(g.nodes.size(), -1) {}
 
   Graph run() {
@@ -129,7 +138,9 @@ class Grower {
   void refuse(int32_t producer, int32_t consumer, std::string why) {
     if (!report_) return;
     auto name = [&](int32_t i) { return fmt::format("%{} {}", i, at(i).op->name); };
-    report_->refusals.push_back({name(producer), name(consumer), std::move(why)});
+    report_->refusals.push_back({name(producer), name(consumer), std::move(why), report_->where,
+                                 came_from_[static_cast<size_t>(producer)],
+                                 came_from_[static_cast<size_t>(consumer)]});
   }
 
   // A reduction over axes that are not the last ones takes the elementwise nodes that nobody else
@@ -154,6 +165,10 @@ class Grower {
           is_reduce(at(p)) || uses_.is_output(p))
         continue;
       if (!(at(p).type().shape == group.domain) || group.nodes.size() >= schedule_.nodes) continue;
+      if (Decision same = both_of_weights(p, i); !same) {
+        refuse(p, i, same.why());
+        continue;
+      }
       const auto users = uses_.users(p);
       if (!std::all_of(users.begin(), users.end(), [&](int32_t u) { return group_of(u) == id; })) {
         refuse(p, i, "its result is read elsewhere too");
@@ -162,6 +177,13 @@ class Grower {
       add(id, p);
       for (Value v : at(p).in) work.push_back(v.node);
     }
+  }
+
+  // Values of weights alone are made once, the others in every run.
+  Decision both_of_weights(int32_t a, int32_t b) const {
+    if (of_weights_[static_cast<size_t>(a)] == of_weights_[static_cast<size_t>(b)])
+      return Decision::yes();
+    return Decision::no("one of them is of weights alone, and computed once");
   }
 
   int new_group(const Shape& domain, int32_t node) {
@@ -273,6 +295,7 @@ class Grower {
     const Node& n = at(i);
     if (group.column)
       return Decision::no("the producer is a column reduction, which ends its region");
+    if (Decision same = both_of_weights(group.nodes[0], i); !same) return same;
     if (Decision ready = fits_parts(id, i); !ready) return ready;
     if (group.nodes.size() >= schedule_.nodes)
       return Decision::no("the region has {} nodes already", group.nodes.size());
@@ -297,6 +320,7 @@ class Grower {
   Decision can_merge(int a, int b, int32_t i) {
     const Group &x = groups_[static_cast<size_t>(a)], &y = groups_[static_cast<size_t>(b)];
     if (y.column) return Decision::no("the producer is a column reduction, which ends its region");
+    if (Decision same = both_of_weights(y.nodes[0], i); !same) return same;
     if (Decision ready = fits_parts(b, i); !ready) return ready;
     if (!(x.domain == y.domain))
       return Decision::no("the domains {} and {} differ", x.domain, y.domain);
@@ -547,6 +571,13 @@ class Grower {
                operands);
     for (size_t k = 0; k < result_nodes.size(); ++k)
       map[static_cast<size_t>(result_nodes[k])] = {out[k]};
+    if (!report_) return;
+    FusionReport::Group made{report_->where, {}, -1, body_of(b.graph().node(out[0]))};
+    for (int32_t i : unit.nodes)
+      if (const int32_t from = came_from_[static_cast<size_t>(i)];
+          from >= 0 && (made.nodes.empty() || made.nodes.back() != from))
+        made.nodes.push_back(from);
+    report_->groups.push_back(std::move(made));
   }
 
   void count(const std::vector<Unit>& units) const {
@@ -560,16 +591,30 @@ class Grower {
   Uses uses_;
   TrunkPaths paths_;
   FusionReport* report_;
+  const std::vector<int32_t>& came_from_;
   bool grow_;
   NodeFilter alone_;
   const FusionOptions& options_;
   const RegionSchedule& schedule_;
+  std::vector<bool> of_weights_;  // per node: computed once
   std::vector<int> group_;
   std::vector<bool> fusible_;
   std::vector<Group> groups_;
   int64_t search_ = 0;
   std::vector<std::array<int64_t, 2>> seen_;  // per node and group: the last searches that met it
 };
+
+// Regions are known by their bodies until all that is dead has gone.
+void number_groups(std::span<FusionReport::Group> groups, const Graph& g) {
+  std::map<const Graph*, int32_t> regions;
+  for (int32_t i = 0; i < g.size(); ++i)
+    if (g.node(i).op == &op::region) regions.emplace(body_of(g.node(i)), i);
+  for (FusionReport::Group& group : groups) {
+    const auto found = regions.find(group.body);
+    if (found != regions.end()) group.region = found->second;
+    group.body = nullptr;
+  }
+}
 
 // A large reduction over the last axes and others becomes two: over the last ones, which lie
 // together, then over the rest. (f16 and bf16 stay whole: they round once.)
@@ -589,8 +634,12 @@ size_t axes_to_split(const Node& n, const Graph& g, const FusionOptions& options
   return !whole && at_most(options.schedule.split_elements, t.shape.elements(), options) ? last : 0;
 }
 
-Graph split_reductions(const Graph& g, const FusionOptions& options) {
+Graph split_reductions(const Graph& g, const FusionOptions& options,
+                       std::vector<int32_t>& came_from) {
   Builder b(g.name);
+  const auto note = [&](size_t i) {  // of which node the newest ones are
+    came_from.resize(static_cast<size_t>(b.graph().size()), static_cast<int32_t>(i));
+  };
   std::vector<Values> map(g.nodes.size());
   auto mapped = [&](Value v) {
     return map[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
@@ -603,6 +652,7 @@ Graph split_reductions(const Graph& g, const FusionOptions& options) {
     const size_t last = options.alone(n) ? 0 : axes_to_split(n, g, options);
     if (!last) {
       map[i] = b.clone(n, in);
+      note(i);
       continue;
     }
     const auto& a = n.get<ReduceAttrs>();
@@ -611,6 +661,7 @@ Graph split_reductions(const Graph& g, const FusionOptions& options) {
         outer(a.axes.begin(), a.axes.end() - static_cast<int64_t>(last));
     const Value partial = b.emit(*n.op, ReduceAttrs{inner, a.keepdims}, in)[0];
     map[i] = b.emit(*n.op, ReduceAttrs{outer, a.keepdims}, std::span(&partial, 1));
+    note(i);
   }
   Graph out = std::move(b.mutable_graph());
   for (Value v : g.outputs) out.outputs.push_back(mapped(v));
@@ -647,22 +698,35 @@ bool cuts_reductions(const Graph& g, const FusionOptions& options) {
 }
 
 Graph fuse_regions(const Graph& g, FusionReport* report, const FusionOptions& options) {
-  const Graph split = split_reductions(drop_dead(g), options);  // a region without results is none
-  return drop_dead(Grower(split, report, options).run());
+  const Graph live = drop_dead(g);  // a region without results is none
+  std::vector<int32_t> came_from;
+  const Graph split = split_reductions(live, options, came_from);
+  if (live.size() != g.size()) came_from.assign(came_from.size(), -1);
+  const size_t first = report ? report->groups.size() : 0;
+  Graph out = drop_dead(Grower(split, report, options, came_from).run());
+  if (report) number_groups(std::span(report->groups).subspan(first), out);
+  return out;
 }
 
 Graph fuse_program(const Graph& g, FusionReport* report, const FusionOptions& options) {
   Graph out = g;
-  for (Node& n : out.nodes) {
+  const std::string where = report ? report->where : "";
+  FusionOptions in_bodies = options;
+  in_bodies.weights_apart = false;
+  for (size_t i = 0; i < out.nodes.size(); ++i) {
+    Node& n = out.nodes[i];
     if (n.op->kind != Kind::control) continue;
     std::shared_ptr<void> copy = n.attrs.copy();
     for (const FieldInfo& f : n.attrs.fields())
       if (f.is<Body>()) {
         auto* body = static_cast<Body*>(f.member(copy.get()));
-        *body = Body(fuse_program(**body, report, options));
+        if (report)
+          report->where = fmt::format("{}{}%{}.{}", where, where.empty() ? "" : "/", i, f.name);
+        *body = Body(fuse_program(**body, report, in_bodies));
       }
     n.attrs = Attrs(n.attrs.type(), std::move(copy));
   }
+  if (report) report->where = where;
   return fuse_regions(out, report, options);
 }
 

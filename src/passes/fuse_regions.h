@@ -20,13 +20,25 @@
 namespace rlx {
 
 struct FusionReport {
+  // Nodes by their numbers in the graph before; -1: it was made on the way.
   struct Refusal {
     std::string producer, consumer, why;
+    std::string where;  // the body of control flow, "%3.body/%1.then_body"; empty: the graph itself
+    int32_t producer_node = -1, consumer_node = -1;
+  };
+  struct Group {
+    std::string where;
+    std::vector<int32_t>
+        nodes;            // that became one region; a reduction that was cut in two is in both
+    int32_t region = -1;  // its number in the graph after
+    const Graph* body = nullptr;  // while the graph is built
   };
   int nodes_before = 0;  // nodes that would each be a kernel
   int regions = 0;       // kernels after fusion
   int64_t searched = 0;  // steps of the searches for paths around regions
   std::vector<Refusal> refusals;
+  std::vector<Group> groups;
+  std::string where;  // the body that is being fused
   std::string to_string() const;
 };
 
@@ -44,6 +56,8 @@ struct FusionOptions {
   bool grow = true;  // else each node is a region of its own: the unfused program
   NodeFilter alone = no_node;
   RegionSchedule schedule;
+  // What is made of weights alone stays apart from the rest: it is computed once. Not in bodies.
+  bool weights_apart = false;
   // Who answers whether a reduction runs in parts where its sizes are symbols; nobody: it does not.
   SizeQuestions* questions = nullptr;
 };

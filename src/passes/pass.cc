@@ -45,6 +45,18 @@ std::string PassReport::to_string() const {
   return out;
 }
 
+std::string PassReport::recognition() const {
+  std::string found, missed;
+  for (const PassRecord& r : passes) {
+    if (r.pass != "recognise" && r.pass != "fold_scales") continue;
+    for (const auto& [rule, count] : r.rules.hits)
+      found += fmt::format("{}{} {}", found.empty() ? "" : ", ", count, rule);
+    for (const NearMiss& m : r.rules.misses)
+      missed += fmt::format("  {} is no {}: {}\n", m.node, m.rule, m.why);
+  }
+  return fmt::format("recognised: {}\n{}", found.empty() ? "nothing" : found, missed);
+}
+
 namespace {
 
 // The node with every body run through the pass.
@@ -110,6 +122,7 @@ Graph run_passes(Graph g, const Pipeline& pipeline, const PassContext& context) 
       check(!same_signature || signature(g) == before, "{}: changed the signature of \"{}\"",
             use.pass->name, name);
       if (!context.dump_dir.empty()) dump(g, context.dump_dir, ++number, use.pass->name);
+      if (context.watch) context.watch(record, g);
       if (context.report) context.report->passes.push_back(std::move(record));
     }
     return std::move(g);

@@ -80,6 +80,8 @@ struct PassRecord {
 struct PassReport {
   std::vector<PassRecord> passes;
   std::string to_string() const;  // a table, one line per pass, rules below
+  // What the passes recognise and fold_scales found, and what it nearly did and why not; a line each.
+  std::string recognition() const;
 };
 
 struct PassContext {
@@ -91,6 +93,8 @@ struct PassContext {
   RegionSchedule schedule;
   PassReport* report = nullptr;
   FusionReport* fusion = nullptr;
+  // Told after each pass: what it did, and the graph that it left.
+  std::function<void(const PassRecord&, const Graph&)> watch;
 };
 
 Graph run_pass(Graph g, const Pass& pass, const PassOptions& options = {});

@@ -10,10 +10,12 @@
 #include "rlx/python/builder.h"
 #include "rlx/python/call.h"
 #include "rlx/python/dims.h"
+#include "rlx/python/explain.h"
 #include "rlx/python/graphs.h"
 #include "rlx/python/optimizer.h"
 #include "rlx/python/program.h"
 #include "rlx/python/scope.h"
+#include "rlx/python/training.h"
 #include "rlx/version.h"
 
 namespace rlx::python {
@@ -43,6 +45,8 @@ NB_MODULE(_core, m) {
   bind_builder(m);
   bind_call(m);
   bind_program(m);
+  bind_training(m);
+  bind_explain(m);
   m.attr("version") = RLX_VERSION;
   m.def("set_hooks", [](nb::object array_type, nb::object as_array, nb::object scalar_type,
                         nb::object dtype_name, nb::object make_error, nb::object dim_type) {

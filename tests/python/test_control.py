@@ -187,3 +187,81 @@ def test_custom_fn_errors():
             rlx.custom_fn(lambda x: x, vjp=vjp)(x)
     with pytest.raises(rlx.UserError):
         rlx.custom_fn(lambda x: x, jvp=lambda args, tangents: tangents)(x)
+
+
+# ---- loops and choices made of these
+
+
+@pytest.mark.parametrize("jit", [rlx.jit, lambda f: f])
+def test_fori_loop(jit):
+    power = lambda x, n: rlx.fori_loop(0, n, lambda i, c: c * x + i.astype("float32"), 1.0)
+    for n in (0, 1, 7):
+        c = 1.0
+        for i in range(n):
+            c = c * 1.25 + i
+        assert jit(lambda x, n=n: power(x, n))(rlx.array(1.25)).item() == pytest.approx(c)
+        assert jit(power)(rlx.array(1.25), rlx.array(n)).item() == pytest.approx(c)  # known when it runs
+    assert rlx.fori_loop(5, 2, lambda i, c: c + 1, rlx.array(3)).item() == 3
+    assert rlx.fori_loop(2, 5, lambda i, c: c + i, rlx.array(0)).item() == 2 + 3 + 4
+    # both kinds of derivative
+    slope = rlx.grad(lambda x: rlx.fori_loop(0, 3, lambda i, c: c * x, x))(rlx.array(2.0))
+    assert slope.item() == 4 * 2**3
+    bounded = lambda x, n: rlx.fori_loop(0, n, lambda i, c: c * x, x, max_iterations=5)
+    assert rlx.grad(bounded)(rlx.array(2.0), rlx.array(3)).item() == 4 * 2**3
+    with pytest.raises(rlx.UserError, match="lower is"):
+        rlx.fori_loop(rlx.array(0.5), 3, lambda i, c: c, 0)
+
+
+def test_switch_runs_the_branch_of_its_index():
+    branches = [lambda x, k=k: {"y": x * k, "n": rlx.array(k)} for k in range(5)]
+    x = rlx.array([1.0, 2.0])
+    f = rlx.jit(lambda i, x: rlx.switch(i, branches, x))
+    for i, k in ((-3, 0), (0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (99, 4)):
+        out = f(rlx.array(i), x)
+        assert out["n"].item() == k and out["y"].tolist() == [k, 2 * k]
+    by_x = rlx.vmap(rlx.grad(lambda x, i: rlx.switch(i, [rlx.sin, rlx.exp, lambda x: x * 3.0], x)), in_axes=(0, 0))
+    values = np.array([0.3, 0.4, 0.5], np.float32)
+    np.testing.assert_allclose(
+        by_x(rlx.array(values), rlx.array([0, 1, 2])), [np.cos(0.3), np.exp(0.4), 3], rtol=1e-6
+    )
+    assert rlx.switch(7, [lambda: 1.5]) == 1.5
+    with pytest.raises(rlx.UserError, match="there must be a branch"):
+        rlx.switch(0, [])
+    with pytest.raises(rlx.UserError, match="scalar of integers"):
+        rlx.switch(rlx.array(1.0), branches, x)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 8, 9, 70, 129])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_associative_scan(n, reverse):
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(3, n)).astype(np.float64)
+    turn = (lambda a: a[:, ::-1]) if reverse else (lambda a: a)
+    found = rlx.associative_scan(lambda a, b: a + b, rlx.array(x), axis=1, reverse=reverse)
+    np.testing.assert_allclose(found, turn(np.cumsum(turn(x), 1)), rtol=1e-12, atol=1e-12)
+    # h[i] = a[i] h[i-1] + u[i], which is not commutative, in a tree
+    a, u = rng.uniform(0.5, 1, n), rng.normal(size=n)
+    pair = lambda p, q: {"a": p["a"] * q["a"], "u": q["a"] * p["u"] + q["u"]}
+    states = rlx.jit(lambda e: rlx.associative_scan(pair, e, reverse=reverse))({"a": rlx.array(a), "u": rlx.array(u)})
+    h, expected = 0.0, np.zeros(n)
+    for i in range(n)[:: -1 if reverse else 1]:
+        h = a[i] * h + u[i]
+        expected[i] = h
+    np.testing.assert_allclose(states["u"], expected, rtol=1e-10, atol=1e-12)
+    if n:
+        weights = rlx.array(rng.normal(size=(3, n)))
+        slope = rlx.grad(lambda x: (rlx.associative_scan(rlx.mul, x, axis=-1, reverse=reverse) * weights).sum())
+        plain = rlx.grad(lambda x: (rlx.cumprod(x, axis=1, reverse=reverse) * weights).sum())
+        np.testing.assert_allclose(slope(rlx.array(x)), plain(rlx.array(x)), rtol=1e-8, atol=1e-10)
+
+
+def test_associative_scan_refuses():
+    x = rlx.ones((4, 2))
+    with pytest.raises(rlx.UserError, match="axis 2"):
+        rlx.associative_scan(rlx.add, x, axis=2)
+    with pytest.raises(rlx.UserError, match="2, 4 elements"):
+        rlx.associative_scan(lambda a, b: a, {"x": x, "y": rlx.ones(2)})
+    with pytest.raises(rlx.UserError, match="fn returns"):
+        rlx.associative_scan(lambda a, b: (a, b), x)
+    with pytest.raises(rlx.UserError, match="fn makes"):
+        rlx.associative_scan(lambda a, b: a.sum(axis=1), x)

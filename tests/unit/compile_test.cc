@@ -3,9 +3,15 @@
 #include "rlx/compile/compile.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
 
 #include "../support/replay.h"
+#include "rlx/base/file.h"
 #include "rlx/base/function_ref.h"
+#include "rlx/compile/pipeline.h"
 #include "rlx/ir/text.h"
 #include "rlx/ops/control/control.h"
 #include "rlx/runtime/extend.h"
@@ -209,6 +215,107 @@ TEST(Compile, NativeOps) {
 
 // ctest asks for it; a program that is invalid after a pass would be found where it became so.
 TEST(Compile, TestsVerifyBetweenPasses) { EXPECT_TRUE(CompileOptions().verify); }
+
+// ---- the way as an object
+
+HirModule small_hir(const Dim& rows = 4) {
+  HirModule h("ffn");
+  const HirNodeId x = h.input("x", {DType::F32, {rows, 8}}), w = h.param("w", {DType::F32, {8, 8}}),
+                  b = h.param("b", {DType::F32, {8}});
+  h.set_outputs({h.named("proj", [&](HirModule& m) { return m.linear(x, w, b); })});
+  return h;
+}
+
+TEST(CompilePipeline, GivesWhatTheDriverGives) {
+  const opt::CompilePipeline pipeline(cpu_backend());
+  for (const ReplayProgram& p : replay_programs()) {
+    if (!p.graph.symbols().empty()) continue;
+    SCOPED_TRACE(p.name);
+    const opt::CompileResult r = pipeline.compile_graph(p.graph);
+    EXPECT_EQ(to_string(r.lir.plan()), plan_of(*compile(p.graph, cpu_backend())));
+    EXPECT_FALSE(r.has_dynamic_dims());
+    CompileReport report;
+    const GraphModule fused =
+        lower_to(CompileStage::fused, p.graph, *cpu_backend(), {}, CompileStage::mir, &report);
+    EXPECT_EQ(r.lir.as_graph(), *fused.as_graph());
+    EXPECT_EQ(r.fusion.to_string(), report.fusion.to_string());
+    EXPECT_EQ(r.passes.passes.size(), report.passes.passes.size());
+    // LIR stays as it is.
+    const opt::CompileResult again = pipeline.compile_module(r.lir);
+    EXPECT_EQ(again.lir.shared_plan(), r.lir.shared_plan());
+    EXPECT_EQ(again.fusion.regions, 0);
+  }
+}
+
+TEST(CompilePipeline, SymbolsWaitForTheirSizes) {
+  const opt::CompilePipeline pipeline(cpu_backend());
+  const opt::CompileResult all = pipeline.compile_hir(small_hir(Dim::symbol("n")));
+  EXPECT_TRUE(all.has_dynamic_dims());
+  EXPECT_EQ(all.dynamic_symbols(), std::vector<std::string>{"n"});
+  EXPECT_FALSE(all.lir.has_plan());
+  for (int64_t n : {1, 9, 130}) {
+    const opt::CompileResult r = all.specialize(pipeline, {{"n", n}});
+    ASSERT_TRUE(r.lir.has_plan());
+    EXPECT_FALSE(r.has_dynamic_dims());
+    EXPECT_EQ(r.fusion.to_string(), all.fusion.to_string());
+    CompiledGraph f = Session("cpu").compile(r.lir);
+    f.set_params(
+        {{"w", Tensor::full(DType::F32, {8, 8}, 0.5)}, {"b", Tensor::full(DType::F32, {8}, 1)}});
+    const Tensor y = f.run({{"x", Tensor::full(DType::F32, {n, 8}, 2)}})[0];
+    EXPECT_EQ(y.sizes(), (Ints{n, 8}));
+    EXPECT_EQ(y.get_float(8 * n - 1), 8 * 0.5 * 2 + 1);
+  }
+}
+
+TEST(CompilePipeline, InspectsEveryStage) {
+  const opt::CompilePipeline pipeline(cpu_backend());
+  const opt::PipelineInspect i = inspect_pipeline(pipeline, small_hir());
+  const std::string text = i.to_string();
+  size_t at = 0;
+  for (std::string_view title :
+       {"HIR", "MIR (lowered)", "MIR (fusion diff)", "MIR (optimized)", "FUSION", "LIR"}) {
+    std::string rule;
+    for (size_t k = 0; k < title.size() + 4; ++k) rule += "═";
+    const size_t found = text.find(fmt::format("{0}\n══ {1} ══\n{0}\n", rule, title), at);
+    ASSERT_NE(found, text.npos) << title;
+    at = found;
+  }
+  EXPECT_TRUE(text.ends_with('\n'));
+  EXPECT_TRUE(i.hir.starts_with("hir @ffn (4 nodes, 1 outputs, fusion=")) << i.hir;
+  EXPECT_TRUE(i.mir_lowered.starts_with("mir @ffn {")) << i.mir_lowered;
+  EXPECT_TRUE(i.mir_diff.starts_with("  diff: ")) << i.mir_diff;
+  EXPECT_TRUE(i.lir.starts_with("lir @ffn {")) << i.lir;
+  EXPECT_NE(i.fusion.find("fusion: "), i.fusion.npos);
+  const opt::PipelineInspect late = inspect_compiled("as given", pipeline.compile_hir(small_hir()));
+  EXPECT_EQ(late.hir, "as given");
+  EXPECT_TRUE(late.mir_lowered.empty() && late.mir_diff.empty());
+  EXPECT_EQ(late.to_string().find("MIR (lowered)"), std::string::npos);
+  EXPECT_EQ(late.lir, i.lir);
+}
+
+TEST(CompilePipeline, DumpsWhereItIsTold) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / fmt::format("rlx-dump-{}", getpid());
+  fs::create_directories(folder);
+  const opt::CompilePipeline pipeline(cpu_backend());
+  const std::string expected = inspect_pipeline(pipeline, small_hir()).to_string();
+  const auto dumped = [&](const std::string& where) {
+    setenv("RLX_IR_DUMP", where.c_str(), 1);
+    ::testing::internal::CaptureStderr();
+    pipeline.compile_hir(small_hir());
+    unsetenv("RLX_IR_DUMP");
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string in_folder = (folder / "ffn.ir.txt").string(), file = (folder / "here").string(),
+                    nowhere = (folder / "none" / "x").string();
+  EXPECT_EQ(dumped(folder.string() + "/"), "[rlx] wrote IR dump to " + in_folder + "\n");
+  EXPECT_EQ(read_file(in_folder), expected);
+  EXPECT_EQ(dumped(file), "[rlx] wrote IR dump to " + file + "\n");
+  EXPECT_EQ(read_file(file), expected);
+  EXPECT_TRUE(dumped(nowhere).starts_with("[rlx] RLX_IR_DUMP write failed (" + nowhere + "): "));
+  EXPECT_EQ(dumped(""), "");
+  fs::remove_all(folder);
+}
 
 }  // namespace
 }  // namespace rlx::testing

@@ -13,6 +13,7 @@
 #include "rlx/ops/quant/quantise.h"
 #include "rlx/opt.h"
 #include "rlx/rewrite/pattern.h"
+#include "rlx/runtime/runtime.h"
 
 namespace rlx {
 namespace {
@@ -737,6 +738,12 @@ TEST(OptModules, AreNamespaces) {
   EXPECT_TRUE(opt::legalize::legalize_for_backend(cube(), {}).empty());
   EXPECT_EQ(opt::promote_params::promote_params_to_inputs(cube(), {"x"}).inputs().size(), 1u);
   EXPECT_EQ(opt::unfuse::unfuse_fused_for_autodiff(cube()), cube());
+  const auto pipeline = opt::compiler::CompilePipeline(backend_for("cpu"));
+  EXPECT_TRUE(pipeline.compile_graph(cube()).lir.has_plan());
+  EXPECT_FALSE(opt::inspect::inspect_compiled("", pipeline.compile_graph(cube())).lir.empty());
+  EXPECT_EQ(
+      opt::precision::PrecisionPolicy::auto_mixed().precision_for(opt::precision::OpKind::compute),
+      opt::precision::Precision::F16);
   EXPECT_EQ(opt::fusion_pipeline::FusionLimits{}, opt::FusionLimits::gpu_native());
   Builder b("b");
   const Value x = b.param("x", {DType::F32, {}});

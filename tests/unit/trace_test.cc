@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "../support/expect_error.h"
+#include "rlx/front/loops.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/transform/reverse.h"
 
@@ -295,6 +296,92 @@ TEST(Trace, BodiesNest) {
 }
 
 // ---- refusals
+
+TEST(Loops, ForiLoopCountsAndCarries) {
+  for (const int64_t upper : {1, 3, 9}) {
+    const Graph g = trace("loop", [&](Tracer& t) {
+      const auto x = t.input("x", {2});
+      return fori_loop(t, 2, upper, {x},
+                       [&](Tracer&, const TracedTensor& i, const TracedTensors& c) {
+                         return TracedTensors{c[0] * x + i.to(DType::F32)};
+                       });
+    });
+    const Tensor x = Tensor::from<float>({2}, std::vector<float>{0.5F, 2});
+    const Tensor found = evaluate(g, {{"x", x}}).outputs[0];
+    for (int64_t k = 0; k < 2; ++k) {
+      double c = x.get_float(k);
+      for (int64_t i = 2; i < upper; ++i) c = c * x.get_float(k) + static_cast<double>(i);
+      EXPECT_FLOAT_EQ(static_cast<float>(found.get_float(k)), static_cast<float>(c));
+    }
+  }
+}
+
+TEST(Loops, SwitchCaseTakesTheBranchOfItsIndex) {
+  const Graph g = trace("choice", [](Tracer& t) {
+    const auto x = t.input("x", {}), i = t.input("i", {}, DType::I32);
+    std::vector<std::function<TracedTensors(Tracer&)>> branches;
+    for (int k = 0; k < 5; ++k)
+      branches.emplace_back([x, k](Tracer&) { return TracedTensors{x + k}; });
+    return switch_case(t, i, branches);
+  });
+  for (const auto& [index, branch] :
+       std::vector<std::pair<int, int>>{{-7, 0}, {0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {70, 4}}) {
+    const NamedTensors in{{"x", Tensor::scalar(DType::F32, 10)},
+                          {"i", Tensor::scalar(DType::I32, index)}};
+    EXPECT_EQ(evaluate(g, in).outputs[0].get_float(0), 10 + branch) << index;
+  }
+}
+
+TEST(Loops, AssociativeScanOfARecurrence) {
+  for (const int64_t n : {0, 1, 2, 3, 8, 9, 70, 129}) {
+    for (const bool reverse : {false, true}) {
+      const Graph g = trace("scan", [&](Tracer& t) {
+        const auto a = t.input("a", {2, n}, DType::F64), u = t.input("u", {2, n}, DType::F64);
+        return associative_scan(
+            {a, u}, -1,
+            [](const TracedTensors& p, const TracedTensors& q) {
+              return TracedTensors{p[0] * q[0], q[0] * p[1] + q[1]};
+            },
+            reverse);
+      });
+      Tensor a(DType::F64, {2, n}), u(DType::F64, {2, n});
+      for (int64_t i = 0; i < 2 * n; ++i)
+        a.set_float(i, 0.5 + 0.1 * static_cast<double>(i % 5)),
+            u.set_float(i, std::sin(static_cast<double>(i)));
+      const Tensor found = evaluate(g, {{"a", a}, {"u", u}}).outputs[1];
+      for (int64_t r = 0; r < 2; ++r) {
+        double h = 0;
+        for (int64_t k = 0; k < n; ++k) {
+          const int64_t i = r * n + (reverse ? n - 1 - k : k);
+          h = a.get_float(i) * h + u.get_float(i);
+          EXPECT_NEAR(found.get_float(i), h, 1e-12) << n << " " << reverse << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Loops, Refusals) {
+  trace("errors", [](Tracer& t) {
+    const auto x = t.input("x", {4, 2}), y = t.input("y", {3, 2}), f = t.input("f", {});
+    const auto first = [](const TracedTensors& p, const TracedTensors&) { return p; };
+    expect_error("scan-length", "must have one size", [&] { associative_scan({x, y}, 0, first); });
+    expect_error("scan-result", "makes 1 tensors of 2", [&] {
+      associative_scan({x, x}, 0, [](const TracedTensors& p, const TracedTensors&) {
+        return TracedTensors{p[0]};
+      });
+    });
+    expect_error("scan-result", "of [2, 2] f32", [&] {
+      associative_scan({x}, 0, [](const TracedTensors& p, const TracedTensors&) {
+        return TracedTensors{p[0].sum(0)};
+      });
+    });
+    expect_error("switch-branches", "a branch",
+                 [&] { switch_case(t, t.scalar(0, DType::I32), {}); });
+    expect_error("switch-index", "scalar of integers",
+                 [&] { switch_case(t, f, {[&](Tracer&) { return TracedTensors{x}; }}); });
+  });
+}
 
 TEST(TraceErrors, TensorsOfTwoTracesDoNotMix) {
   trace("a", [](Tracer& t) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "rlx/backend/cpu/kernel_list.h"
+#include "rlx/backend/cpu/kernels/matmul/matmul.h"
 #include "rlx/backend/cpu/kernels/movement/copy.h"
 #include "rlx/codegen/region_kernel.h"
 #include "rlx/ops/core.h"
@@ -94,6 +95,16 @@ class CopyKernel final : public BlockKernel {
   int64_t elements_;
 };
 
+std::string reasons(const Target::Choice& choice) {
+  std::string out;
+  for (const auto& [name, why] : choice.refused)
+    out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", name, why);
+  return out;
+}
+
+static_assert(RegionSchedule{}.product_columns == kWidestTile &&
+              RegionSchedule{}.product_rows == kTallestTile);
+
 }  // namespace
 
 CpuTarget::CpuTarget(const CpuJitOptions& options, const RegionSchedule& schedule)
@@ -105,31 +116,42 @@ CpuTarget::CpuTarget(const CpuJitOptions& options, const RegionSchedule& schedul
 
 CpuTarget::~CpuTarget() = default;
 
-const KernelRow* CpuTarget::row_for(const Node& n, const Graph& g, std::string* why) const {
+const KernelRow* CpuTarget::row_for(const Node& n, const Graph& g, Choice* choice) const {
   for (const KernelRow& row : kernel_list()) {
     if (row.op != n.op) continue;
     const Decision d = row.accepts(n, g);
+    const std::string_view name = row.name.empty() ? row.op->name : row.name;
+    if (d && choice) choice->kernel = name;
     if (d) return &row;
-    if (why)
-      *why += fmt::format("{}{}: {}", why->empty() ? "" : "; ",
-                          row.name.empty() ? row.op->name : row.name, d.why());
+    if (choice) choice->refused.emplace_back(name, d.why());
   }
   return nullptr;
+}
+
+Target::Choice CpuTarget::choice(const Node& n, const Graph& g) const {
+  Choice out;
+  if (n.op == &op::region)
+    out.kernel = "generated";
+  else if (goes_first(*n.op))
+    out.kernel = "the user's";
+  else
+    row_for(n, g, &out);
+  return out;
 }
 
 Decision CpuTarget::accepts(const Node& n, const Graph& g) const {
   if (n.op == &op::region || n.op->kind == Kind::leaf || n.op->kind == Kind::control)
     return Decision::yes();
   if (goes_first(*n.op)) return Decision::yes();
-  std::string why;
-  if (row_for(n, g, &why)) return Decision::yes();
-  return Decision::no("{}", why.empty() ? "no native kernel" : why);
+  Choice choice;
+  if (row_for(n, g, &choice)) return Decision::yes();
+  return Decision::no("{}", choice.refused.empty() ? "no native kernel" : reasons(choice));
 }
 
 Decision CpuTarget::takes_view(const Node& n, const Graph& g, size_t i, const View& v) const {
   if (n.op == &op::region) return Decision::yes();
   if (goes_first(*n.op)) return Decision::no("the user's kernels read dense tensors only");
-  const KernelRow* row = row_for(n, g, nullptr);
+  const KernelRow* row = row_for(n, g);
   return row ? row->takes_view(n, i, v) : Decision::no("no native kernel");
 }
 
@@ -144,10 +166,10 @@ std::shared_ptr<const StepKernel> CpuTarget::make(const Node& n, const Graph& g,
   }
   if (const auto user = user_kernels_->find(n.op); user != user_kernels_->end())
     return user_step(user->second, n, in, out);
-  std::string why;
-  if (const KernelRow* row = row_for(n, g, &why)) return row->make(isa_, n, in, out);
+  Choice choice;
+  if (const KernelRow* row = row_for(n, g, &choice)) return row->make(isa_, n, in, out);
   fail(ErrorKind::unsupported, "no-kernel", "{} ({}) has no kernel on the CPU{}", n.op->name,
-       n.type(), why.empty() ? "" : ": " + why);
+       n.type(), choice.refused.empty() ? "" : ": " + reasons(choice));
 }
 
 bool CpuTarget::has_kernel(const OpDef& op) const {

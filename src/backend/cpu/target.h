@@ -36,6 +36,7 @@ class CpuTarget final : public Target {
 
   std::string_view name() const override { return "cpu"; }
   Decision accepts(const Node& n, const Graph& g) const override;
+  Choice choice(const Node& n, const Graph& g) const override;
   Decision takes_view(const Node& n, const Graph& g, size_t i, const View& v) const override;
   std::shared_ptr<const StepKernel> make(const Node& n, const Graph& g, std::span<const View> in,
                                          std::span<const View> out) override;
@@ -56,7 +57,7 @@ class CpuTarget final : public Target {
   std::span<const std::shared_ptr<codegen::Kernel>> code() const { return code_; }
 
  private:
-  const KernelRow* row_for(const Node& n, const Graph& g, std::string* why) const;
+  const KernelRow* row_for(const Node& n, const Graph& g, Choice* choice = nullptr) const;
   size_t code_of(const codegen::Kernel& kernel);  // its number; equal ones have one
 
   std::shared_ptr<CpuJit> jit_;

@@ -16,6 +16,7 @@ class HiddenTarget final : public Target {
   explicit HiddenTarget(std::unique_ptr<Target> cpu) : cpu_(std::move(cpu)) {}
   std::string_view name() const override { return "hidden"; }
   Decision accepts(const Node& n, const Graph& g) const override { return cpu_->accepts(n, g); }
+  Choice choice(const Node& n, const Graph& g) const override { return cpu_->choice(n, g); }
   Decision takes_view(const Node& n, const Graph& g, size_t i, const View& v) const override {
     return cpu_->takes_view(n, g, i, v);
   }

@@ -47,6 +47,7 @@ CompileInfo describe(const Bound& bound) {
   }
   info.kernels_before_fusion = info.kernels;
   info.interpreted = true;
+  info.recognition_report = "the reference backend recognises nothing\n";
   info.fusion_report = "the reference backend fuses nothing\n";
   return info;
 }
@@ -98,12 +99,19 @@ class ReferenceExecutable final : public Executable {
         leaves.push_back(Tensor::from_bytes(t.dtype, t.shape.sizes(), *inputs++,
                                             static_cast<size_t>(t.bytes())));
     }
-    auto start = Clock::now();
+    const auto begin = Clock::now();
+    auto start = begin;
+    if (options.trace) *options.trace = {begin, {}, 0};
     const Evaluated result = evaluate(
         graph(), leaves,
         [&](int32_t i, const Tensors& results) {
           if (options.check_nan) check_nan(i, results);
           if (options.profile) times_[static_cast<size_t>(i)] = seconds_since(start);
+          if (options.trace && !is_leaf(graph().nodes[static_cast<size_t>(i)])) {
+            const double from = std::chrono::duration<double>(start - begin).count();
+            options.trace->spans.push_back({label(static_cast<size_t>(i)), "reference", from,
+                                            seconds_since(begin) - from, 0, 0});
+          }
           start = Clock::now();
         },
         [&] {
