@@ -3,6 +3,7 @@
 
 #include "rlx/base/suggest.h"
 #include "rlx/passes/fuse_regions.h"
+#include "rlx/passes/named_passes.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {
@@ -82,6 +83,20 @@ std::span<const Pass* const> all_passes() {
       &pass::auto_mixed_precision,
       &pass::rematerialise,
       &pass::fuse_regions,
+      &pass::fuse_matmul_bias_act,
+      &pass::fuse_residual_ln,
+      &pass::fuse_residual_rms_norm,
+      &pass::fuse_rms_norm_reshape,
+      &pass::fuse_swiglu_dual_matmul,
+      &pass::fuse_shared_input_matmul,
+      &pass::fuse_swiglu,
+      &pass::fuse_attention_block,
+      &pass::fuse_transformer_layer,
+      &pass::mark_elementwise_regions,
+      &pass::unfuse_elementwise_regions,
+      &pass::lower_control_flow,
+      &pass::lower_dot_general,
+      &pass::legalize_broadcast,
       &pass::grad,
       &pass::value_and_grad,
       &pass::jvp,
