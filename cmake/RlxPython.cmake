@@ -34,7 +34,7 @@ endif()
 file(GLOB extension_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/python/*.cc)
 nanobind_add_module(rlx_python NB_STATIC NOMINSIZE ${extension_sources} ${builder_methods})
 target_include_directories(rlx_python PRIVATE ${root} ${PROJECT_BINARY_DIR}/python_builder)
-target_link_libraries(rlx_python PRIVATE rlx_models rlx_formats rlx_explain)
+target_link_libraries(rlx_python PRIVATE rlx_models rlx_formats rlx_explain rlx_opt)
 if(RLX_CPU)  # the device that tests run on
   target_link_libraries(rlx_python PRIVATE rlx_backend_hidden)
   target_compile_definitions(rlx_python PRIVATE RLX_CPU)

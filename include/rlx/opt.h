@@ -1,10 +1,134 @@
-// The optimizer's face: compiling as an object, and what it did.
+// The optimizer under the names of its documents: passes as objects, derivatives of graphs and modules, compiling as an
+// object, what a backend makes of a program, and what was made of it.
 //
-//   opt::CompilePipeline pipeline(backend_for("cpu"));
-//   opt::CompileResult r = pipeline.compile_graph(graph);        // LIR, with what fused and what each pass did
-//   Explanation e = explain(graph, "cpu");                       // all of it: e.json(), e.html()
+//   using namespace rlx;
+//   Graph h = opt::run_passes(g, opt::fusion_passes(opt::FusionTarget::cpu));
+//   Graph k = opt::grad_with_loss(g, {"w"});
+//   opt::format_dispatch_report(opt::analyze_dispatch(g, "cpu", opt::supported_for_target(opt::FusionTarget::cpu)));
+//   opt::CompileResult r = opt::CompilePipeline(backend_for("cpu")).compile_graph(g);   // LIR, with what fused
+//   Explanation e = explain(g, "cpu");                                                  // all of it: e.json(), e.html()
+//
+// It is a face over passes/, transform/ and compile/; those who know these need it not. The documents' modules are the
+// namespaces below. (`inline` and `vmap` are words of their own in C++: inlining, batching.)
 #pragma once
 
 #include "rlx/compile/pipeline.h"
 #include "rlx/explain/explain.h"
 #include "rlx/explain/trace.h"
+#include "rlx/opt/autodiff.h"
+#include "rlx/opt/dispatch.h"
+#include "rlx/opt/fusion.h"
+#include "rlx/opt/fusion_report.h"
+#include "rlx/opt/passes.h"
+#include "rlx/passes/auto_mixed_precision.h"
+
+namespace rlx::opt {
+
+using fusion_report::MissedFusion;
+using fusion_report::MissReason;
+using rlx::AutoMixedPrecision;
+using rlx::CastConfig;
+using rlx::Precision;
+using rlx::PrecisionPolicy;
+using OpKind = PrecisionOpKind;
+
+namespace autodiff {
+using opt::grad;
+using opt::grad_with_loss;
+using opt::grad_with_loss_opts;
+using opt::GradWithLossOptions;
+using opt::quantized_weight_bits;
+}  // namespace autodiff
+namespace autodiff_fwd {
+using opt::hvp;
+using opt::jvp;
+}  // namespace autodiff_fwd
+namespace compiler {
+using opt::CompilePipeline;
+using opt::CompileResult;
+}  // namespace compiler
+namespace const_fold {
+using opt::ConstantFolding;
+}
+namespace control_flow {
+using opt::inline_if;
+using opt::inline_subgraph_into;
+using opt::LowerControlFlow;
+using opt::unroll_while;
+}  // namespace control_flow
+namespace dce {
+using opt::DeadCodeElimination;
+}
+namespace fusion {
+using opt::FuseAttentionBlock;
+using opt::FuseMatMulBiasAct;
+using opt::FuseResidualLN;
+using opt::FuseResidualRmsNorm;
+using opt::FuseRmsNormReshape;
+using opt::FuseSharedInputMatMul;
+using opt::FuseSwiGLU;
+using opt::FuseSwiGLUDualMatmul;
+using opt::FuseTransformerLayer;
+using opt::MarkElementwiseRegions;
+using opt::UnfuseElementwiseRegions;
+}  // namespace fusion
+namespace fusion_pipeline {
+using opt::fusion_limits_for_target;
+using opt::fusion_passes;
+using opt::fusion_passes_for_supported;
+using opt::FusionLimits;
+using opt::FusionOptions;
+using opt::FusionTarget;
+using opt::supported_for_target;
+using opt::supports_op;
+}  // namespace fusion_pipeline
+namespace inlining {
+using opt::inline_into;
+}
+namespace inspect {
+using opt::inspect_compiled;
+using opt::inspect_fusion;
+using opt::inspect_pipeline;
+using opt::maybe_dump_pipeline;
+using opt::PipelineInspect;
+}  // namespace inspect
+namespace legalize {
+using opt::format_legalize_error;
+using opt::legalize_for_backend;
+using opt::LegalizeResult;
+}  // namespace legalize
+namespace legalize_broadcast {
+using opt::LegalizeBroadcast;
+inline Graph run(const Graph& g) { return legalize_broadcast_with_map(g).first; }
+// And what became of each value.
+inline auto run_with_remap(const Graph& g) { return legalize_broadcast_with_map(g); }
+}  // namespace legalize_broadcast
+namespace lower_dot_general {
+using opt::LowerDotGeneral;
+}
+namespace pass {
+using opt::Pass;
+using opt::run_passes;
+}  // namespace pass
+namespace precision {
+using opt::AutoMixedPrecision;
+using opt::CastConfig;
+using opt::OpKind;
+using opt::Precision;
+using opt::PrecisionPolicy;
+}  // namespace precision
+namespace prepare_ad {
+using opt::prepare_graph_for_ad;
+using opt::PrepareForAutodiff;
+}  // namespace prepare_ad
+namespace promote_params {
+using opt::promote_params_to_inputs;
+}
+namespace unfuse {
+using opt::unfuse_fused_for_autodiff;
+}
+namespace batching {
+using opt::vmap;
+}
+
+}  // namespace rlx::opt

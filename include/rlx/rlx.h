@@ -20,7 +20,7 @@
 //   train.h      losses, optimisers, training steps
 //   runtime.h    devices, compiling, running
 //   compile.h    the stages of compiling in the open
-//   opt.h        compiling as an object, and what was made of a program
+//   opt.h        the optimizer under the names of its documents; what was made of a program
 //
 // Every call that cannot do what it was asked raises rlx::Error: a kind (whose fault), a stable
 // code and a sentence.

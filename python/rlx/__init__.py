@@ -128,6 +128,7 @@ from rlx._transforms import (
     vmap,
 )
 from rlx._precision import PrecisionPolicy, mixed_precision
+from rlx import opt
 from rlx._jit import jit
 from rlx._explain import Explanation, explain
 from rlx._control import checkpoint, checkpoint_name, cond, custom_fn, save_names, scan, while_loop

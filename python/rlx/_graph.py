@@ -132,6 +132,10 @@ class Graph:
         """With sizes in the place of symbols."""
         return Graph._of(self.value.bind(sizes))
 
+    def recognised(self):
+        """With what is written out in primitives as the ops that it defines: before differentiating, for better gradients."""
+        return Graph._of(self.value.recognised())
+
     def value_and_grad(self, wrt, zero_missing=False, output=0):
         """Outputs: all outputs, then the gradients of one of them by the leaves `wrt`."""
         return Graph._of(self.value.value_and_grad(list(wrt), zero_missing, output))

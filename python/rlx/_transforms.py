@@ -143,7 +143,7 @@ def value_and_grad(f, argnums=0, has_aux=False):
             raise UserError("loss-type", f"{_name(f)}: with has_aux it must return a pair (loss, aux)")
         if (traced.out_tree[1][0] if has_aux else traced.out_tree) != "*":
             raise UserError("loss-type", f"{_name(f)}: must return one scalar, or a pair with has_aux=True")
-        graph = traced.graph.value_and_grad([f"x{i}" for i in wrt], True, 0)
+        graph = traced.graph.recognised().value_and_grad([f"x{i}" for i in wrt], True, 0)
         outs = _core.call_graph(graph, leaves + traced.captured)
         count = len(outs) - len(wrt)
         value = unflatten(traced.out_tree, outs[:count])
@@ -201,7 +201,7 @@ def vjp(f, *primals, has_aux=False):
     out, aux = whole if has_aux else (whole, None)
     ys, out_tree = flatten(out)
     wrt = [i for i, x in enumerate(leaves) if _is_differentiable(x)]
-    graph = traced.graph.first_outputs(len(ys)).vjp([f"x{i}" for i in wrt], True)
+    graph = traced.graph.first_outputs(len(ys)).recognised().vjp([f"x{i}" for i in wrt], True)
     inputs = _inputs_by_name(traced, leaves)
     names = ["d_output"] if len(ys) == 1 else [f"d_{i}" for i in range(len(ys))]
     args_tree = tree[1][0]

@@ -41,8 +41,8 @@ void lower_file(const LowerArguments& a, int threads) {
   options.dims = read_dims(a.dims);
   options.hints = read_hints(a.hints);
   options.fast_math = a.fast_math;
-  options.memory_budget = a.memory_budget;
   options.precision = PrecisionPolicy::parse(a.precision);
+  options.memory_budget = a.memory_budget;
   options.dump_dir = a.dump_dir;
   const CompileStage to = stage_named(a.to);
   GraphModule program = read_module(a.file);
@@ -83,8 +83,8 @@ void add_lower(Cli& cli) {
                 "File to write, to go on from; - is standard output, which is the default");
   c->add_option("--dump", a->dump_dir, "Folder for the graph after each pass, kernels and plan");
   c->add_flag("--fast-math", a->fast_math, "Allow algebra that changes values");
-  add_memory_budget(*c, a->memory_budget);
   c->add_option("--precision", a->precision, kPrecisionHelp)->capture_default_str();
+  add_memory_budget(*c, a->memory_budget);
   c->add_flag("--report", a->report, "Say on stderr what each pass did and what fused");
   c->callback([&cli, a] { cli.action = [a, &cli] { lower_file(*a, thread_count(cli.globals)); }; });
 }

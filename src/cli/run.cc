@@ -96,7 +96,7 @@ void explain(const CompiledGraph& f) {
       i.nodes, i.seconds, i.kernels, i.kernels_before_fusion, i.generated, i.cached);
   say("memory: {} bytes planned ({} without reuse), {} of parameters\n\n", i.planned_bytes,
       i.unshared_bytes, i.param_bytes);
-  say("{}\n{}\n", i.fusion_report, i.plan());
+  say("{}\n{}\n{}\n", i.recognition_report, i.fusion_report, i.plan());
   for (const StepTime& t : f.times())
     say("{:10.1f} us {:8.1f} GF/s  {:<28} {}\n", t.seconds * 1e6,
         t.seconds > 0 ? t.flops / t.seconds * 1e-9 : 0, t.kernel, t.label);
@@ -201,8 +201,8 @@ void add_run(Cli& cli) {
   c->add_flag("--check-nan", o->check_nan,
               "Fail at the first kernel that makes a NaN, and name it");
   c->add_flag("--fast-math", o->fast_math, "Allow algebra that changes values");
-  add_memory_budget(*c, o->memory_budget);
   c->add_option("--precision", o->precision, kPrecisionHelp)->capture_default_str();
+  add_memory_budget(*c, o->memory_budget);
   c->add_option("--dump", o->dump_dir, "Folder for the IR after each pass and the kernels");
   for (CLI::Option* many :
        c->get_options([](const CLI::Option* opt) { return opt->get_items_expected_max() > 1; }))

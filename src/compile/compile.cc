@@ -231,11 +231,13 @@ std::vector<size_t> param_order(const Graph& signature, const Program& program) 
 
 void describe(const CompileReport& report, CompileInfo& info) {
   info.codegen_seconds = report.codegen_seconds;
+  info.recognition_report = report.passes.recognition();
   info.fusion_report = report.fusion.to_string();
 }
 
 int64_t text_bytes(const CompileInfo& info) {
-  return KeptBytes::allocated(info.fusion_report.size()) +
+  return KeptBytes::allocated(info.recognition_report.size()) +
+         KeptBytes::allocated(info.fusion_report.size()) +
          KeptBytes::allocated(info.per_size.size());
 }
 
@@ -442,6 +444,7 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
     describe(report, c.info);
     c.info.kernels_before_fusion = report.fusion.nodes_before - report.fusion.regions;
     if (!options.dump_dir.empty()) {
+      write_file(options.dump_dir + "/recognition.txt", c.info.recognition_report);
       write_file(options.dump_dir + "/fusion.txt", c.info.fusion_report);
       write_file(options.dump_dir + "/plan.txt", to_string(*plan));
     }

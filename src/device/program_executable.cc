@@ -426,10 +426,13 @@ class ProgramExecutable final : public Executable {
       parts.push_back(fixed(source));
       add_params(source, out.params);
     }
-    out.bytes = f.p.buffers[0].bytes;
+    out.bytes = f.p.outputs[0].type().bytes();
     out.block = backend().allocate(out.bytes);
     std::byte* const whole = out.block.get();
-    run_program(f, parts.data(), &whole, nullptr);
+    const MemoryBlock arena = f.p.arena_bytes > 0 ? backend().allocate(f.p.arena_bytes) : nullptr;
+    stream_->prepare(f.p);
+    run_program(f, parts.data(), &whole, arena.get());
+    if (arena) stream_->wait();  // it goes
     return out;
   }
 

@@ -65,6 +65,25 @@ class Tracer {
   TracedTensor input(std::string name, Shape shape, DType dtype = DType::F32);
   TracedTensor param(std::string name, Shape shape, DType dtype = DType::F32);
 
+  // The same with sizes that are symbols; `input` takes them too.
+  TracedTensor input_dyn(std::string name, Shape dims, DType dtype = DType::F32) {
+    return input(std::move(name), std::move(dims), dtype);
+  }
+
+  // The methods of these names, as functions of the tracer.
+  static TracedTensor matmul(const TracedTensor& lhs, const TracedTensor& rhs) {
+    return lhs.matmul(rhs);
+  }
+  static TracedTensor layer_norm(const TracedTensor& x, const TracedTensor& gamma,
+                                 const TracedTensor& beta, double eps = 1e-5) {
+    return x.layer_norm(gamma, beta, eps);
+  }
+  static TracedTensor softmax(const TracedTensor& x, int64_t axis = -1) { return x.softmax(axis); }
+  static TracedTensor gather(const TracedTensor& table, const TracedTensor& indices,
+                             int64_t axis = 0) {
+    return table.gather(indices, axis);
+  }
+
   TracedTensor constant(Tensor value);
   TracedTensor scalar(double value, DType dtype = DType::F32);  // rank 0
   TracedTensor full(Shape shape, double value, DType dtype = DType::F32);

@@ -76,6 +76,7 @@ class TracedTensor {
   TracedTensor t() const;  // swaps the last two axes
   TracedTensor transpose(int64_t axis0, int64_t axis1) const;
   TracedTensor permute(Ints perm) const;
+  TracedTensor transpose(Ints perm) const { return permute(std::move(perm)); }
   TracedTensor reshape(Shape shape) const {
     return op::reshape(*this, {std::move(shape)});
   }  // one dim may be -1

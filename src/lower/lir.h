@@ -152,8 +152,8 @@ struct PackedWeight {
 };
 
 struct Program;
-// Parameters, and constants with them, that no run changes and that a program reads joined: put together once, and again when a
-// part is set, by a program of copies whose inputs are the buffers of the parts.
+// What is made of parameters, and constants with them, that no run changes: joined weights, weights with a scale in them, .. It is
+// made once, and again when one of the sources is set, by a program whose inputs are their buffers and whose output it is.
 struct JoinedWeight {
   std::string label;  // of the node; the same for all sizes
   std::vector<int32_t> sources;

@@ -10,6 +10,7 @@
 #include "rlx/ops/control/scan_checkpoints.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/region.h"
+#include "rlx/passes/weights.h"
 
 namespace rlx {
 
@@ -31,6 +32,7 @@ class Lowering {
   }
 
   Program run() {
+    if (!is_body_) of_weights_ = weights_alone(graph());
     for (int32_t i = 0; i < graph().size(); ++i) node(i);
     place_outputs();
     place_updates();
@@ -163,10 +165,11 @@ class Lowering {
   View barrier(const Node& n, const std::string&) { return view(n.in[0]); }
 
   View concat(const Node& n, const std::string& label) {
-    if (is_joined(n)) return join(n, label);
+    const size_t first_step = p_.steps.size(), first_buffer = p_.buffers.size();
     const View whole = new_view(n.type());
     concat_into(whole, n, label);
-    return whole;
+    if (!is_joined(n)) return whole;
+    return once(first_step, first_buffer, {whole}, label)[0];
   }
 
   void concat_into(const View& whole, const Node& n, const std::string& label) {
@@ -182,57 +185,77 @@ class Lowering {
     }
   }
 
-  // Whether all parts stay the same from run to run. Bodies own no memory that outlives a run.
+  // Whether all operands stay the same from run to run, whatever the sizes are. Bodies own no memory that outlives a run.
   bool is_joined(const Node& n) const {
-    return !is_body_ && !computes_nothing(n) && std::all_of(n.in.begin(), n.in.end(), [&](Value v) {
+    if (is_body_ || given_ || computes_nothing(n) || is_sized(n)) return false;
+    return std::all_of(n.in.begin(), n.in.end(), [&](Value v) {
       return is_fixed(p_.buffers[static_cast<size_t>(view(v).buffer)]);
     });
   }
 
-  View join(const Node& n, const std::string& label) {
-    const size_t first = p_.steps.size();
-    concat_into(View::dense(0, n.type()), n, label);  // as if here; the steps move over
-    std::vector<Step> steps(
-        std::make_move_iterator(p_.steps.begin() + static_cast<std::ptrdiff_t>(first)),
-        std::make_move_iterator(p_.steps.end()));
-    p_.steps.resize(first);
-    return make_once(std::move(steps), n.type(), label);
+  // Whether sizes decide about the node or the views that it reads.
+  bool is_sized(const Node& n) const {
+    const Outline::Entry* e = entry(static_cast<int32_t>(&n - graph().nodes.data()));
+    if (e && e->is_symbolic) return true;
+    return outline_ && std::any_of(n.in.begin(), n.in.end(), [&](Value v) {
+             return graph().node(v).op->kind == Kind::movement && is_sized(graph().node(v));
+           });
   }
 
-  // What these steps write, which is buffer 0 to them, reading what no run changes: made when a weight was set.
-  View make_once(std::vector<Step> steps, const Type& type, const std::string& label) {
-    auto made = std::make_shared<Program>();
-    JoinedWeight weight;
-    weight.label = label;
-    made->buffers.push_back({Place::output, 0, type.bytes(), 0, -1, -1, -1});
-    made->outputs.push_back(View::dense(0, type));
-    for (Step& s : steps) {
-      for (View& from : s.in) {
-        weight.sources.push_back(from.buffer);
-        made->input_buffers.push_back(static_cast<int32_t>(made->buffers.size()));
-        made->buffers.push_back({Place::input, static_cast<int32_t>(weight.sources.size()) - 1,
-                                 p_.buffers[static_cast<size_t>(from.buffer)].bytes, 0, -1, -1,
-                                 -1});
-        from.buffer = made->input_buffers.back();
+  // The steps and buffers from these on, which read only what no run changes, become programs that are run once: one for
+  // each of the results.
+  std::vector<View> once(size_t first_step, size_t first_buffer, const std::vector<View>& results,
+                         const std::string& label) {
+    std::vector<JoinedWeight> made;
+    for (size_t k = 0; k < results.size(); ++k) {
+      auto program = std::make_shared<Program>();
+      JoinedWeight weight;
+      weight.label = results.size() == 1 ? label : fmt::format("{} result {}", label, k);
+      for (size_t b = first_buffer; b < p_.buffers.size(); ++b)
+        program->buffers.push_back(p_.buffers[b]);
+      Buffer& result = program->buffers[static_cast<size_t>(results[k].buffer) - first_buffer];
+      result.place = Place::output, result.index = 0;
+      std::unordered_map<int32_t, int32_t> inputs;
+      const auto moved = [&](int32_t buffer) {
+        if (buffer < 0) return buffer;
+        const auto b = static_cast<size_t>(buffer);
+        if (b >= first_buffer) return static_cast<int32_t>(b - first_buffer);
+        const auto [it, fresh] =
+            inputs.try_emplace(buffer, static_cast<int32_t>(program->buffers.size()));
+        if (fresh) {
+          const auto index = static_cast<int32_t>(weight.sources.size());
+          weight.sources.push_back(buffer);
+          program->input_buffers.push_back(it->second);
+          program->buffers.push_back({Place::input, index, p_.buffers[b].bytes, 0, -1, -1, -1});
+        }
+        return it->second;
+      };
+      for (size_t s = first_step; s < p_.steps.size(); ++s) {
+        Step step = p_.steps[s];
+        for (View& v : step.in) v.buffer = moved(v.buffer);
+        for (View& v : step.out) v.buffer = moved(v.buffer);
+        step.workspace = moved(step.workspace);
+        program->steps.push_back(std::move(step));
       }
-      made->steps.push_back(std::move(s));
+      program->outputs.push_back(results[k]);
+      program->outputs[0].buffer = moved(results[k].buffer);
+      target_.arrange(*program);
+      plan_memory(*program);
+      verify(*program);
+      weight.program = std::move(program);
+      made.push_back(std::move(weight));
     }
-    target_.arrange(*made);
-    plan_memory(*made);
-    verify(*made);
-    weight.program = std::move(made);
-    p_.joined.push_back(std::move(weight));
-    return View::dense(
-        new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, type.bytes()), type);
-  }
-
-  // A weight in another dtype that is no wider: cast once, and not in every run.
-  bool is_cast_weight(const Node& n, const Step& s) const {
-    if (is_body_ || n.op != &op::region || n.out.size() != 1 || s.in.size() != 1) return false;
-    for (const Node& part : n.get<RegionAttrs>().body->nodes)
-      if (part.op != &op::input && part.op != &op::cast) return false;
-    return is_fixed(p_.buffers[static_cast<size_t>(s.in[0].buffer)]) && !computes_nothing(n) &&
-           size_of(n.type().dtype) <= size_of(s.in[0].dtype);
+    p_.steps.resize(first_step);
+    p_.buffers.resize(first_buffer);
+    std::vector<View> out;
+    for (size_t k = 0; k < results.size(); ++k) {
+      p_.joined.push_back(std::move(made[k]));
+      const Type type = results[k].type();
+      out.push_back(View::dense(
+          new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, type.bytes()),
+          type));
+    }
+    return out;
   }
 
   // Fills with the value, then writes what remains of x after negative padding has cropped it.
@@ -266,23 +289,17 @@ class Lowering {
     const Outline::Entry* e = entry(i);
     const Outline::RegionWay* way = e && !e->ways.empty() ? &at(e->ways, sizes_) : nullptr;
     if (way && way->instead) return replace(n, i, *way->instead);
+    const size_t first_step = p_.steps.size(), first_buffer = p_.buffers.size();
+    const bool is_once = !of_weights_.empty() && !given_ && of_weights_[static_cast<size_t>(i)] &&
+                         n.op == &op::region && is_joined(n);
     Step s;
     s.label = fmt::format("%{} {}", i, n.op->name);
     if (!n.origin.label.empty()) s.label += " @ " + n.origin.label.str();
     for (size_t k = 0; k < n.in.size(); ++k) s.in.push_back(operand(n, k, s.label));
-    const bool once = is_cast_weight(n, s);
-    for (const Type& t : n.out) s.out.push_back(once ? View::dense(0, t) : new_view(t));
+    for (const Type& t : n.out) s.out.push_back(new_view(t));
     s.kernel = way ? way->form->at(sizes_) : target_.make(n, graph(), s.in, s.out);
-    if (once) {
-      check(s.kernel->workspace_bytes() == 0 && !s.kernel->rest(), "{}: a cast in parts", s.label);
-      const std::string label = s.label;
-      std::vector<Step> steps;
-      steps.push_back(std::move(s));
-      views_[static_cast<size_t>(i)] = {make_once(std::move(steps), n.type(), label)};
-      return;
-    }
     views_[static_cast<size_t>(i)] = s.out;
-    pack_weights(s);
+    if (!is_once) pack_weights(s);
     const auto kernel = s.kernel;
     Step second;
     s.workspace = workspace(*kernel);
@@ -298,8 +315,12 @@ class Lowering {
         second.in.push_back(out);
       }
     }
+    const std::string label = s.label;
     p_.steps.push_back(std::move(s));
     if (second.kernel) p_.steps.push_back(std::move(second));
+    if (!is_once) return;
+    auto& results = views_[static_cast<size_t>(i)];
+    results = once(first_step, first_buffer, results, label);
   }
 
   // Lowers another graph in the place of node i.
@@ -579,7 +600,8 @@ class Lowering {
   int32_t step_of_ = -1;  // the node of the program's graph for which steps are made
   std::vector<std::vector<View>> views_;
   std::unordered_map<std::string_view, size_t> param_index_;
-  std::vector<bool> written_;  // per parameter: an update writes it
+  std::vector<bool> of_weights_;  // per node: is computed once; empty in bodies
+  std::vector<bool> written_;     // per parameter: an update writes it
   Program p_;
 };
 

@@ -3,6 +3,7 @@
 
 #include "rlx/base/suggest.h"
 #include "rlx/passes/fuse_regions.h"
+#include "rlx/passes/named_passes.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {
@@ -23,6 +24,8 @@ const Pipeline& default_pipeline() {
       // Definitions are written for clarity, not for the operands at hand; transposes go into
       // products and broadcasts into operands: the forms that kernels accept.
       pass::canonicalise,
+      // Batch norms with given statistics are scales and shifts by now.
+      pass::fold_scales,
       // Scales and counts that the definitions computed.
       pass::fold_constants,
       // Definitions share parts with each other.
@@ -59,7 +62,7 @@ constinit const Pass pass::fuse_regions{
     .run =
         [](Graph&& g, const PassOptions& o) {
           const auto alone = [&](const Node& n) { return o.alone && o.alone(n); };
-          return fuse_program(g, o.fusion, {grows(o), alone, o.schedule});
+          return fuse_program(g, o.fusion, {grows(o), alone, o.schedule, true});
         },
     .in_bodies = false,  // it sees to those of control flow itself; regions stay as they are
     .arguments = kFuseArguments};
@@ -69,6 +72,7 @@ std::span<const Pass* const> all_passes() {
       &pass::simplify,
       &pass::recognise,
       &pass::canonicalise,
+      &pass::fold_scales,
       &pass::cse,
       &pass::fold_constants,
       &pass::dead_code,
@@ -79,6 +83,20 @@ std::span<const Pass* const> all_passes() {
       &pass::auto_mixed_precision,
       &pass::rematerialise,
       &pass::fuse_regions,
+      &pass::fuse_matmul_bias_act,
+      &pass::fuse_residual_ln,
+      &pass::fuse_residual_rms_norm,
+      &pass::fuse_rms_norm_reshape,
+      &pass::fuse_swiglu_dual_matmul,
+      &pass::fuse_shared_input_matmul,
+      &pass::fuse_swiglu,
+      &pass::fuse_attention_block,
+      &pass::fuse_transformer_layer,
+      &pass::mark_elementwise_regions,
+      &pass::unfuse_elementwise_regions,
+      &pass::lower_control_flow,
+      &pass::lower_dot_general,
+      &pass::legalize_broadcast,
       &pass::grad,
       &pass::value_and_grad,
       &pass::jvp,

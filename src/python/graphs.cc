@@ -12,6 +12,7 @@
 #include "rlx/ir/text.h"
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/table.h"
+#include "rlx/passes/passes.h"
 #include "rlx/python/dims.h"
 #include "rlx/python/program.h"
 #include "rlx/stages/inspect.h"
@@ -108,6 +109,7 @@ nb::dict info_of(const CompileInfo& i) {
   out["seconds"] = i.seconds;
   out["codegen_seconds"] = i.codegen_seconds;
   out["flops"] = i.flops;
+  out["recognition_report"] = i.recognition_report;
   out["fusion_report"] = i.fusion_report;
   out["per_size"] = i.per_size;
   out["plan"] = i.plan();
@@ -237,6 +239,7 @@ void bind_graphs(nb::module_& m) {
       .def_prop_ro("outputs", output_types)
       .def_prop_ro("symbols", &Graph::symbols)
       .def("bind", [](const Graph& g, const DimBinding& dims) { return bind(g, dims); })
+      .def("recognised", [](const Graph& g) { return recognised(g); })
       .def("value_and_grad",
            [](const Graph& g, const Names& wrt, bool zero_missing, int output) {
              return value_and_grad(g, wrt, {zero_missing, output});

@@ -12,6 +12,7 @@
 #include "rlx/python/dims.h"
 #include "rlx/python/explain.h"
 #include "rlx/python/graphs.h"
+#include "rlx/python/optimizer.h"
 #include "rlx/python/program.h"
 #include "rlx/python/scope.h"
 #include "rlx/python/training.h"
@@ -40,6 +41,7 @@ NB_MODULE(_core, m) {
   bind_array(m);
   bind_scope(m);
   bind_graphs(m);
+  bind_optimizer(m);
   bind_builder(m);
   bind_call(m);
   bind_program(m);

@@ -204,6 +204,14 @@ const Graph* GraphModule::operator->() const {
   return as_graph();
 }
 
+MirModule* GraphModule::as_mir_mut() {
+  if (auto* lir = std::get_if<LirModule>(&stage_)) {
+    *lir = LirModule(std::move(lir->mir));
+    return &lir->mir;
+  }
+  return std::get_if<MirModule>(&stage_);
+}
+
 Graph hir_to_graph(const HirModule& hir) { return hir.lower_to_mir().into_graph(); }
 
 }  // namespace rlx

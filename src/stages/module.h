@@ -148,6 +148,9 @@ class GraphModule final : public HirBlocks {
   const LirModule* as_lir() const { return std::get_if<LirModule>(&stage_); }
   const Graph* as_graph() const { return as_mir() ? &as_mir()->as_graph() : nullptr; }
   const Graph* operator->() const;  // the graph of MIR and LIR; raises "stage" at HIR
+  // The same for writing. At LIR the plan is dropped: what is written may not fit it.
+  MirModule* as_mir_mut();
+  Graph* as_graph_mut() { return as_mir_mut() ? &as_mir_mut()->as_graph_mut() : nullptr; }
 
  private:
   HirModule& hir_mut();

@@ -1,6 +1,7 @@
 #include "rlx/train/train_step.h"
 
 #include "rlx/front/trace.h"
+#include "rlx/passes/passes.h"
 #include "rlx/transform/reverse.h"
 
 namespace rlx {
@@ -225,6 +226,10 @@ Graph finish_train_step(Builder b, const TrainOptions& options) {
 TrainStep train_step(Builder b, Value loss, const NamedTensors& params,
                      const TrainOptions& options) {
   if (b.graph().outputs.empty()) b.output(loss);
+  b.mutable_graph().outputs.push_back(loss);
+  b.mutable_graph() = recognised(b.graph());
+  loss = b.graph().outputs.back();
+  b.mutable_graph().outputs.pop_back();
   for (Value v : b.graph().params()) {
     const auto it = params.find(param_name(b, v));
     user_check(it != params.end(), "param-missing",

@@ -16,6 +16,9 @@
 // "<parameter>.ema" is the parameter after the first step, and d times itself + (1-d) times the
 // parameter after each later one.
 //
+// What the loss writes out in primitives is recognised before it is differentiated (`recognised` in passes.h), so the
+// backward has the kernels of the ops; append_train_step takes the program as it is.
+//
 // Initial values of the optimiser's state may be given with those of the parameters (training goes
 // on from a checkpoint); the others are zero.
 //

@@ -248,6 +248,10 @@ TEST(Explain, CountsOperationsAndBytes) {
       trace("row", [](Tracer& t) { return t.input("x", {9, 70}) + t.input("b", {70}); });
   const Json row = explained(h).at("program");
   EXPECT_EQ(row.at("launches")[0].at("bytes"), 4.0 * (9 * 70 + 70 + 9 * 70));
+  const Graph repeated = parse(
+      "graph @g {\n  %0 = input() {name=\"b\", shape=[70]} : [70] f32\n"
+      "  %1 = broadcast(%0) {shape=[9, 70]} : [9, 70] f32\n  return %1\n}\n");
+  EXPECT_EQ(explained(repeated).at("program").at("launches")[0].at("bytes"), 4.0 * (70 + 9 * 70));
 }
 
 // ---- passes
@@ -427,6 +431,10 @@ TEST(Explain, MeasuresWhereItMayRun) {
         std::max(l.at("flops").get<double>() / 100e9, l.at("bytes").get<double>() / 10e9));
   }
   EXPECT_LE(sum, j.at("measured").at("seconds").get<double>() * (1 + 1e-9));  // of the best of each
+  // Where operations are slow they are the limit.
+  o.limits = MachineLimits{1, 10};
+  for (const Json& l : explained(g, o).at("program").at("launches"))
+    EXPECT_DOUBLE_EQ(l.at("limit_seconds").get<double>(), l.at("flops").get<double>() / 1e9);
 }
 
 TEST(Explain, SizesComeFromWhatIsGiven) {
