@@ -9,5 +9,6 @@
 #pragma once
 
 #include "rlx/compile/compile.h"
+#include "rlx/passes/auto_mixed_precision.h"
 #include "rlx/stages/inspect.h"
 #include "rlx/stages/json.h"

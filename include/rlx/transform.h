@@ -8,6 +8,7 @@
 //   Graph g7 = jet(f, {"x"}, 5);                   // Taylor mode: five derivatives along a curve
 //   Linearized l = linearize(f, {"x"});            // f at a point, and its derivative there
 //   Graph g8 = linear_transpose(f, {"x"});         // of a linear f
+//   Graph g9 = mixed_precision(f, PrecisionPolicy::mixed(Precision::BF16));  // products in bf16
 //
 // Transforms take and return plain graphs, so they nest in any order. Conventions are PyTorch's:
 // relu'(0) = 0, ties of max share, complex gradients are those that a descent step subtracts.

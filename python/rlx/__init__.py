@@ -127,12 +127,25 @@ from rlx._transforms import (
     vjp,
     vmap,
 )
+from rlx._precision import PrecisionPolicy, mixed_precision
 from rlx._jit import jit
 from rlx._explain import Explanation, explain
-from rlx._control import cond, custom_fn, scan, while_loop
+from rlx._control import checkpoint, checkpoint_name, cond, custom_fn, save_names, scan, while_loop
 from rlx._loops import associative_scan, fori_loop, switch
-from rlx._tree import flatten as tree_flatten, tree_map, unflatten as tree_unflatten
+from rlx._tree import (
+    flatten as tree_flatten,
+    register_tree,
+    static_field,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_map,
+    tree_map_with_path,
+    tree_structure,
+    unflatten as tree_unflatten,
+)
 from rlx._backend import backends, clear_caches, get_backend, use_backend
+from rlx import nn, optim
+from rlx._saving import load, save
 
 __version__ = _core.version
 float32, float16, bfloat16, float64 = (dtype(n) for n in ("float32", "float16", "bfloat16", "float64"))

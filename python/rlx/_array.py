@@ -20,6 +20,7 @@ from rlx._dims import Dim, equal, is_dim, pin, same
 from rlx._dtypes import ALL as _DTYPES
 from rlx._dtypes import BY_NUMPY, dtype, dtype_name
 from rlx._errors import UserError, make_error
+from rlx._tree import LEAF_TYPES
 
 ArrayLike = Any
 _FLOAT, _DOUBLE, _INT, _BOOL = dtype("f32"), dtype("f64"), dtype("i64"), dtype("bool")
@@ -633,6 +634,7 @@ def asarray(x, dtype=None, *, device=None):
 
 _as_dtype = dtype
 array = asarray
+LEAF_TYPES.update((Array, np.ndarray))
 
 
 def from_dlpack(x):

@@ -14,6 +14,7 @@ from rlx._array import Array, asarray
 from rlx._dims import Dim
 from rlx._dtypes import from_table
 from rlx._errors import Error, UserError
+from rlx._precision import as_policy
 
 CompiledGraph = _core.CompiledGraph
 
@@ -131,6 +132,10 @@ class Graph:
         """With sizes in the place of symbols."""
         return Graph._of(self.value.bind(sizes))
 
+    def recognised(self):
+        """With what is written out in primitives as the ops that it defines: before differentiating, for better gradients."""
+        return Graph._of(self.value.recognised())
+
     def value_and_grad(self, wrt, zero_missing=False, output=0):
         """Outputs: all outputs, then the gradients of one of them by the leaves `wrt`."""
         return Graph._of(self.value.value_and_grad(list(wrt), zero_missing, output))
@@ -154,6 +159,10 @@ class Graph:
     def vmap(self, axes, size, out_axis=0):
         """For a batch: {leaf: axis} says which leaves carry it, and where."""
         return Graph._of(self.value.vmap(dict(axes), size, out_axis))
+
+    def mixed_precision(self, precision="bf16"):
+        """With products in f16 or bf16; leaves and outputs keep their dtypes. A policy's name or a `PrecisionPolicy`."""
+        return Graph._of(self.value.mixed_precision(as_policy(precision)))
 
     def to_bytes(self):
         """The program in the binary form that `rlx.from_bytes` reads: versioned and checksummed."""
@@ -207,15 +216,23 @@ def _hint(min=None, max=None, multiple_of=1):
     return min, max, multiple_of
 
 
-def compile(graph, device=None, *, threads=0, dims=None, hints=None, fast_math=False, fuse=True):
+def compile(
+    graph, device=None, *, threads=0, dims=None, hints=None, fast_math=False, precision="f32", fuse=True, memory_budget=0
+):
     """A `CompiledGraph`. threads 0 means all of the machine; fast_math allows algebra that changes values.
 
     Sizes that are symbols arrive with the inputs: it runs at any size. dims makes numbers of some of them; set_sizes()
     says those that no input has. hints say what is known of sizes, {name: (min, max)} or (min, max, multiple_of), None
-    for no limit: less code is made, and other sizes raise "dim-hint"."""
+    for no limit: less code is made, and other sizes raise "dim-hint". precision says what is computed in 16 bits: a
+    policy's name or a `PrecisionPolicy`; parameters and results keep their dtypes.
+
+    memory_budget: bytes that the values of a run may take at once, parameters, inputs and results apart; values that do
+    not fit are computed again where they are read, with the same bits. Raises "memory-budget" with the least that can
+    be. 0: as many as there are."""
     value = graph._program() if isinstance(graph, Graph) else graph
     hints = {name: _hint(*hint) for name, hint in (hints or {}).items()}
-    return _core.compile(value, device or _core.get_backend(), threads, dims or {}, hints, fast_math, fuse)
+    device, policy = device or _core.get_backend(), as_policy(precision)
+    return _core.compile(value, device, threads, dims or {}, hints, fast_math, policy, fuse, memory_budget)
 
 
 def parse(text):

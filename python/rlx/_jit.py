@@ -26,7 +26,7 @@ from rlx._array import Array
 from rlx._dims import LEAST, Dim, Pin, Symbols, holds, tracing
 from rlx._errors import Error, UserError
 from rlx._transforms import _argument, _check_function, _name, trace
-from rlx._tree import flatten, unflatten
+from rlx._tree import converted, flatten, typed, unflatten
 
 CacheInfo = namedtuple("CacheInfo", "hits compilations programs")
 _RECORDS = 256  # compilations that explain() remembers
@@ -260,7 +260,7 @@ class jit:
                 hash(v)
             except TypeError:
                 raise TypeError(f"{_name(self._f)}: the static argument {n} must be hashable, not {v!r}") from None
-        return f, tuple((n, _typed(v)) for n, v in static.items()), others
+        return f, tuple((n, typed(v)) for n, v in static.items()), others
 
     def __call__(self, *args, **kwargs):
         f, static = self._f, None
@@ -269,7 +269,7 @@ class jit:
             args = ()
         leaves, tree = flatten((args, kwargs))
         if not all([type(x) is Array for x in leaves]):
-            leaves = [_argument(x) for x in leaves]
+            leaves = converted(leaves, tree, _argument, "argument")
         types = _core.types_key(leaves)
         if types is None:  # part of a program around it
             return self._inline(trace(f, leaves, tree), leaves)
@@ -494,7 +494,7 @@ class jit:
             f, _, kwargs = self._split(args, kwargs)
             args = ()
         leaves, tree = flatten((args, kwargs))
-        traced = trace(f, [_argument(x) for x in leaves], tree)
+        traced = trace(f, converted(leaves, tree, _argument, "argument"), tree)
         if any(x._traced for x in traced.captured):
             raise UserError(
                 "trace-value", f"graph: {_name(self._f)} uses an array of the function being traced around it"
@@ -524,8 +524,3 @@ def _static_parameters(f, numbers, names):
             raise UserError("argnums", f"jit: {_name(f)} has no argument {n!r} that could be static")
         static.append(n)
     return signature, tuple(n for n in kinds if n in static)
-
-
-def _typed(value):
-    """A key for a value: 1, 1.0 and True are equal but make different programs."""
-    return (type(value), tuple(map(_typed, value)) if isinstance(value, tuple) else value)

@@ -16,7 +16,7 @@ from rlx._array import Array, asarray, is_number, strong
 from rlx._dims import equal, equal_shapes, is_dim
 from rlx._errors import UserError
 from rlx._functions import eye, zeros, zeros_like
-from rlx._tree import described, flatten, spread, unflatten
+from rlx._tree import converted, described, flatten, spread, unflatten
 
 
 class Traced:
@@ -67,7 +67,7 @@ def trace(f, leaves, tree, slices=None, shapes=None):
 
     def body_of_arrays(xs):
         out_leaves, out_tree = flatten(body(xs))
-        return [strong(asarray(x)) for x in out_leaves], out_tree
+        return converted(out_leaves, out_tree, lambda x: strong(asarray(x)), "result"), out_tree
 
     scope, (outs, out_tree) = run_trace(_name(f), inputs, body_of_arrays)
     graph = scope.finish(outs)
@@ -79,12 +79,12 @@ def _argument(x):
     return x if type(x) is Array else _core.weak(x) if is_number(x) else asarray(x)
 
 
-def _arrays(leaves, wrt=None):
-    """The leaves as arrays. Those to differentiate by (all, unless told which) are no longer numbers: such a number
-    takes the floating dtype of the arrays beside it."""
+def _arrays(leaves, tree, wrt=None):
+    """The leaves as arrays; tree is the structure of (args, kwargs). Those to differentiate by (all, unless told which)
+    are no longer numbers: such a number takes the floating dtype of the arrays beside it."""
     if all([type(x) is Array and not x._weak for x in leaves]):
         return leaves
-    arrays = [_argument(x) for x in leaves]
+    arrays = converted(leaves, tree, _argument, "argument")
     floats = [a.dtype for a in arrays if not a._weak and a.dtype.is_floating]
     beside = functools.reduce(lambda a, b: a if a is b else _widest(a, b), floats) if floats else "float32"
     return [
@@ -99,7 +99,7 @@ def _widest(a, b):
 
 def _arguments(args, kwargs, wrt=None):
     leaves, tree = flatten((args, kwargs))
-    return _arrays(leaves, wrt), tree
+    return _arrays(leaves, tree, wrt), tree
 
 
 def _check_function(transform, f):
@@ -143,7 +143,7 @@ def value_and_grad(f, argnums=0, has_aux=False):
             raise UserError("loss-type", f"{_name(f)}: with has_aux it must return a pair (loss, aux)")
         if (traced.out_tree[1][0] if has_aux else traced.out_tree) != "*":
             raise UserError("loss-type", f"{_name(f)}: must return one scalar, or a pair with has_aux=True")
-        graph = traced.graph.value_and_grad([f"x{i}" for i in wrt], True, 0)
+        graph = traced.graph.recognised().value_and_grad([f"x{i}" for i in wrt], True, 0)
         outs = _core.call_graph(graph, leaves + traced.captured)
         count = len(outs) - len(wrt)
         value = unflatten(traced.out_tree, outs[:count])
@@ -201,7 +201,7 @@ def vjp(f, *primals, has_aux=False):
     out, aux = whole if has_aux else (whole, None)
     ys, out_tree = flatten(out)
     wrt = [i for i, x in enumerate(leaves) if _is_differentiable(x)]
-    graph = traced.graph.first_outputs(len(ys)).vjp([f"x{i}" for i in wrt], True)
+    graph = traced.graph.first_outputs(len(ys)).recognised().vjp([f"x{i}" for i in wrt], True)
     inputs = _inputs_by_name(traced, leaves)
     names = ["d_output"] if len(ys) == 1 else [f"d_{i}" for i in range(len(ys))]
     args_tree = tree[1][0]
@@ -379,7 +379,7 @@ def vmap(f, in_axes=0, out_axes=0):
     @functools.wraps(f)
     def wrapped(*args, **kwargs):
         leaves, tree = flatten((args, kwargs))
-        leaves = [_argument(x) for x in leaves]
+        leaves = converted(leaves, tree, _argument, "argument")
         per_arg = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         if len(per_arg) != len(args):
             raise UserError("in-axes", f"vmap: {len(per_arg)} axes for {len(args)} arguments")
@@ -448,7 +448,7 @@ def _of_leaves(transform, f, args, kwargs, argnums):
             raise UserError("argnums", f"argument {n} of {len(args)} does not exist")
     numbers = [n % len(args) for n in numbers]
     leaves, tree = flatten(tuple(args[n] for n in numbers))
-    leaves = _arrays(leaves)
+    leaves = _arrays(leaves, (tuple, (tree,)))
     for x in leaves:
         if not _is_differentiable(x):
             raise UserError("wrt-dtype", f"{transform}: cannot differentiate by {x._type}")

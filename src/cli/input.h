@@ -29,6 +29,10 @@ SizeHints read_hints(const std::vector<std::string>& words);  // NAME=MIN..MAX/M
 inline constexpr const char* kHintHelp =
     "NAME=MIN..MAX/MULTIPLE of a symbolic dim, parts may be left out: n=8..512/8, n=..512, n=/8; "
     "less code is made, other sizes are refused";
+inline constexpr const char* kPrecisionHelp =
+    "Of what is computed: f32, mixed f16 or bf16 (products; parameters and outputs keep their "
+    "dtypes), or a policy "
+    "(auto_mixed, auto_mixed_bf16, auto_mixed_conservative, always_f16)";
 // Raises "unbound-dim", saying how to bind it.
 void require_dims(const Graph& g, const DimBinding& dims);
 
@@ -36,5 +40,8 @@ void require_dims(const Graph& g, const DimBinding& dims);
 // `most`); a finite number above 0.
 CLI::Validator whole_number(uint64_t least, uint64_t most = INT64_MAX);
 CLI::Validator positive_number();
+
+// --memory-budget, the same for every command that compiles.
+void add_memory_budget(CLI::App& c, int64_t& bytes);
 
 }  // namespace rlx::cli

@@ -22,9 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 
 struct RunArguments {
-  std::string file, out, backend, dump_dir, trace;
+  std::string file, out, backend, dump_dir, trace, precision = "f32";
   std::vector<std::string> inputs, params, dims, hints;
   bool explain = false, check_nan = false, fast_math = false;
+  int64_t memory_budget = 0;
 };
 
 // What is given must be there, and of the declared rank: else the sizes that are missing would be blamed.
@@ -95,7 +96,7 @@ void explain(const CompiledGraph& f) {
       i.nodes, i.seconds, i.kernels, i.kernels_before_fusion, i.generated, i.cached);
   say("memory: {} bytes planned ({} without reuse), {} of parameters\n\n", i.planned_bytes,
       i.unshared_bytes, i.param_bytes);
-  say("{}\n{}\n", i.fusion_report, i.plan());
+  say("{}\n{}\n{}\n", i.recognition_report, i.fusion_report, i.plan());
   for (const StepTime& t : f.times())
     say("{:10.1f} us {:8.1f} GF/s  {:<28} {}\n", t.seconds * 1e6,
         t.seconds > 0 ? t.flops / t.seconds * 1e-9 : 0, t.kernel, t.label);
@@ -151,6 +152,8 @@ void run_file(const RunArguments& o, const Globals& globals) {
                          .dims = read_dims(o.dims),
                          .hints = read_hints(o.hints),
                          .fast_math = o.fast_math,
+                         .precision = PrecisionPolicy::parse(o.precision),
+                         .memory_budget = o.memory_budget,
                          .dump_dir = o.dump_dir};
   check_given(g, g.inputs(), inputs, "input");
   check_given(g, g.params(), params, "param");
@@ -198,6 +201,8 @@ void add_run(Cli& cli) {
   c->add_flag("--check-nan", o->check_nan,
               "Fail at the first kernel that makes a NaN, and name it");
   c->add_flag("--fast-math", o->fast_math, "Allow algebra that changes values");
+  c->add_option("--precision", o->precision, kPrecisionHelp)->capture_default_str();
+  add_memory_budget(*c, o->memory_budget);
   c->add_option("--dump", o->dump_dir, "Folder for the IR after each pass and the kernels");
   for (CLI::Option* many :
        c->get_options([](const CLI::Option* opt) { return opt->get_items_expected_max() > 1; }))

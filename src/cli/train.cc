@@ -24,14 +24,16 @@ namespace fs = std::filesystem;
 
 constexpr double kLongStep = 0.4;  // seconds; longer steps are interrupted inside
 constexpr int64_t kValidationBatches = 8;
+constexpr double kLeastScale = LossScaleOptions().least;
 constexpr size_t kSmoothing = 10;  // steps before and after
 constexpr const char *kCheckpoint = "train.ckpt", *kPlot = "loss.svg";
 
 struct TrainArguments {
-  std::string text, out, resume;
+  std::string text, out, resume, precision = "f32";
   bool demo = false;
   GptConfig model;
   int64_t stop_at = 0, validate_every = 0, save_every = 500, sample = 400;
+  int64_t memory_budget = 0;
   double temperature = 0.8;
 };
 
@@ -47,11 +49,13 @@ std::string mebibytes(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
+// Of those that are finite: a skipped step may have no loss.
 double mean_of_last(const std::vector<float>& v, size_t n) {
-  n = std::min(n, v.size());
   double sum = 0;
-  for (size_t i = v.size() - n; i < v.size(); ++i) sum += v[i];
-  return n ? sum / static_cast<double>(n) : 0;
+  int64_t count = 0;
+  for (size_t i = v.size() - std::min(n, v.size()); i < v.size(); ++i)
+    if (std::isfinite(v[i])) sum += v[i], ++count;
+  return count ? sum / static_cast<double>(count) : 0;
 }
 
 // Where the results go. Asked for before any work is done.
@@ -100,7 +104,10 @@ class TrainCommand {
     require_memory(o_.model);
     const auto start = Clock::now();
     Trainer trainer(corpus_, o_.model,
-                    {.seed = seed_, .threads = threads_, .poll = check_interrupt});
+                    {.seed = seed_,
+                     .threads = threads_,
+                     .memory_budget = o_.memory_budget,
+                     .poll = check_interrupt});
     compile_seconds_ = seconds_since(start);
     if (from) trainer.load(*std::exchange(from, std::nullopt), o_.resume);
     note("{} training and {} validation characters, {} different; compiled in {:.2f} s\n",
@@ -109,6 +116,7 @@ class TrainCommand {
          compile_seconds_);
     release_free_memory();  // what compiling no longer needs
     reset_peak_memory();
+    skipped_ = trainer.skipped_steps();
     train(trainer);
     peak_bytes_ = peak_resident_bytes() - baseline_bytes_;
     finish(trainer);
@@ -202,8 +210,10 @@ class TrainCommand {
   void after_step(Trainer& trainer, Progress& progress) {
     const int64_t n = trainer.step_number();
     const std::vector<float>& losses = trainer.history.training;
-    user_check(std::isfinite(losses.back()), "diverged",
-               "training has diverged: the loss of step {} is not finite; lower --rate", n - 1);
+    const bool skipped = std::exchange(skipped_, trainer.skipped_steps()) != skipped_;
+    user_check(std::isfinite(losses.back()) || (skipped && trainer.loss_scale() > kLeastScale),
+               "diverged", "training has diverged: the loss of step {} is not finite; lower --rate",
+               n - 1);
     total_seconds_ += step_seconds_.back();
     progress.show(n, fmt::format("{:.3f} bits/char  {} tokens/s", mean_of_last(losses, 20),
                                  grouped(tokens_per_second())));
@@ -233,7 +243,9 @@ class TrainCommand {
   }
 
   void write_plot(const History& h, double baseline) const {
-    const std::vector<double> losses(h.training.begin(), h.training.end());
+    std::vector<double> losses(h.training.begin(), h.training.end());
+    for (size_t i = 0; i < losses.size(); ++i)  // a skipped step may have none
+      if (!std::isfinite(losses[i])) losses[i] = i > 0 ? losses[i - 1] : 0;
     const std::vector<double> means = centred_means(losses, kSmoothing);
     Curve raw{"", "#4c72b0", {}, 0.7, 0.25, false}, smooth{"training", "#4c72b0", {}},
         validation{"validation", "#c44e52", {}, 2.5}, trigram{"trigram model", "#555555", {}};
@@ -254,7 +266,7 @@ class TrainCommand {
     const double baseline = trigram.bits_per_token(corpus_.validation);
     if (!o_.out.empty()) attempt(lost_, [&] { write_plot(trainer.history, baseline); });
     if (o_.sample > 0) print_sample(trainer);
-    print_table(trainer.info(), bits, trigram, baseline);
+    print_table(trainer, bits, trigram, baseline);
     if (!o_.out.empty() && !lost_)
       say("\nwritten: {}, {}\n", file(kPlot).string(), file(kCheckpoint).string());
   }
@@ -268,8 +280,9 @@ class TrainCommand {
         corpus_.decode(prompt), corpus_.decode(drawn));
   }
 
-  void print_table(const CompileInfo& info, double bits, const Trigram& trigram,
+  void print_table(const Trainer& trainer, double bits, const Trigram& trigram,
                    double baseline) const {
+    const CompileInfo& info = trainer.info();
     auto row = [](std::string_view name, const std::string& value) {
       say("{:<48} {}\n", name, value);
     };
@@ -279,6 +292,11 @@ class TrainCommand {
         fmt::format(
             "{:.3f} bits/char  (discounts {:.2f} {:.2f} {:.2f}, tuned on held-out training text)",
             baseline, d[0], d[1], d[2]));
+    if (o_.model.precision != Precision::F32)
+      row("precision of products", std::string(to_string(o_.model.precision)));
+    if (trainer.is_scaled())
+      row("steps skipped for overflow, loss scale",
+          fmt::format("{}, {}", trainer.skipped_steps(), trainer.loss_scale()));
     row("kernels before and after fusion",
         fmt::format("{} -> {}", info.kernels_before_fusion, info.kernels));
     row("compile time", fmt::format("{:.2f} s  (training step, loss)", compile_seconds_));
@@ -306,6 +324,7 @@ class TrainCommand {
   Corpus corpus_;
   double compile_seconds_ = 0, total_seconds_ = 0;
   int64_t baseline_bytes_ = 0, peak_bytes_ = 0;
+  int64_t skipped_ = 0;
   std::vector<double> step_seconds_;
   std::optional<Error> lost_;  // why a result is not in its file
 };
@@ -348,6 +367,12 @@ void add_train(Cli& cli) {
   c->add_option("--rate", o->model.rate, "Highest learning rate")
       ->check(positive)
       ->capture_default_str();
+  const auto precisions = enum_names(Precision{});
+  c->add_option(
+       "--precision", o->precision,
+       "Of products and attention: f32, bf16, or f16 with a scaled loss; parameters stay f32")
+      ->check(CLI::IsMember(std::vector<std::string>(precisions.begin(), precisions.end())))
+      ->capture_default_str();
   c->add_option("--layers", o->model.layers)->check(at_least_1)->capture_default_str();
   c->add_option("--width", o->model.width)->check(at_least_1)->capture_default_str();
   c->add_option("--heads", o->model.heads)->check(at_least_1)->capture_default_str();
@@ -357,12 +382,14 @@ void add_train(Cli& cli) {
   c->add_option("--batch", o->model.batch, "Blocks per step")
       ->check(at_least_1)
       ->capture_default_str();
+  add_memory_budget(*c, o->memory_budget);
   c->callback([&cli, o] {
     if (o->demo == !o->text.empty())
       throw CLI::ValidationError("train", "give either --text FILE or --demo");
     if (o->out == "-")
       throw CLI::ValidationError("--out", "train: the results are files; - is none");
     if (o->demo && o->out.empty()) o->out = "out/demo";
+    o->model.precision = parse_precision(o->precision);
     cli.action = [&cli, o] {
       const OutputIsOptional optional;
       std::optional<LockFile> lock;  // one run at a time writes the results of a folder

@@ -17,7 +17,9 @@
 #include "rlx/ops/core.h"
 #include "rlx/ops/region.h"
 #include "rlx/ops/table.h"
+#include "rlx/passes/auto_mixed_precision.h"
 #include "rlx/passes/passes.h"
+#include "rlx/passes/rematerialise.h"
 
 namespace rlx {
 
@@ -36,6 +38,8 @@ bool CompileOptions::verify_by_default() {
 namespace {
 
 void check_options(const Graph& g, const CompileOptions& options) {
+  user_check(options.memory_budget >= 0, "memory-budget",
+             "a memory budget of {} bytes; it must be positive", options.memory_budget);
   user_check(options.threads >= 0, "threads", "the number of threads cannot be {}; 0 means all",
              options.threads);
   const std::vector<std::string> symbols = g.symbols();
@@ -63,6 +67,24 @@ void require_sizes(const Graph& g, const CompileOptions& options) {
         g.name, s);
 }
 
+// The default one, in which mixed precision finds whole what was written out.
+Pipeline pipeline_for(const PrecisionPolicy& policy) {
+  Pipeline out = default_pipeline();
+  if (policy.is_f32()) return out;
+  const auto recognise = std::find_if(
+      out.begin(), out.end(), [](const PassUse& use) { return use.pass == &pass::recognise; });
+  check(recognise != out.end(), "the default pipeline recognises nothing");
+  out.insert(recognise + 1, AutoMixedPrecision{policy});
+  return out;
+}
+
+// What has been through the passes has its dtypes.
+void check_precision(const CompileOptions& options, CompileStage from) {
+  user_check(options.precision.is_f32() || from < CompileStage::optimised, "stage",
+             "a precision policy is applied to programs at the stage hir or mir, not {}",
+             enum_names(from)[static_cast<size_t>(from)]);
+}
+
 void count_work(const Program& p, CompileInfo& info) {
   for (const Step& s : p.steps) {
     ++info.kernels;
@@ -70,6 +92,8 @@ void count_work(const Program& p, CompileInfo& info) {
     for (const auto& body : s.bodies) count_work(*body, info);
   }
 }
+
+constexpr int kBudgetAttempts = 6;
 
 // One compilation: the stages of one graph, whose sizes are known.
 class Driver {
@@ -81,13 +105,16 @@ class Driver {
         target_(backend.make_target(options)) {}
   bool has_target() const { return target_ != nullptr; }
 
-  // Through the passes that lie between two stages.
-  Graph pass(Graph g, CompileStage from, CompileStage to) {
+  // Through the passes that lie between two stages. `budget`: of bytes, 0 for none.
+  Graph pass(Graph g, CompileStage from, CompileStage to, int64_t budget) {
     Pipeline pipeline;
     if (from < CompileStage::optimised && to >= CompileStage::optimised)
-      pipeline = default_pipeline();
-    if (from < CompileStage::fused && to >= CompileStage::fused)
+      pipeline = pipeline_for(options_.precision);
+    if (from < CompileStage::fused && to >= CompileStage::fused) {
+      if (budget > 0)
+        pipeline.push_back({pass::rematerialise, {{"budget", std::to_string(budget)}}});
       pipeline.push_back({pass::fuse_regions, {{"grow", options_.fuse ? "yes" : "no"}}});
+    }
     if (pipeline.empty()) return g;
     const HintScope hints(options_.hints);
     PassContext context;
@@ -107,8 +134,47 @@ class Driver {
       return static_cast<bool>(takes);
     };
     context.schedule = target().schedule();
-    context.alone = [&](const Node& n) { return target().goes_first(*n.op); };
+    context.alone = [&](const Node& n) { return is_alone(n); };
     return run_passes(std::move(g), pipeline, context);
+  }
+
+  Graph pass(Graph g, CompileStage from, CompileStage to) {
+    return pass(std::move(g), from, to, options_.memory_budget);
+  }
+
+  // The program of a graph at that stage, within the budget if there is one: what the rematerialiser takes for it is
+  // less than the plan by what kernels need besides, so it is asked for less until the plan fits.
+  std::shared_ptr<const Program> plan(Graph g, CompileStage from) {
+    const int64_t budget = options_.memory_budget;
+    if (budget == 0 || from >= CompileStage::fused)
+      return plan(pass(std::move(g), from, CompileStage::fused));
+    const Graph optimised = pass(std::move(g), from, CompileStage::optimised);
+    const auto bytes_of = [&](const Graph& fused) {
+      const auto trial = backend_.make_target(options_);  // its kernels go with it
+      return lower(fused, *trial).arena_bytes;
+    };
+    const auto fuse = [&](const Graph& graph, int64_t goal) {
+      report_.fusion = {};
+      return pass(graph, CompileStage::optimised, CompileStage::fused, goal);
+    };
+    int64_t goal = budget;
+    for (int attempt = 0; attempt < kBudgetAttempts; ++attempt) try {
+        const Graph fused = fuse(optimised, goal);
+        const int64_t bytes = bytes_of(fused);
+        if (bytes <= budget) return plan(fused);
+        goal = std::max<int64_t>(1, goal - (bytes - budget) - budget / 100);
+      } catch (const Error& e) {
+        if (e.code() != "memory-budget" || has_symbols(optimised)) throw;
+        break;
+      }
+    const auto alone = [&](const Node& n) { return is_alone(n); };
+    const Graph tightest =
+        fuse(rematerialise(optimised, 1, {options_.fuse, alone, target().schedule()}).graph, 0);
+    const int64_t least = bytes_of(tightest);
+    user_check(least <= budget, "memory-budget",
+               "\"{}\": the values of a run need at least {} bytes at once; the budget is {}",
+               optimised.name, least, budget);
+    return plan(tightest);
   }
 
   std::shared_ptr<const Program> plan(const Graph& fused) {
@@ -129,6 +195,7 @@ class Driver {
   std::shared_ptr<Target> take_target() { return std::move(target_); }
 
  private:
+  bool is_alone(const Node& n) { return target().goes_first(*n.op); }
   Target& target() {
     user_check(has_target(), "stage",
                "the device {} walks programs as they are written: its way ends at the stage mir",
@@ -164,11 +231,13 @@ std::vector<size_t> param_order(const Graph& signature, const Program& program) 
 
 void describe(const CompileReport& report, CompileInfo& info) {
   info.codegen_seconds = report.codegen_seconds;
+  info.recognition_report = report.passes.recognition();
   info.fusion_report = report.fusion.to_string();
 }
 
 int64_t text_bytes(const CompileInfo& info) {
-  return KeptBytes::allocated(info.fusion_report.size()) +
+  return KeptBytes::allocated(info.recognition_report.size()) +
+         KeptBytes::allocated(info.fusion_report.size()) +
          KeptBytes::allocated(info.per_size.size());
 }
 
@@ -307,7 +376,7 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
     if (target && !program) {
       CompileReport per_size;
       Driver again(backend, options, per_size);
-      program = again.plan(again.pass(*bound, from, CompileStage::fused));
+      program = again.plan(*bound, from);
       own_code = program->code_bytes;
       describe(per_size, own);
       own.kernels_before_fusion = per_size.fusion.nodes_before - per_size.fusion.regions;
@@ -339,6 +408,8 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   const auto start = Clock::now();
   check_options(g, options);
   verify(g);
+  user_check(options.memory_budget == 0 || backend->make_target(options), "memory-budget",
+             "the device {} plans no memory: it has no budget", name(backend->device()));
   auto compiled = std::make_shared<Compiled>();
   Compiled& c = *compiled;
   c.backend = backend;
@@ -346,6 +417,12 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   c.threads = options.threads > 0 ? options.threads : hardware_threads();
   c.poison = options.poison;
   c.signature = options.dims.empty() ? std::move(g) : rlx::bind(g, options.dims);
+  check_precision(options, from);
+  // What the policy has nothing to do with is said now, and not when sizes are bound.
+  if (!options.precision.is_f32()) {
+    Graph mixed = mixed_precision(c.signature, options.precision);
+    if (!backend->make_target(options)) c.signature = std::move(mixed);
+  }
   c.param_updated.assign(c.signature.params().size(), false);
   const auto position = param_positions(c.signature);
   for (const Update& u : c.signature.updates) c.param_updated[position.at(u.param)] = true;
@@ -357,11 +434,17 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   CompileReport report;
   if (!plan)
     if (Driver driver(*backend, options, report); driver.has_target())
-      plan = driver.plan(driver.pass(c.signature, from, CompileStage::fused));
+      plan = driver.plan(c.signature, from);
+  // What was fused or lowered before is taken as it is.
+  user_check(options.memory_budget == 0 || !plan || plan->arena_bytes <= options.memory_budget,
+             "memory-budget",
+             "\"{}\": as it was fused, the values of a run need {} bytes at once; the budget is {}",
+             c.signature.name, plan ? plan->arena_bytes : 0, options.memory_budget);
   if (plan) {
     describe(report, c.info);
     c.info.kernels_before_fusion = report.fusion.nodes_before - report.fusion.regions;
     if (!options.dump_dir.empty()) {
+      write_file(options.dump_dir + "/recognition.txt", c.info.recognition_report);
       write_file(options.dump_dir + "/fusion.txt", c.info.fusion_report);
       write_file(options.dump_dir + "/plan.txt", to_string(*plan));
     }
@@ -393,14 +476,14 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
     verify(g);
     if (to == CompileStage::mir) return g;
     check_options(g, options);
+    check_precision(options, from);
     if (to == CompileStage::lir) require_sizes(g, options);
     if (!options.dims.empty()) g = rlx::bind(g, options.dims);
     CompileReport own;
     Driver driver(backend, options, report ? *report : own);
-    g = driver.pass(std::move(g), from, to);
-    if (to != CompileStage::lir) return g;
-    auto plan = driver.plan(g);
-    return LirModule(std::move(g), std::move(plan));
+    if (to != CompileStage::lir) return driver.pass(std::move(g), from, to);
+    auto plan = driver.plan(std::move(g), from);
+    return LirModule(plan->graph, plan);
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "rlx/ir/graph.h"
 #include "rlx/ops/region_schedule.h"
+#include "rlx/transform/precision.h"
 
 namespace rlx {
 
@@ -13,7 +14,13 @@ struct CompileOptions {
   DimBinding dims;         // sizes of symbolic dims; those that are not said arrive with the inputs
   SizeHints hints;         // what is known of those; never needed (ir/size_hint.h)
   bool fast_math = false;  // allow algebra that changes values (x + 0, x * 0, reassociation)
+  // What is computed in 16 bits (transform/precision.h): applied to programs of the stages hir and mir, after recognition
+  // where there are passes. Inputs, parameters, outputs and updates keep their dtypes.
+  PrecisionPolicy precision;
   bool fuse = true;
+  // Bytes that the values of a run may take at once, parameters, inputs and outputs apart: what does not fit is
+  // computed again where it is read (passes/rematerialise.h). 0: as many as there are.
+  int64_t memory_budget = 0;
   bool verify = verify_by_default();       // between passes
   bool cache = true;                       // keep generated code on disk (docs/runtime.md)
   int vector_bits = 0;                     // 0: the widest this CPU has

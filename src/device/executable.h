@@ -36,9 +36,10 @@ struct CompileInfo {
   int64_t unshared_bytes = 0;  // the same without reuse
   int64_t param_bytes = 0;
   double seconds = 0, codegen_seconds = 0;
-  double flops = 0;           // of one run
-  std::string fusion_report;  // what fused and what did not, and why
-  std::string per_size;       // why there is a compilation for each size; empty: there is not
+  double flops = 0;                // of one run
+  std::string recognition_report;  // what was recognised and what nearly was, and why not
+  std::string fusion_report;       // what fused and what did not, and why
+  std::string per_size;            // why there is a compilation for each size; empty: there is not
   std::shared_ptr<const Program> program;
   std::string plan() const;  // the steps and where their buffers lie
 };

@@ -133,6 +133,14 @@ enum class Role : uint8_t {
   token,    // chooses what comes next
 };
 
+// What mixed precision (transform/precision.h) is to know of an op beyond its kind, its role and its definition.
+enum class Numerics : uint8_t {
+  plain,
+  reduction,  // to be computed as reductions are: recurrences, norms by given statistics
+  sensitive,  // leaves the range or the digits of 16 bits for usual operands; f32 where others follow theirs
+  exact,  // f32, unless a policy names the op: losses, ops on quantised numbers
+};
+
 // The stage of programs that an op belongs to: blocks of HIR are replaced by their definitions
 // (passes/lower_blocks.cc) before anything is chosen for a device.
 enum class Stage : uint8_t { hir, mir };
@@ -159,6 +167,7 @@ struct OpDef {
   std::string_view reference = {};  // the specification's name for it
   const Block* block = nullptr;     // of HIR: an op of that stage
   Role role = Role::plain;
+  Numerics numerics = Numerics::plain;
   Kind kind = Kind::composite;
   int arity = 1;      // kVariadic: min_arity or more
   int min_arity = 0;  // for variadic ops and optional operands
@@ -205,6 +214,12 @@ struct OpDef {
 // The entry with these names of operands, for entries that a function makes.
 constexpr OpDef named(std::string_view operands, OpDef d) {
   d.operands = operands;
+  return d;
+}
+
+// The entry as one that 16 bits are too short for.
+constexpr OpDef sensitive(OpDef d) {
+  d.numerics = Numerics::sensitive;
   return d;
 }
 

@@ -5,8 +5,12 @@
 
 #include "rlx/base/clock.h"
 #include "rlx/lower/outline.h"
+#include "rlx/ops/control/checkpoint.h"
 #include "rlx/ops/control/loops.h"
+#include "rlx/ops/control/scan_checkpoints.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/region.h"
+#include "rlx/passes/weights.h"
 
 namespace rlx {
 
@@ -28,6 +32,7 @@ class Lowering {
   }
 
   Program run() {
+    if (!is_body_) of_weights_ = weights_alone(graph());
     for (int32_t i = 0; i < graph().size(); ++i) node(i);
     place_outputs();
     place_updates();
@@ -48,7 +53,7 @@ class Lowering {
     const OpDef* op;
     View (Lowering::*rule)(const Node& n, const std::string& label);
   };
-  static const Move kMoves[7];
+  static const Move kMoves[8];
 
   const Graph& graph() const { return *graph_; }
   const Outline::Entry* entry(int32_t i) const {
@@ -157,11 +162,14 @@ class Lowering {
     return view_reverse(view(n.in[0]), n.get<ReverseAttrs>().axes);
   }
 
+  View barrier(const Node& n, const std::string&) { return view(n.in[0]); }
+
   View concat(const Node& n, const std::string& label) {
-    if (is_joined(n)) return join(n, label);
+    const size_t first_step = p_.steps.size(), first_buffer = p_.buffers.size();
     const View whole = new_view(n.type());
     concat_into(whole, n, label);
-    return whole;
+    if (!is_joined(n)) return whole;
+    return once(first_step, first_buffer, {whole}, label)[0];
   }
 
   void concat_into(const View& whole, const Node& n, const std::string& label) {
@@ -177,40 +185,77 @@ class Lowering {
     }
   }
 
-  // Whether all parts stay the same from run to run. Bodies own no memory that outlives a run.
+  // Whether all operands stay the same from run to run, whatever the sizes are. Bodies own no memory that outlives a run.
   bool is_joined(const Node& n) const {
-    return !is_body_ && !computes_nothing(n) && std::all_of(n.in.begin(), n.in.end(), [&](Value v) {
+    if (is_body_ || given_ || computes_nothing(n) || is_sized(n)) return false;
+    return std::all_of(n.in.begin(), n.in.end(), [&](Value v) {
       return is_fixed(p_.buffers[static_cast<size_t>(view(v).buffer)]);
     });
   }
 
-  View join(const Node& n, const std::string& label) {
-    auto copies = std::make_shared<Program>();
-    JoinedWeight weight;
-    weight.label = label;
-    copies->buffers.push_back({Place::output, 0, n.type().bytes(), 0, -1, -1, -1});
-    copies->outputs.push_back(View::dense(0, n.type()));
-    const size_t first = p_.steps.size();
-    concat_into(copies->outputs[0], n, label);  // as if here; the steps move over
-    for (size_t s = first; s < p_.steps.size(); ++s) {
-      View& from = p_.steps[s].in[0];
-      weight.sources.push_back(from.buffer);
-      copies->input_buffers.push_back(static_cast<int32_t>(copies->buffers.size()));
-      copies->buffers.push_back({Place::input, static_cast<int32_t>(weight.sources.size()) - 1,
-                                 p_.buffers[static_cast<size_t>(from.buffer)].bytes, 0, -1, -1,
-                                 -1});
-      from.buffer = copies->input_buffers.back();
-      copies->steps.push_back(std::move(p_.steps[s]));
+  // Whether sizes decide about the node or the views that it reads.
+  bool is_sized(const Node& n) const {
+    const Outline::Entry* e = entry(static_cast<int32_t>(&n - graph().nodes.data()));
+    if (e && e->is_symbolic) return true;
+    return outline_ && std::any_of(n.in.begin(), n.in.end(), [&](Value v) {
+             return graph().node(v).op->kind == Kind::movement && is_sized(graph().node(v));
+           });
+  }
+
+  // The steps and buffers from these on, which read only what no run changes, become programs that are run once: one for
+  // each of the results.
+  std::vector<View> once(size_t first_step, size_t first_buffer, const std::vector<View>& results,
+                         const std::string& label) {
+    std::vector<JoinedWeight> made;
+    for (size_t k = 0; k < results.size(); ++k) {
+      auto program = std::make_shared<Program>();
+      JoinedWeight weight;
+      weight.label = results.size() == 1 ? label : fmt::format("{} result {}", label, k);
+      for (size_t b = first_buffer; b < p_.buffers.size(); ++b)
+        program->buffers.push_back(p_.buffers[b]);
+      Buffer& result = program->buffers[static_cast<size_t>(results[k].buffer) - first_buffer];
+      result.place = Place::output, result.index = 0;
+      std::unordered_map<int32_t, int32_t> inputs;
+      const auto moved = [&](int32_t buffer) {
+        if (buffer < 0) return buffer;
+        const auto b = static_cast<size_t>(buffer);
+        if (b >= first_buffer) return static_cast<int32_t>(b - first_buffer);
+        const auto [it, fresh] =
+            inputs.try_emplace(buffer, static_cast<int32_t>(program->buffers.size()));
+        if (fresh) {
+          const auto index = static_cast<int32_t>(weight.sources.size());
+          weight.sources.push_back(buffer);
+          program->input_buffers.push_back(it->second);
+          program->buffers.push_back({Place::input, index, p_.buffers[b].bytes, 0, -1, -1, -1});
+        }
+        return it->second;
+      };
+      for (size_t s = first_step; s < p_.steps.size(); ++s) {
+        Step step = p_.steps[s];
+        for (View& v : step.in) v.buffer = moved(v.buffer);
+        for (View& v : step.out) v.buffer = moved(v.buffer);
+        step.workspace = moved(step.workspace);
+        program->steps.push_back(std::move(step));
+      }
+      program->outputs.push_back(results[k]);
+      program->outputs[0].buffer = moved(results[k].buffer);
+      target_.arrange(*program);
+      plan_memory(*program);
+      verify(*program);
+      weight.program = std::move(program);
+      made.push_back(std::move(weight));
     }
-    p_.steps.resize(first);
-    target_.arrange(*copies);
-    plan_memory(*copies);
-    verify(*copies);
-    weight.program = std::move(copies);
-    p_.joined.push_back(std::move(weight));
-    return View::dense(
-        new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, n.type().bytes()),
-        n.type());
+    p_.steps.resize(first_step);
+    p_.buffers.resize(first_buffer);
+    std::vector<View> out;
+    for (size_t k = 0; k < results.size(); ++k) {
+      p_.joined.push_back(std::move(made[k]));
+      const Type type = results[k].type();
+      out.push_back(View::dense(
+          new_buffer(Place::joined, static_cast<int32_t>(p_.joined.size()) - 1, type.bytes()),
+          type));
+    }
+    return out;
   }
 
   // Fills with the value, then writes what remains of x after negative padding has cropped it.
@@ -244,6 +289,9 @@ class Lowering {
     const Outline::Entry* e = entry(i);
     const Outline::RegionWay* way = e && !e->ways.empty() ? &at(e->ways, sizes_) : nullptr;
     if (way && way->instead) return replace(n, i, *way->instead);
+    const size_t first_step = p_.steps.size(), first_buffer = p_.buffers.size();
+    const bool is_once = !of_weights_.empty() && !given_ && of_weights_[static_cast<size_t>(i)] &&
+                         n.op == &op::region && is_joined(n);
     Step s;
     s.label = fmt::format("%{} {}", i, n.op->name);
     if (!n.origin.label.empty()) s.label += " @ " + n.origin.label.str();
@@ -251,7 +299,7 @@ class Lowering {
     for (const Type& t : n.out) s.out.push_back(new_view(t));
     s.kernel = way ? way->form->at(sizes_) : target_.make(n, graph(), s.in, s.out);
     views_[static_cast<size_t>(i)] = s.out;
-    pack_weights(s);
+    if (!is_once) pack_weights(s);
     const auto kernel = s.kernel;
     Step second;
     s.workspace = workspace(*kernel);
@@ -267,8 +315,12 @@ class Lowering {
         second.in.push_back(out);
       }
     }
+    const std::string label = s.label;
     p_.steps.push_back(std::move(s));
     if (second.kernel) p_.steps.push_back(std::move(second));
+    if (!is_once) return;
+    auto& results = views_[static_cast<size_t>(i)];
+    results = once(first_step, first_buffer, results, label);
   }
 
   // Lowers another graph in the place of node i.
@@ -369,6 +421,18 @@ class Lowering {
       s.carries = a.num_carries;
       body(a.cond);
       body(a.body);
+    } else if (n.op == &op::scan_sweep) {
+      const auto& a = n.get<ScanSweepAttrs>();
+      s.control = Step::Control::sweep;
+      s.length = a.length;
+      s.carries = a.num_carries;
+      s.xs = a.num_xs;
+      s.reverse = a.reverse;
+      s.entering = a.num_entering;
+      s.cotangents = a.num_cotangents;
+      s.slots = a.slots;
+      body(a.forward);
+      body(a.back);
     } else {
       s.control = Step::Control::cond;
       body(n.get<CondAttrs>().then_body);
@@ -388,7 +452,7 @@ class Lowering {
   }
 
   // Memory of the bodies: their arenas (one at a time runs), a loop's predicate, then two copies of each
-  // carry.
+  // carry; of a sweep's entering carries two and the snapshots.
   int32_t workspace(const Step& s) {
     int64_t bytes = 0;
     for (const auto& body : s.bodies) bytes = std::max(bytes, body->arena_bytes);
@@ -396,6 +460,11 @@ class Lowering {
     for (int64_t c = 0; c < s.carries; ++c)
       bytes = add_or_fail(
           bytes, mul_or_fail(2, align_up(s.out_bytes[static_cast<size_t>(c)], 64), "workspace"),
+          "workspace");
+    for (int64_t c = s.carries; c < s.carries + s.entering; ++c)
+      bytes = add_or_fail(
+          bytes,
+          mul_or_fail(s.slots + 2, align_up(s.in_bytes[static_cast<size_t>(c)], 64), "workspace"),
           "workspace");
     return new_buffer(Place::arena, 0, bytes);
   }
@@ -531,7 +600,8 @@ class Lowering {
   int32_t step_of_ = -1;  // the node of the program's graph for which steps are made
   std::vector<std::vector<View>> views_;
   std::unordered_map<std::string_view, size_t> param_index_;
-  std::vector<bool> written_;  // per parameter: an update writes it
+  std::vector<bool> of_weights_;  // per node: is computed once; empty in bodies
+  std::vector<bool> written_;     // per parameter: an update writes it
   Program p_;
 };
 
@@ -539,7 +609,7 @@ const Lowering::Move Lowering::kMoves[] = {
     {&op::reshape, &Lowering::reshape}, {&op::transpose, &Lowering::transpose},
     {&op::slice, &Lowering::slice},     {&op::broadcast, &Lowering::broadcast},
     {&op::reverse, &Lowering::reverse}, {&op::concat, &Lowering::concat},
-    {&op::pad, &Lowering::pad},
+    {&op::pad, &Lowering::pad},         {&op::barrier, &Lowering::barrier},
 };
 
 }  // namespace

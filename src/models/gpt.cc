@@ -106,6 +106,8 @@ TrainOptions train_options(const GptConfig& c) {
   TrainOptions options;
   options.optimizer = adamw(o);
   options.clip_norm = c.clip_norm;
+  options.precision = PrecisionPolicy::mixed(c.precision);
+  options.loss_scale = c.loss_scale;
   return options;
 }
 
@@ -152,8 +154,9 @@ Graph gpt_loss(const GptConfig& config) {
 
 Graph gpt_train_step(const GptConfig& config) {
   Builder b = loss_builder(config);
-  append_train_step(b, b.graph().outputs[0], train_options(config));
-  return b.finish();
+  const TrainOptions options = train_options(config);
+  append_train_step(b, b.graph().outputs[0], options);
+  return finish_train_step(std::move(b), options);
 }
 
 NamedTensors gpt_train_state(const GptConfig& config, const NamedTensors& params) {

@@ -23,6 +23,8 @@ struct GptConfig {
   // embeddings, clipped gradients.
   int64_t steps = 1000, warmup = 100;
   double rate = 2e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
+  Precision precision = Precision::F32;  // of products and what follows them, parameters apart
+  LossScaleOptions loss_scale = {};
 };
 
 // Initial parameters.

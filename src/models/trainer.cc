@@ -35,8 +35,12 @@ void fill_row(Tensor& x, Tensor& y, int64_t row, const std::vector<int32_t>& tex
   std::copy_n(from + 1, block, y.mutable_data<int32_t>() + row * block);
 }
 
-CompiledGraph compile(const Graph& g, int threads) {
-  return Session(default_device(), {.threads = threads}).compile(g);
+CompiledGraph compile(const Graph& g, int threads, Precision precision, int64_t memory_budget) {
+  CompileOptions options;
+  options.threads = threads;
+  options.precision = PrecisionPolicy::mixed(precision);
+  options.memory_budget = memory_budget;
+  return Session(default_device(), options).compile(g);
 }
 
 Tensor history_tensor(const std::vector<std::pair<int64_t, double>>& points) {
@@ -54,8 +58,9 @@ Trainer::Trainer(const Corpus& corpus, const GptConfig& config, const TrainerOpt
       options_(options),
       x_(DType::I32, {config.batch, config.block}),
       y_(DType::I32, {config.batch, config.block}),
-      step_(compile(gpt_train_step(config), options.threads)),
-      loss_(compile(gpt_loss(config), options.threads)) {
+      step_(
+          compile(gpt_train_step(config), options.threads, Precision::F32, options.memory_budget)),
+      loss_(compile(gpt_loss(config), options.threads, config.precision, 0)) {
   step_.set_params(gpt_train_state(config, gpt_init(config, options.seed)));
   for (CompiledGraph* g : {&step_, &loss_}) {
     g->bind_input(g->input_index("x"), x_.raw());
@@ -75,6 +80,14 @@ float Trainer::step(const RunOptions& options) {
   const float loss = *static_cast<const float*>(step_.output(0));
   history.training.push_back(static_cast<float>(loss * kBitsPerNat));
   return history.training.back();
+}
+
+bool Trainer::is_scaled() const { return step_.signature().find_leaf(kLossScale).valid(); }
+int64_t Trainer::skipped_steps() const {
+  return is_scaled() ? step_.param(kSkippedSteps).get_int(0) : 0;
+}
+double Trainer::loss_scale() const {
+  return is_scaled() ? step_.param(kLossScale).get_float(0) : 1;
 }
 
 NamedTensors Trainer::model_params() const {
@@ -124,7 +137,7 @@ std::vector<int32_t> Trainer::sample(const std::vector<int32_t>& prompt, int64_t
                                      double temperature) {
   GptConfig one = config_;
   one.batch = 1;
-  CompiledGraph logits = compile(gpt_logits(one), options_.threads);
+  CompiledGraph logits = compile(gpt_logits(one), options_.threads, config_.precision, 0);
   logits.set_params(model_params());
   Tensor x(DType::I32, {1, config_.block}), position(DType::I32, {});
   logits.bind_input(logits.input_index("x"), x.raw());
@@ -158,12 +171,12 @@ std::vector<int32_t> Trainer::sample(const std::vector<int32_t>& prompt, int64_t
 namespace {
 
 // What must be equal for a run to go on as if it had never stopped, in the order of the fingerprint.
-enum class Entry : uint8_t { number, real, natural, hash };
+enum class Entry : uint8_t { number, real, natural, hash, precision };
 struct FingerprintRow {
   const char* name;
   Entry entry;
 };
-constexpr std::array<FingerprintRow, 12> kFingerprint = {{{"vocabulary", Entry::number},
+constexpr std::array<FingerprintRow, 13> kFingerprint = {{{"vocabulary", Entry::number},
                                                           {"width", Entry::number},
                                                           {"layers", Entry::number},
                                                           {"heads", Entry::number},
@@ -174,14 +187,19 @@ constexpr std::array<FingerprintRow, 12> kFingerprint = {{{"vocabulary", Entry::
                                                           {"rate", Entry::real},
                                                           {"seed", Entry::natural},
                                                           {"training text", Entry::hash},
-                                                          {"alphabet", Entry::hash}}};
+                                                          {"alphabet", Entry::hash},
+                                                          {"precision", Entry::precision}}};
+// Those that there were before mixed precision: a run in f32.
+constexpr int64_t kFirstFingerprint = 12;
 
 // ": 200, not 100"; a hash tells the user nothing.
 std::string values_of(const FingerprintRow& row, int64_t was, int64_t is) {
   auto shown = [&](int64_t v) {
     return row.entry == Entry::real      ? fmt::format("{}", std::bit_cast<double>(v))
            : row.entry == Entry::natural ? fmt::format("{}", static_cast<uint64_t>(v))
-                                         : fmt::format("{}", v);
+           : row.entry == Entry::precision
+               ? fmt::format("{}", v >= 0 && v < 3 ? to_string(static_cast<Precision>(v)) : "?")
+               : fmt::format("{}", v);
   };
   return row.entry == Entry::hash ? "" : fmt::format(": {}, not {}", shown(was), shown(is));
 }
@@ -191,9 +209,11 @@ std::string values_of(const FingerprintRow& row, int64_t was, int64_t is) {
 Tensor Trainer::fingerprint() const {
   const GptConfig& c = config_;
   return Tensor::from<int64_t>(
-      {12}, {c.vocab, c.width, c.layers, c.heads, c.block, c.batch, c.steps, c.warmup,
-             std::bit_cast<int64_t>(c.rate), static_cast<int64_t>(options_.seed),
-             static_cast<int64_t>(corpus_.hash), static_cast<int64_t>(hash_text(corpus_.byte_of))});
+      {std::ssize(kFingerprint)},
+      {c.vocab, c.width, c.layers, c.heads, c.block, c.batch, c.steps, c.warmup,
+       std::bit_cast<int64_t>(c.rate), static_cast<int64_t>(options_.seed),
+       static_cast<int64_t>(corpus_.hash), static_cast<int64_t>(hash_text(corpus_.byte_of)),
+       static_cast<int64_t>(c.precision)});
 }
 
 bool Trainer::is_finite() const {
@@ -224,11 +244,12 @@ void Trainer::load(const NamedTensors& all, const std::filesystem::path& path) {
     return it->second;
   };
   const Tensor wanted = fingerprint(), &found = at("run/fingerprint", DType::I64);
-  data_check(found.sizes() == wanted.sizes(), "resume", "{}: the fingerprint has another form",
-             path.string());
+  data_check(found.sizes() == wanted.sizes() || found.sizes() == Ints{kFirstFingerprint}, "resume",
+             "{}: the fingerprint has another form", path.string());
   for (size_t i = 0; i < kFingerprint.size(); ++i) {
     const auto at_i = static_cast<int64_t>(i);
-    const int64_t was = found.get_int(at_i), is = wanted.get_int(at_i);
+    const int64_t was = at_i < found.elements() ? found.get_int(at_i) : 0;
+    const int64_t is = wanted.get_int(at_i);
     user_check(was == is, "resume", "{} was made with another {}{}", path.string(),
                kFingerprint[i].name, values_of(kFingerprint[i], was, is));
   }

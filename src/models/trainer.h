@@ -21,6 +21,7 @@ namespace rlx {
 struct TrainerOptions {
   uint64_t seed = 1;
   int threads = 1;
+  int64_t memory_budget = 0;  // bytes of a step's values (CompileOptions); 0: as many as there are
   std::function<void()> poll = [] {
   };  // called between the runs of validate() and sample(); may raise
 };
@@ -44,6 +45,11 @@ class Trainer {
   // `length` tokens drawn at this temperature, after the tokens of the prompt (at least one).
   std::vector<int32_t> sample(const std::vector<int32_t>& prompt, int64_t length,
                               double temperature);
+
+  // Loss scaling, which training in f16 has (train/loss_scale.h).
+  bool is_scaled() const;
+  int64_t skipped_steps() const;  // steps whose gradients overflowed, and that changed nothing
+  double loss_scale() const;      // of the next step; 1 without scaling
 
   bool is_finite() const;  // whether no parameter of the model is infinite or NaN
 

@@ -132,6 +132,7 @@ constinit const Op<CustomAttrs> custom = OpDef{
         "derivatives "
         "and batching are what it states.",
     .reference = "Custom",
+    .numerics = Numerics::exact,
     .arity = kVariadic,
     .operands = "xs..",
     .infer = infer_custom,

@@ -18,6 +18,9 @@ struct RegionSchedule {
   int64_t split_elements = 1 << 15;
   int64_t few_rows = 8, few_columns = 32;
   int64_t many_rows = std::numeric_limits<int64_t>::max();
+  // Products whose rows regions follow tile by tile have at most so many columns, and tiles of so many rows. Those of one
+  // value with several weights are joined no wider (passes/join_products).
+  int64_t product_columns = 1024, product_rows = 128;
 
   // Cutting (codegen/region_kernel).
   int64_t tile = 4096;               // elements of a block when the domain is one run

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "rlx/ops/rules.h"
+#include "rlx/passes/canonicalise_rules.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {
@@ -101,6 +102,14 @@ std::optional<size_t> late_broadcast(const Match& m) {
   return found;
 }
 
+// Of two operands that may change places, the one that is broadcast comes second, so that both ways of writing it are one.
+bool begins_with_the_smaller(const Match& m) {
+  const Node& n = m.root();
+  if (!n.op->commutative || n.in.size() != 2) return false;
+  const Graph& g = m.graph();
+  return g.type(n.in[0]).shape != n.type().shape && g.type(n.in[1]).shape == n.type().shape;
+}
+
 // ---- constants and reductions
 
 bool is_long_splat(const Match& m) {
@@ -169,33 +178,43 @@ Value reduce_once(Builder& b, const Match& m) {
 }  // namespace
 
 const RuleSet& canonicalise_rules() {
-  static const RuleSet rules{
-      {"matmul-transpose-a", pat(op::matmul, {pat(op::transpose, {x}).as(z), y}),
-       transposed_operand, transpose_a},
-      {"matmul-transpose-b", pat(op::matmul, {x, pat(op::transpose, {y}).as(z)}),
-       transposed_operand, transpose_b},
-      {"transpose-matmul", pat(op::transpose, {pat(op::matmul, {x, y}).as(z)}),
-       [](const Match& m) { return swaps_matrix(m.get<TransposeAttrs>().perm) && m.single_use(z); },
-       swapped_matmul},
-      {"matmul-broadcast-a", pat(op::matmul, {pat(op::broadcast, {x}).as(z), y}),
-       [](const Match& m) { return batch_broadcast(m, x, y); }, plain_matmul},
-      {"matmul-broadcast-b", pat(op::matmul, {x, pat(op::broadcast, {y}).as(z)}),
-       [](const Match& m) { return batch_broadcast(m, y, x); }, plain_matmul},
+  static const RuleSet rules =
+      RuleSet{
+          {"matmul-transpose-a", pat(op::matmul, {pat(op::transpose, {x}).as(z), y}),
+           transposed_operand, transpose_a},
+          {"matmul-transpose-b", pat(op::matmul, {x, pat(op::transpose, {y}).as(z)}),
+           transposed_operand, transpose_b},
+          {"transpose-matmul", pat(op::transpose, {pat(op::matmul, {x, y}).as(z)}),
+           [](const Match& m) {
+             return swaps_matrix(m.get<TransposeAttrs>().perm) && m.single_use(z);
+           },
+           swapped_matmul},
+          {"matmul-broadcast-a", pat(op::matmul, {pat(op::broadcast, {x}).as(z), y}),
+           [](const Match& m) { return batch_broadcast(m, x, y); }, plain_matmul},
+          {"matmul-broadcast-b", pat(op::matmul, {x, pat(op::broadcast, {y}).as(z)}),
+           [](const Match& m) { return batch_broadcast(m, y, x); }, plain_matmul},
 
-      {"elementwise-broadcast", pat(Kind::elementwise),
-       [](const Match& m) { return implied_broadcast(m).has_value(); },
-       [](Builder& b, const Match& m) {
-         return use_before_broadcast(b, m, *implied_broadcast(m));
-       }},
-      {"broadcast-late", pat(Kind::elementwise),
-       [](const Match& m) { return late_broadcast(m).has_value(); },
-       [](Builder& b, const Match& m) { return use_before_broadcast(b, m, *late_broadcast(m)); }},
+          {"elementwise-broadcast", pat(Kind::elementwise),
+           [](const Match& m) { return implied_broadcast(m).has_value(); },
+           [](Builder& b, const Match& m) {
+             return use_before_broadcast(b, m, *implied_broadcast(m));
+           }},
+          {"broadcast-late", pat(Kind::elementwise),
+           [](const Match& m) { return late_broadcast(m).has_value(); },
+           [](Builder& b, const Match& m) {
+             return use_before_broadcast(b, m, *late_broadcast(m));
+           }},
+          {"operand-order", pat(Kind::elementwise), begins_with_the_smaller,
+           [](Builder& b, const Match& m) {
+             return b.emit(*m.root().op, m.root().attrs, Values{m.root().in[1], m.root().in[0]})[0];
+           }},
 
-      {"splat-constant", pat(op::constant), is_long_splat, scalar_broadcast},
-      {"reduce-broadcast",
-       pat({op::reduce_sum, op::reduce_max, op::reduce_min}, {pat(op::broadcast, {x}).as(y)}),
-       repeats, reduce_once},
-  };
+          {"splat-constant", pat(op::constant), is_long_splat, scalar_broadcast},
+          {"reduce-broadcast",
+           pat({op::reduce_sum, op::reduce_max, op::reduce_min}, {pat(op::broadcast, {x}).as(y)}),
+           repeats, reduce_once},
+      } +
+      split_rules();
   return rules;
 }
 

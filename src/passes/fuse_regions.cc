@@ -7,6 +7,7 @@
 #include <set>
 
 #include "rlx/ops/core.h"
+#include "rlx/passes/weights.h"
 
 namespace rlx {
 
@@ -113,6 +114,8 @@ class Grower {
         alone_(options.alone),
         options_(options),
         schedule_(options.schedule),
+        of_weights_(options.weights_apart ? weights_alone(g)
+                                          : std::vector<bool>(g.nodes.size(), false)),
         group_(g.nodes.size(), -1) {}
 
   Graph run() {
@@ -162,6 +165,10 @@ class Grower {
           is_reduce(at(p)) || uses_.is_output(p))
         continue;
       if (!(at(p).type().shape == group.domain) || group.nodes.size() >= schedule_.nodes) continue;
+      if (Decision same = both_of_weights(p, i); !same) {
+        refuse(p, i, same.why());
+        continue;
+      }
       const auto users = uses_.users(p);
       if (!std::all_of(users.begin(), users.end(), [&](int32_t u) { return group_of(u) == id; })) {
         refuse(p, i, "its result is read elsewhere too");
@@ -170,6 +177,13 @@ class Grower {
       add(id, p);
       for (Value v : at(p).in) work.push_back(v.node);
     }
+  }
+
+  // Values of weights alone are made once, the others in every run.
+  Decision both_of_weights(int32_t a, int32_t b) const {
+    if (of_weights_[static_cast<size_t>(a)] == of_weights_[static_cast<size_t>(b)])
+      return Decision::yes();
+    return Decision::no("one of them is of weights alone, and computed once");
   }
 
   int new_group(const Shape& domain, int32_t node) {
@@ -281,6 +295,7 @@ class Grower {
     const Node& n = at(i);
     if (group.column)
       return Decision::no("the producer is a column reduction, which ends its region");
+    if (Decision same = both_of_weights(group.nodes[0], i); !same) return same;
     if (Decision ready = fits_parts(id, i); !ready) return ready;
     if (group.nodes.size() >= schedule_.nodes)
       return Decision::no("the region has {} nodes already", group.nodes.size());
@@ -305,6 +320,7 @@ class Grower {
   Decision can_merge(int a, int b, int32_t i) {
     const Group &x = groups_[static_cast<size_t>(a)], &y = groups_[static_cast<size_t>(b)];
     if (y.column) return Decision::no("the producer is a column reduction, which ends its region");
+    if (Decision same = both_of_weights(y.nodes[0], i); !same) return same;
     if (Decision ready = fits_parts(b, i); !ready) return ready;
     if (!(x.domain == y.domain))
       return Decision::no("the domains {} and {} differ", x.domain, y.domain);
@@ -580,6 +596,7 @@ class Grower {
   NodeFilter alone_;
   const FusionOptions& options_;
   const RegionSchedule& schedule_;
+  std::vector<bool> of_weights_;  // per node: computed once
   std::vector<int> group_;
   std::vector<bool> fusible_;
   std::vector<Group> groups_;
@@ -694,6 +711,8 @@ Graph fuse_regions(const Graph& g, FusionReport* report, const FusionOptions& op
 Graph fuse_program(const Graph& g, FusionReport* report, const FusionOptions& options) {
   Graph out = g;
   const std::string where = report ? report->where : "";
+  FusionOptions in_bodies = options;
+  in_bodies.weights_apart = false;
   for (size_t i = 0; i < out.nodes.size(); ++i) {
     Node& n = out.nodes[i];
     if (n.op->kind != Kind::control) continue;
@@ -703,7 +722,7 @@ Graph fuse_program(const Graph& g, FusionReport* report, const FusionOptions& op
         auto* body = static_cast<Body*>(f.member(copy.get()));
         if (report)
           report->where = fmt::format("{}{}%{}.{}", where, where.empty() ? "" : "/", i, f.name);
-        *body = Body(fuse_program(**body, report, options));
+        *body = Body(fuse_program(**body, report, in_bodies));
       }
     n.attrs = Attrs(n.attrs.type(), std::move(copy));
   }

@@ -56,6 +56,8 @@ struct FusionOptions {
   bool grow = true;  // else each node is a region of its own: the unfused program
   NodeFilter alone = no_node;
   RegionSchedule schedule;
+  // What is made of weights alone stays apart from the rest: it is computed once. Not in bodies.
+  bool weights_apart = false;
   // Who answers whether a reduction runs in parts where its sizes are symbols; nobody: it does not.
   SizeQuestions* questions = nullptr;
 };

@@ -45,6 +45,18 @@ std::string PassReport::to_string() const {
   return out;
 }
 
+std::string PassReport::recognition() const {
+  std::string found, missed;
+  for (const PassRecord& r : passes) {
+    if (r.pass != "recognise" && r.pass != "fold_scales") continue;
+    for (const auto& [rule, count] : r.rules.hits)
+      found += fmt::format("{}{} {}", found.empty() ? "" : ", ", count, rule);
+    for (const NearMiss& m : r.rules.misses)
+      missed += fmt::format("  {} is no {}: {}\n", m.node, m.rule, m.why);
+  }
+  return fmt::format("recognised: {}\n{}", found.empty() ? "nothing" : found, missed);
+}
+
 namespace {
 
 // The node with every body run through the pass.

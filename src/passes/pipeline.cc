@@ -23,6 +23,8 @@ const Pipeline& default_pipeline() {
       // Definitions are written for clarity, not for the operands at hand; transposes go into
       // products and broadcasts into operands: the forms that kernels accept.
       pass::canonicalise,
+      // Batch norms with given statistics are scales and shifts by now.
+      pass::fold_scales,
       // Scales and counts that the definitions computed.
       pass::fold_constants,
       // Definitions share parts with each other.
@@ -31,6 +33,8 @@ const Pipeline& default_pipeline() {
       pass::canonicalise,
       // What the last rules made twice.
       pass::cse,
+      // Products of one value as one, now that weights lie as they will and equal values are one.
+      pass::join_products,
       // Parameters and nodes that nobody reads any more.
       pass::dead_code,
   };
@@ -57,7 +61,7 @@ constinit const Pass pass::fuse_regions{
     .run =
         [](Graph&& g, const PassOptions& o) {
           const auto alone = [&](const Node& n) { return o.alone && o.alone(n); };
-          return fuse_program(g, o.fusion, {grows(o), alone, o.schedule});
+          return fuse_program(g, o.fusion, {grows(o), alone, o.schedule, true});
         },
     .in_bodies = false,  // it sees to those of control flow itself; regions stay as they are
     .arguments = kFuseArguments};
@@ -67,12 +71,16 @@ std::span<const Pass* const> all_passes() {
       &pass::simplify,
       &pass::recognise,
       &pass::canonicalise,
+      &pass::fold_scales,
       &pass::cse,
       &pass::fold_constants,
       &pass::dead_code,
+      &pass::join_products,
       &pass::lower_blocks,
       &pass::decompose,
       &pass::legalise,
+      &pass::auto_mixed_precision,
+      &pass::rematerialise,
       &pass::fuse_regions,
       &pass::grad,
       &pass::value_and_grad,

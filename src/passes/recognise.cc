@@ -83,8 +83,9 @@ std::optional<Fold> fold_beside(const Graph& g, Value v, OpRef reduction) {
 }
 
 const RuleSet& recognise_rules() {
-  static const RuleSet rules =
-      activation_recognisers() + norm_recognisers() + attention_recognisers();
+  static const RuleSet rules = activation_recognisers() + norm_recognisers() +
+                               attention_recognisers() + rope_recognisers() + label_recognisers() +
+                               linear_recognisers();
   return rules;
 }
 
@@ -95,5 +96,21 @@ constinit const Pass pass::recognise{"recognise",
                                        return rewrite(std::move(g), recognise_rules(),
                                                       {.pass = "recognise"}, o.stats);
                                      }};
+
+Graph recognised(const Graph& g) {
+  Graph out = g;
+  const auto outputs = static_cast<int64_t>(g.outputs.size());
+  for (Value v : g.params()) out.outputs.push_back(v);  // so that they stay
+  RewriteStats stats;
+  double work = kPassWork;
+  PassOptions options;
+  options.work = &work;
+  for (const Pass* p : {&pass::simplify, &pass::fold_constants, &pass::cse})
+    out = run_pass(std::move(out), *p, options);
+  options.stats = &stats;
+  out = run_pass(std::move(out), pass::recognise, options);
+  out.outputs.erase(out.outputs.begin() + outputs, out.outputs.end());
+  return stats.hits.empty() ? g : out;
+}
 
 }  // namespace rlx

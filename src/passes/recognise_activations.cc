@@ -77,6 +77,7 @@ Value half_of(const Match& m, OpRef f, bool (*is_argument)(const Graph&, Value u
     const Value curve = sum ? beside(g, *sum, 1) : kNone;
     const Node* call = curve.valid() ? made_by(g, curve, f) : nullptr;
     if (call && g.type(of) == m.type() && is_argument(g, call->in[0], of)) return of;
+    if (call) m.refuse(fmt::format("the argument of {} is another than gelu's", call->op->name));
   }
   return kNone;
 }

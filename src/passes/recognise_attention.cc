@@ -144,7 +144,8 @@ Seen what_is_seen(const Graph& g, Value v, const Shape& scores) {
 }
 
 // Scores with a bias or a mask on top of them.
-bool read_scores(const Graph& g, Value scores, Attention& a) {
+bool read_scores(const Match& m, Value scores, Attention& a) {
+  const Graph& g = m.graph();
   scores = unmerged(g, scores);
   if (const Node* sum = made_by(g, scores, op::add)) {
     for (size_t i : {0, 1}) {
@@ -156,10 +157,13 @@ bool read_scores(const Graph& g, Value scores, Attention& a) {
   if (const Node* select = made_by(g, scores, op::select)) {  // mask, scores, constant
     a.mask = select->in[0];
     const auto hidden = real_splat(g, select->in[2]);
-    return hidden && hides(*hidden) &&
-           (std::isfinite(*hidden) ||
-            what_is_seen(g, a.mask, select->type().shape) != Seen::other) &&
-           g.type(select->in[1]) == select->type() && read_products(g, select->in[1], a);
+    if (g.type(select->in[1]) != select->type() || !read_products(g, select->in[1], a))
+      return false;
+    if (!hidden || !hides(*hidden))
+      return m.refuse("what takes the place of scores that a mask hides is not -1e9 or less");
+    if (!std::isfinite(*hidden) && what_is_seen(g, a.mask, select->type().shape) == Seen::other)
+      return m.refuse("a mask that selects -inf might hide all keys of a query");
+    return true;
   }
   return read_products(g, scores, a);
 }
@@ -183,26 +187,32 @@ bool is_weight(const Graph& g, Value v) {
 std::optional<Attention> attention_of(const Match& m) {
   const Graph& g = m.graph();
   const auto& attrs = m.get<MatmulAttrs>();
-  if (attrs.transpose_a || attrs.transpose_b || !is_float(m.type().dtype)) return std::nullopt;
-  if (m.type(x).rank() != m.type(y).rank() || leading(m.shape(x)) != leading(m.shape(y)))
-    return std::nullopt;
   const Node* softmax = made_by(g, unmerged(g, m[x]), op::softmax);
-  if (!softmax || softmax->get<SoftmaxAttrs>().axis != softmax->type().rank() - 1)
-    return std::nullopt;
+  if (!softmax || !is_float(m.type().dtype)) return std::nullopt;
+  if (attrs.transpose_a || attrs.transpose_b)
+    return missed(m, "the weights or the values are transposed");
+  if (m.type(x).rank() != m.type(y).rank() || leading(m.shape(x)) != leading(m.shape(y)))
+    return missed(m, "the values are not batched as the weights are");
+  if (softmax->get<SoftmaxAttrs>().axis != softmax->type().rank() - 1)
+    return missed(m, "softmax is not along the keys");
   Attention a;
   a.v = m[y];
-  if (!read_scores(g, softmax->in[0], a)) return std::nullopt;
+  if (!read_scores(m, softmax->in[0], a))
+    return missed(m, "the scores are not scale * q k' with a mask or a bias on top");
   const Shape& scores = softmax->type().shape;
   const Shape batch = leading(scores);
-  if (batch.size() > 2) return std::nullopt;
+  if (batch.size() > 2) return missed(m, "there are more axes than those of batches and heads");
   a.heads = batch.size() == 2 ? batch[1] : Dim(1);
   a.batch = batch.empty() ? Dim(1) : batch[0];
-  if (!a.heads.is_static() || a.heads.value() < 1) return std::nullopt;
+  if (!a.heads.is_static() || a.heads.value() < 1)
+    return missed(m, "the number of heads is not known");
   const Shape &q = g.type(a.q).shape, &k = g.type(a.k).shape, &v = m.shape(y);
   const Dim width = k[k.size() - (a.k_is_transposed ? 2 : 1)];
-  const bool fits = matrices(q) == matrices(scores) && matrices(v) == matrices(scores) &&
-                    v.back() == width && a.scale > 0;
-  if (!fits || is_weight(g, a.k) || is_weight(g, a.v)) return std::nullopt;
+  if (!(matrices(q) == matrices(scores)) || !(matrices(v) == matrices(scores)))
+    return missed(m, "queries or values are not batched as the scores are");
+  if (!(v.back() == width)) return missed(m, "the values are of another width than the keys");
+  if (!(a.scale > 0)) return missed(m, "the scale is not positive");
+  if (is_weight(g, a.k) || is_weight(g, a.v)) return missed(m, "keys or values are parameters");
   return a;
 }
 

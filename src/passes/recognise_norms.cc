@@ -32,7 +32,9 @@ std::optional<Fold> softmax_of(const Match& m) {
   const auto sum = fold_beside(m.graph(), m[y], op::reduce_sum);
   if (!exp || !sum || sum->x != m[x]) return std::nullopt;
   const auto fold = below_the_largest(m.graph(), exp->in[0]);
-  return fold && fold->axis == sum->axis ? fold : std::nullopt;
+  if (!fold) return missed(m, "the largest of a row is not subtracted before exp");
+  if (fold->axis != sum->axis) return missed(m, "largest and sum are along different axes");
+  return fold;
 }
 
 // d - log(sum(exp(d))), d = x - max(x).
@@ -41,7 +43,10 @@ std::optional<Fold> log_softmax_of(const Match& m) {
   const auto fold = below_the_largest(g, m[x]);
   const auto sum = fold_beside(g, m[y], op::reduce_sum);
   const Node* exp = sum ? made_by(g, sum->x, op::exp) : nullptr;
-  return fold && exp && exp->in[0] == m[x] && fold->axis == sum->axis ? fold : std::nullopt;
+  if (!exp || exp->in[0] != m[x]) return std::nullopt;
+  if (!fold) return missed(m, "the largest of a row is not subtracted before exp");
+  if (fold->axis != sum->axis) return missed(m, "largest and sum are along different axes");
+  return fold;
 }
 
 // ---- norms
@@ -107,6 +112,15 @@ std::vector<Scaled> scalings(const Match& m) {
   return out;
 }
 
+// v / (sqrt(q) + eps).
+bool eps_outside(const Match& m) {
+  const Graph& g = m.graph();
+  const Node* sum = m.root().op == &op::div ? made_by(g, m.root().in[1], op::add) : nullptr;
+  for (size_t i : {0, 1})
+    if (sum && real_splat(g, sum->in[i]) && made_by(g, sum->in[1 - i], op::sqrt)) return true;
+  return false;
+}
+
 struct Norm {
   Value x;
   int64_t axis;
@@ -129,7 +143,9 @@ std::optional<Norm> layer_norm_of(const Match& m) {
     const auto same = square ? centred(g, square->in[0]) : std::nullopt;
     if (same && same->x == x_of->x && same->axis == x_of->axis && squares->axis == x_of->axis)
       return Norm{x_of->x, x_of->axis, s.by.eps};
+    m.refuse("what stands under the root is not the variance of what is centred, along its axis");
   }
+  if (eps_outside(m) && centred(g, m.root().in[0])) m.refuse("eps stands outside of the root");
   return std::nullopt;
 }
 
@@ -140,6 +156,8 @@ std::optional<Norm> rms_norm_of(const Match& m) {
     const Node* square = squares ? made_by(g, squares->x, op::square) : nullptr;
     if (square && square->in[0] == s.v && g.type(s.v) == m.type() && is_float(m.type().dtype))
       return Norm{s.v, squares->axis, s.by.eps};
+    if (square && !centred(g, square->in[0]))
+      m.refuse("what is scaled is not that whose squares stand under the root");
   }
   return std::nullopt;
 }
@@ -159,7 +177,7 @@ bool along_the_axis(const Match& m) {
     const bool is_axis = i + rank - by.rank() == axis;
     if (!(by[at(i)] == (is_axis ? m.shape(y)[at(axis)] : Dim(1)))) return false;
   }
-  return m.single_use(y);
+  return m.single_use(y) || m.refuse("the norm is read elsewhere too");
 }
 
 // The norm y on other factors or terms; z as they lie, [D].

@@ -8,6 +8,15 @@ namespace rlx {
 RuleSet activation_recognisers();  // sigmoid, silu, gelu, swiglu
 RuleSet norm_recognisers();        // softmax, layer_norm, rms_norm
 RuleSet attention_recognisers();
+RuleSet rope_recognisers();
+RuleSet label_recognisers();   // cross-entropy, embedding
+RuleSet linear_recognisers();  // products whose rows were merged
+
+// A near miss: nothing, and the report says why.
+inline std::nullopt_t missed(const Match& m, std::string why) {
+  m.refuse(std::move(why));
+  return std::nullopt;
+}
 
 // The node that makes v, when it is of that op.
 const Node* made_by(const Graph& g, Value v, OpRef op);

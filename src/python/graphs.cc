@@ -12,6 +12,7 @@
 #include "rlx/ir/text.h"
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/table.h"
+#include "rlx/passes/passes.h"
 #include "rlx/python/dims.h"
 #include "rlx/python/program.h"
 #include "rlx/stages/inspect.h"
@@ -108,6 +109,7 @@ nb::dict info_of(const CompileInfo& i) {
   out["seconds"] = i.seconds;
   out["codegen_seconds"] = i.codegen_seconds;
   out["flops"] = i.flops;
+  out["recognition_report"] = i.recognition_report;
   out["fusion_report"] = i.fusion_report;
   out["per_size"] = i.per_size;
   out["plan"] = i.plan();
@@ -138,9 +140,18 @@ HirModule hir_module(const Graph& g, const std::string& policy) {
 // From, to, multiples of.
 using HintTuple = std::tuple<std::optional<int64_t>, std::optional<int64_t>, int64_t>;
 
+// A policy's name, and the names of ops or kinds that it allows, denies and keeps besides.
+using PolicyTuple = std::tuple<std::string, Names, Names, Names>;
+
+PrecisionPolicy policy_of(const PolicyTuple& policy) {
+  const auto& [name, allowed, denied, kept] = policy;
+  return PrecisionPolicy::parse(name).allow(allowed).deny(denied).keep(kept);
+}
+
 CompiledGraph compile(const Graph& g, const std::string& device, int threads,
                       const DimBinding& dims, const std::map<std::string, HintTuple>& hints,
-                      bool fast_math, bool fuse) {
+                      bool fast_math, const PolicyTuple& precision, bool fuse,
+                      int64_t memory_budget) {
   CompileOptions options;
   options.threads = threads;
   options.dims = dims;
@@ -149,7 +160,9 @@ CompiledGraph compile(const Graph& g, const std::string& device, int threads,
     options.hints[name] = {min.value_or(0), max.value_or(SizeHint::kNoMax), multiple_of};
   }
   options.fast_math = fast_math;
+  options.precision = policy_of(precision);
   options.fuse = fuse;
+  options.memory_budget = memory_budget;
   nb::gil_scoped_release unlocked;
   return Session(device).compile(g, options);
 }
@@ -207,7 +220,8 @@ void bind_compiled(nb::module_& m) {
           },
           "After a run with profile=True: (label, kernel, seconds, flops) of each step.");
   m.def("compile", compile, nb::arg("graph"), nb::arg("device"), nb::arg("threads"),
-        nb::arg("dims"), nb::arg("hints"), nb::arg("fast_math"), nb::arg("fuse"));
+        nb::arg("dims"), nb::arg("hints"), nb::arg("fast_math"), nb::arg("precision"),
+        nb::arg("fuse"), nb::arg("memory_budget"));
 }
 
 }  // namespace
@@ -225,6 +239,7 @@ void bind_graphs(nb::module_& m) {
       .def_prop_ro("outputs", output_types)
       .def_prop_ro("symbols", &Graph::symbols)
       .def("bind", [](const Graph& g, const DimBinding& dims) { return bind(g, dims); })
+      .def("recognised", [](const Graph& g) { return recognised(g); })
       .def("value_and_grad",
            [](const Graph& g, const Names& wrt, bool zero_missing, int output) {
              return value_and_grad(g, wrt, {zero_missing, output});
@@ -250,6 +265,10 @@ void bind_graphs(nb::module_& m) {
                       int64_t out_axis) { return vmap(g, axes, read_dim(size), out_axis); })
       .def("batched", [](const Graph& g, const std::vector<int64_t>& axes,
                          nb::handle size) { return batched(g, axes, read_dim(size)); })
+      .def("mixed_precision",
+           [](const Graph& g, const PolicyTuple& policy) {
+             return mixed_precision(g, policy_of(policy));
+           })
       .def("with_constants", with_constants)
       .def("first_outputs",
            [](Graph g, size_t count) {

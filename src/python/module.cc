@@ -14,6 +14,7 @@
 #include "rlx/python/graphs.h"
 #include "rlx/python/program.h"
 #include "rlx/python/scope.h"
+#include "rlx/python/training.h"
 #include "rlx/version.h"
 
 namespace rlx::python {
@@ -42,6 +43,7 @@ NB_MODULE(_core, m) {
   bind_builder(m);
   bind_call(m);
   bind_program(m);
+  bind_training(m);
   bind_explain(m);
   m.attr("version") = RLX_VERSION;
   m.def("set_hooks", [](nb::object array_type, nb::object as_array, nb::object scalar_type,

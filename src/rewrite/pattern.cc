@@ -43,9 +43,14 @@ Pattern pat(OpRef op) {
 
 Pattern pat(OpRef op, std::vector<Pattern> operands) { return pat({op}, std::move(operands)); }
 
-Pattern pat(std::initializer_list<OpRef> ops, std::vector<Pattern> operands) {
+Pattern pat(std::initializer_list<OpRef> ops) {
   Pattern p(Pattern::Form::node);
   for (const OpRef& o : ops) p.ops.push_back(o.op);
+  return p;
+}
+
+Pattern pat(std::initializer_list<OpRef> ops, std::vector<Pattern> operands) {
+  Pattern p = pat(ops);
   p.operands = std::move(operands);
   return p;
 }

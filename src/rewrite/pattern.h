@@ -13,6 +13,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 
 #include "rlx/ops/core.h"
 
@@ -63,6 +64,7 @@ struct OpRef {
 
 Pattern pat(OpRef op);
 Pattern pat(OpRef op, std::vector<Pattern> operands);
+Pattern pat(std::initializer_list<OpRef> ops);
 Pattern pat(std::initializer_list<OpRef> ops, std::vector<Pattern> operands);
 Pattern pat(Kind kind);
 
@@ -82,8 +84,9 @@ inline const Pattern minus_one = constant_splat([](DType, Complex v) { return v 
 // (not part of the graph yet).
 class Match {
  public:
-  Match(const Graph& graph, const Node& root, bool fast_math, std::span<const int> uses)
-      : graph_(graph), root_(root), fast_math_(fast_math), uses_(uses) {}
+  Match(const Graph& graph, const Node& root, bool fast_math, std::span<const int> uses,
+        std::span<const Update> updates)
+      : graph_(graph), root_(root), fast_math_(fast_math), uses_(uses), updates_(updates) {}
 
   Value operator[](Var v) const { return values_[static_cast<size_t>(v.id)]; }
   const Type& type(Var v) const { return graph_.type((*this)[v]); }
@@ -101,11 +104,21 @@ class Match {
   }
   Complex splat(Var v) const { return *splat_value(graph_, (*this)[v]); }
   const Graph& graph() const { return graph_; }
+  // Those of the whole program: which parameters are written. Their values are not of graph().
+  std::span<const Update> updates() const { return updates_; }
   // The option of that name; rules that may change a value ask for it.
   bool fast_math() const { return fast_math_; }
   // Nobody but the matched expression reads the node of `v`, as far as the walk has come.
   bool single_use(Var v) const { return single_use((*this)[v]); }
   bool single_use(Value v) const { return uses_[static_cast<size_t>(v.node)] <= 1; }
+
+  // A near miss: what a rule looks for is there but for this. For the report; false, as the condition is then. The first
+  // reason stands.
+  bool refuse(std::string why) const {
+    if (why_.empty()) why_ = std::move(why);
+    return false;
+  }
+  const std::string& refusal() const { return why_; }  // empty: none
 
   // Matches the root against a node pattern and fills the slots.
   bool run(const Pattern& p);
@@ -119,7 +132,9 @@ class Match {
   const Node& root_;
   bool fast_math_;
   std::span<const int> uses_;
+  std::span<const Update> updates_;
   std::array<Value, kMaxVars> values_{};
+  mutable std::string why_;
 };
 
 bool matches_op(const Pattern& p, const OpDef& op);

@@ -105,8 +105,9 @@ class Sweep {
         old_uses_(count_uses(g)),
         r_(std::move(g), options.pass) {}
 
-  // Fills `fired` with the rules that applied.
-  Graph run(std::map<std::string, int, std::less<>>& fired) {
+  // Fills `fired` with the rules that applied, and `misses` with those that nearly did.
+  Graph run(std::map<std::string, int, std::less<>>& fired, std::vector<NearMiss>& misses) {
+    misses_ = &misses;
     for (int32_t i = 0; i < r_.size(); ++i) {
       if (const Rule* rule = apply(i, r_.node(i))) {
         ++fired[std::string(rule->name)];
@@ -129,12 +130,18 @@ class Sweep {
   }
 
   const Rule* apply(int32_t i, const Node& n) {
+    const size_t misses_before = misses_->size();
     for (const Rule* rule : rules_.of(*n.op)) {
-      Match m(r_.graph(), n, options_.fast_math, uses_);
-      if (!m.run(rule->pattern) || (rule->condition && !rule->condition(m))) continue;
+      Match m(r_.graph(), n, options_.fast_math, uses_, r_.updates());
+      if (!m.run(rule->pattern)) continue;
+      if (rule->condition && !rule->condition(m)) {
+        if (!m.refusal().empty()) misses_->push_back(miss(*rule, i, n, m.refusal()));
+        continue;
+      }
       Builder& b = r_.builder();
       r_.stamp(n);
-      Match in_new(b.graph(), n, options_.fast_math, uses_);  // which the first change makes
+      Match in_new(b.graph(), n, options_.fast_math, uses_,
+                   r_.updates());  // which the first change makes
       in_new.run(rule->pattern);
       const size_t before = b.graph().nodes.size();
       Values values = rule->replace(b, in_new);
@@ -143,9 +150,16 @@ class Sweep {
         continue;
       }
       replace(i, n, std::move(values));
+      misses_->resize(misses_before);
       return rule;
     }
     return nullptr;
+  }
+
+  static NearMiss miss(const Rule& rule, int32_t i, const Node& n, const std::string& why) {
+    std::string node = fmt::format("%{} {}", i, n.op->name);
+    if (!n.origin.label.empty()) node += " @ " + n.origin.label.str();
+    return {std::string(rule.name), std::move(node), why};
   }
 
   // Whether the values are of the node's types or broadcast to them. Else they come out as another one of two symbols
@@ -180,6 +194,7 @@ class Sweep {
   std::vector<int> old_uses_,
       uses_;  // readers of each node of the old graph, and of the new one as expected
   Rebuild r_;
+  std::vector<NearMiss>* misses_ = nullptr;
 };
 
 }  // namespace
@@ -188,11 +203,15 @@ Graph rewrite(Graph g, const RuleSet& rules, const RewriteOptions& options, Rewr
   RuleIndex index(rules);
   for (int sweep = 0;; ++sweep) {
     std::map<std::string, int, std::less<>> fired;
-    g = Sweep(std::move(g), index, options).run(fired);
+    std::vector<NearMiss> misses;
+    g = Sweep(std::move(g), index, options).run(fired, misses);
     if (stats) ++stats->sweeps;
     if (stats)
       for (const auto& [rule, count] : fired) stats->hits[rule] += count;
-    if (fired.empty()) return g;
+    if (fired.empty()) {
+      if (stats) std::move(misses.begin(), misses.end(), std::back_inserter(stats->misses));
+      return g;
+    }
     if (sweep + 1 >= options.max_sweeps) {
       std::string names;
       for (const auto& [rule, count] : fired) names += (names.empty() ? "" : ", ") + rule;

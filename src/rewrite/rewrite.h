@@ -54,9 +54,15 @@ struct RewriteOptions {
   int max_sweeps = 64;
 };
 
+// A rule that found what it looks for but for one condition, where no other rule applied instead (Match::refuse).
+struct NearMiss {
+  std::string rule, node, why;
+};
+
 struct RewriteStats {
   int sweeps = 0;
   std::map<std::string, int, std::less<>> hits;  // by rule
+  std::vector<NearMiss> misses;                  // in the graph as it came out
 };
 
 Graph rewrite(Graph g, const RuleSet& rules, const RewriteOptions& options = {},
@@ -89,6 +95,7 @@ class Rebuild {
   // The new graph, for looking at values that at() gives; another object after the first change.
   const Graph& graph() const { return changed_ ? b_.graph() : g_; }
   bool changed() const { return changed_; }
+  std::span<const Update> updates() const { return g_.updates; }  // of the old graph
   // For what replaces the node that was asked for last: a change.
   Builder& builder() {
     if (!changed_) begin_to_change();

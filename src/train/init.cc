@@ -10,16 +10,19 @@ namespace {
 
 constexpr double kTwoPi = 6.283185307179586;
 
-struct Fans {
+struct FanSizes {
   double in, out;
 };
 
-Fans fans_of(std::string_view name, const Ints& sizes) {
+FanSizes fans_of(std::string_view name, const Ints& sizes, Fans fans) {
   user_check(sizes.size() >= 2, "init-fan",
              "\"{}\": an initialiser that scales by fans needs a matrix, got [{}]", name,
              fmt::join(sizes, ", "));
+  const auto all = static_cast<double>(product(sizes));
+  if (fans == Fans::out_in)
+    return {all / static_cast<double>(sizes[0]), all / static_cast<double>(sizes[1])};
   const auto out = static_cast<double>(sizes.back());
-  return {static_cast<double>(product(sizes)) / out, out};
+  return {all / out, out};
 }
 
 // A standard normal number by Box and Muller from one block.
@@ -73,14 +76,24 @@ Tensor Init::trunc_normal(std::string_view name, Ints sizes, double std, double 
   });
 }
 
-Tensor Init::xavier_uniform(std::string_view name, Ints sizes, double gain) const {
-  const Fans fans = fans_of(name, sizes);
-  const double bound = gain * std::sqrt(6 / (fans.in + fans.out));
+Tensor Init::xavier_uniform(std::string_view name, Ints sizes, double gain, Fans fans) const {
+  const FanSizes f = fans_of(name, sizes, fans);
+  const double bound = gain * std::sqrt(6 / (f.in + f.out));
   return uniform(name, std::move(sizes), -bound, bound);
 }
 
-Tensor Init::kaiming_normal(std::string_view name, Ints sizes, double gain) const {
-  const double std = gain / std::sqrt(fans_of(name, sizes).in);
+Tensor Init::xavier_normal(std::string_view name, Ints sizes, double gain, Fans fans) const {
+  const FanSizes f = fans_of(name, sizes, fans);
+  return normal(name, std::move(sizes), gain * std::sqrt(2 / (f.in + f.out)));
+}
+
+Tensor Init::kaiming_uniform(std::string_view name, Ints sizes, double gain, Fans fans) const {
+  const double bound = gain * std::sqrt(3 / fans_of(name, sizes, fans).in);
+  return uniform(name, std::move(sizes), -bound, bound);
+}
+
+Tensor Init::kaiming_normal(std::string_view name, Ints sizes, double gain, Fans fans) const {
+  const double std = gain / std::sqrt(fans_of(name, sizes, fans).in);
   return normal(name, std::move(sizes), std);
 }
 

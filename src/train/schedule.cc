@@ -28,4 +28,68 @@ Schedule linear_rate(double from, double to, int64_t total) {
   };
 }
 
+Schedule cosine_rate(double peak, int64_t total, double floor) {
+  user_check(total > 0, "schedule", "cosine_rate: needs a positive number of steps, got {}", total);
+  return warmup_cosine({.peak = peak, .warmup = 0, .total = total, .floor = floor});
+}
+
+Schedule exponential_rate(double rate, double factor, int64_t every, bool staircase) {
+  user_check(factor > 0 && every > 0, "schedule",
+             "exponential_rate: the factor and its number of steps must be positive, got {} and {}",
+             factor, every);
+  return [=](const TracedTensor& step) {
+    const TracedTensor times = step / static_cast<double>(every);
+    return ((staircase ? times.floor() : times) * std::log(factor)).exp() * rate;
+  };
+}
+
+namespace {
+
+void check_ascending(const char* who, const std::vector<int64_t>& steps) {
+  for (size_t i = 0; i < steps.size(); ++i)
+    user_check(steps[i] > (i == 0 ? 0 : steps[i - 1]), "schedule",
+               "{}: its steps must be positive and ascend, got {}", who, fmt::join(steps, ", "));
+}
+
+}  // namespace
+
+Schedule piecewise_rate(double rate, std::vector<std::pair<int64_t, double>> factors) {
+  std::vector<int64_t> steps;
+  for (const auto& [step, factor] : factors) steps.push_back(step);
+  check_ascending("piecewise_rate", steps);
+  return [rate, factors = std::move(factors)](const TracedTensor& step) {
+    TracedTensor now = step.like(rate);
+    double then = rate;
+    for (const auto& [from, factor] : factors) {
+      then *= factor;
+      now = where(step >= static_cast<double>(from), then, now);
+    }
+    return now;
+  };
+}
+
+Schedule join_rates(std::vector<Schedule> schedules, std::vector<int64_t> boundaries) {
+  user_check(schedules.size() == boundaries.size() + 1, "schedule",
+             "join_rates: {} schedules need {} boundaries, got {}", schedules.size(),
+             schedules.empty() ? 0 : schedules.size() - 1, boundaries.size());
+  check_ascending("join_rates", boundaries);
+  return [schedules = std::move(schedules),
+          boundaries = std::move(boundaries)](const TracedTensor& step) {
+    TracedTensor rate = schedules[0](step);
+    for (size_t i = 0; i < boundaries.size(); ++i) {
+      const auto from = static_cast<double>(boundaries[i]);
+      // Before its time a schedule is asked for its first step: it need not know negative ones.
+      rate = where(step < from, rate, schedules[i + 1]((step - from).maximum(0)));
+    }
+    return rate;
+  };
+}
+
+Schedule warmup(Schedule schedule, int64_t steps) {
+  user_check(steps > 0, "schedule", "warmup: needs a positive number of steps, got {}", steps);
+  return [schedule = std::move(schedule), steps](const TracedTensor& step) {
+    return schedule(step) * ((step + 1) * (1 / static_cast<double>(steps))).minimum(1);
+  };
+}
+
 }  // namespace rlx

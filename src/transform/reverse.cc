@@ -116,7 +116,16 @@ class ReverseWalk {
     for (int32_t i = range_.end; i-- > range_.begin;) visit(i);
   }
 
-  Value cotangent(Value v) const { return find(cotangents_, v); }
+  // All that was met of it so far, as one value.
+  Value cotangent(Value v) {
+    if (const auto more = more_.find(v); more != more_.end()) {
+      Value& all = cotangents_.at(v);
+      const More& m = more->second;
+      all = m.wide.valid() ? cast_to(b_, m.wide, b_.type(v).dtype) : add_maybe(b_, all, m.second);
+      more_.erase(more);
+    }
+    return find(cotangents_, v);
+  }
 
  private:
   void visit(int32_t i) {
@@ -135,7 +144,7 @@ class ReverseWalk {
     Values out, cotangents;
     for (size_t k = 0; k < b_.graph().node(i).out.size(); ++k)
       out.push_back({i, static_cast<int32_t>(k)});
-    for (size_t k = 0; k < n.out.size(); ++k) cotangents.push_back(find(cotangents_, out[k]));
+    for (size_t k = 0; k < n.out.size(); ++k) cotangents.push_back(cotangent(out[k]));
     const Values found = apply_vjp(b_, VjpArgs{n, n.in, out, cotangents, wanted, &kBodies},
                                    [&] { return path_back(b_.graph(), outputs_, i); });
     check(found.size() == n.in.size(), "{}: the reverse rule gave {} cotangents for {} operands",
@@ -150,14 +159,33 @@ class ReverseWalk {
   void accumulate(Value v, Value cotangent) {
     if (!active_.contains(v)) return;
     auto [it, fresh] = cotangents_.emplace(v, cotangent);
-    if (!fresh) it->second = add_maybe(b_, it->second, cotangent);
+    if (fresh) return;
+    if (!is_narrow(b_.type(v).dtype)) {
+      it->second = add_maybe(b_, it->second, cotangent);
+      return;
+    }
+    More& more = more_[v];
+    const auto wide = [&](Value x) { return cast_to(b_, x, wide_of(b_.type(v).dtype)); };
+    if (!more.second.valid()) {
+      more.second = cotangent;
+      return;
+    }
+    if (!more.wide.valid()) more.wide = add_maybe(b_, wide(it->second), wide(more.second));
+    more.wide = add_maybe(b_, more.wide, wide(cotangent));
   }
+
+  // What comes after the first cotangent of an f16 or bf16: a second one, and from a third on their sum in f32, for a sum
+  // of many in 16 bits would stop to grow.
+  struct More {
+    Value second = kNone, wide = kNone;
+  };
 
   Builder& b_;
   Range range_;
   Operands outputs_;
   ValueSet active_;
   ValueMap cotangents_;
+  std::unordered_map<Value, More, ValueHash> more_;
   OriginScope origin_;
 };
 

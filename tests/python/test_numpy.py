@@ -266,7 +266,7 @@ for _name in ("fftshift", "ifftshift"):
     CASES[_name] = [lambda f, a: f(a(F)), lambda f, a: f(a(CUBE), 1), lambda f, a: f(a(INTS), axes=(0, 1))]
 
 # What NumPy calls something else, or where ours does more or less: docs/python.md says why.
-EXCEPTIONS = ["broadcast", "cond", "eig", "from_dlpack", "lstsq", "reciprocal", "resize"]
+EXCEPTIONS = ["broadcast", "cond", "eig", "from_dlpack", "load", "lstsq", "reciprocal", "resize", "save"]
 METHOD_EXCEPTIONS = ["resize", "sort", "to_device"]
 
 

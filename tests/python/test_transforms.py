@@ -526,3 +526,28 @@ def test_force_energy_loss_is_the_formula():
 def test_a_missing_derivative_says_the_way_from_the_loss():
     with pytest.raises(rlx.Error, match="reduce_sum <- "):
         rlx.Graph.grad(rlx.jit(lambda x: rlx.floor(x).astype("int32").astype("float32").sum()).graph(rlx.ones(3)), ["x0"])
+
+
+# ---- programs in primitives
+
+
+def _attention(q, k, v):
+    s = rlx.matmul(q, rlx.swapaxes(k, -1, -2)) / 2.0
+    e = rlx.exp(s - rlx.max(s, axis=-1, keepdims=True))
+    return rlx.sum(rlx.matmul(e / rlx.sum(e, axis=-1, keepdims=True), v) ** 2)
+
+
+def test_reverse_mode_differentiates_what_primitives_mean():
+    q, k, v = (array(2, 3, 9, 4) for _ in range(3))
+    graph = rlx.jit(_attention).graph(q, k, v)
+    assert "= attention(" not in str(graph) and "= attention(" in str(graph.recognised())
+    gradients = rlx.grad(_attention, argnums=(0, 1, 2))(q, k, v)
+    step = 1e-3
+    for n, g in enumerate(gradients):
+        direction = array(2, 3, 9, 4)
+        moved = [[x + sign * step * direction if i == n else x for i, x in enumerate((q, k, v))] for sign in (1, -1)]
+        slope = (np.asarray(_attention(*moved[0])) - np.asarray(_attention(*moved[1]))) / (2 * step)
+        close(np.sum(np.asarray(g) * np.asarray(direction)), slope, rtol=2e-2, atol=2e-2)
+    _, pull = rlx.vjp(_attention, q, k, v)
+    for a, b in zip(pull(rlx.array(np.float32(1))), gradients):
+        close(a, b)

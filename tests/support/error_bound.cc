@@ -363,6 +363,10 @@ bool same_class(Complex a, Complex b) {
     if (std::isinf(x) || std::isinf(y)) return x == y;
     return true;
   };
+  // Of a number that is not infinite either part may say that it is NaN (docs/ir.md).
+  const auto nan = [](Complex v) { return std::isnan(v.real()) || std::isnan(v.imag()); };
+  const auto infinite = [](Complex v) { return std::isinf(v.real()) || std::isinf(v.imag()); };
+  if (nan(a) && nan(b) && !infinite(a) && !infinite(b)) return true;
   return same(a.real(), b.real()) && same(a.imag(), b.imag());
 }
 

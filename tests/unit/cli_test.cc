@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 
 using testing::code_of;
 using testing::some_text;
+using testing::with;
 using Result = testing::ToolResult;
 using Tool = testing::ToolFolder;
 
@@ -410,6 +411,91 @@ TEST_F(Tool, ResumeContinuesBitForBit) {
   ASSERT_EQ(rlx_tool(second).status, 0);
   EXPECT_TRUE(read_file(at("a/train.ckpt")) == read_file(at("b/train.ckpt")));
   EXPECT_EQ(read_file(at("a/loss.svg")), read_file(at("b/loss.svg")));
+}
+
+// Parameters stay f32; in f16 the scale of the loss is part of the state, and so is what was skipped.
+TEST_F(Tool, TrainsInMixedPrecision) {
+  write_file(at("t.txt"), some_text());
+  for (const std::string precision : {"bf16", "f16"}) {
+    const std::string whole = at(precision), half = at(precision + "_half");
+    auto args = tiny(at("t.txt"), whole), first = tiny(at("t.txt"), half);
+    for (auto* a : {&args, &first}) a->insert(a->end(), {"--precision", precision});
+    auto second = first;
+    const Result r = rlx_tool(args);
+    ASSERT_EQ(r.status, 0) << r.err;
+    const std::string row = "precision of products" + std::string(28, ' ') + precision;
+    EXPECT_NE(r.out.find(row), std::string::npos) << r.out;
+    EXPECT_EQ(r.out.find("0, 65536") != std::string::npos, precision == "f16") << r.out;
+    first.insert(first.end(), {"--stop-at", "3"});
+    ASSERT_EQ(rlx_tool(first).status, 0);
+    second.insert(second.end(), {"--resume", half + "/train.ckpt"});
+    ASSERT_EQ(rlx_tool(second).status, 0);
+    EXPECT_TRUE(read_file(whole + "/train.ckpt") == read_file(half + "/train.ckpt")) << precision;
+    for (const auto& [name, value] : load_checkpoint(whole + "/train.ckpt"))
+      if (name.starts_with("state/"))
+        EXPECT_TRUE(value.dtype() == DType::F32 || value.dtype() == DType::I32) << name;
+    const Result other =
+        rlx_tool(with(tiny(at("t.txt"), at("e")), {"--resume", whole + "/train.ckpt"}));
+    EXPECT_EQ(code_of(other), "resume");
+    EXPECT_NE(other.err.find("another precision: " + precision + ", not f32"), std::string::npos)
+        << other.err;
+  }
+  EXPECT_EQ(rlx_tool({"train", "--demo", "--precision", "f64"}).status, 2);
+}
+
+// With a scale of 2^40 every gradient overflows f16: the steps that are left change nothing but the scale.
+TEST_F(Tool, StepsThatOverflowAreSkipped) {
+  write_file(at("t.txt"), some_text());
+  const auto args = with(tiny(at("t.txt"), at("a")), {"--precision", "f16"});
+  ASSERT_EQ(rlx_tool(with(args, {"--stop-at", "3"})).status, 0);
+  NamedTensors before = load_checkpoint(at("a/train.ckpt"));
+  EXPECT_EQ(before.at("state/loss_scale.good_steps").get_int(0), 3);
+  before["state/loss_scale"] = Tensor::scalar(DType::F32, 0x1p40);
+  save_checkpoint(at("large.ckpt"), before);
+  const Result r = rlx_tool(with(args, {"--resume", at("large.ckpt")}));
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("3, 137438953472"), std::string::npos) << r.out;
+  NamedTensors after = load_checkpoint(at("a/train.ckpt"));
+  EXPECT_EQ(after.at("state/loss_scale").get_float(0), 0x1p37);
+  EXPECT_EQ(after.at("state/loss_scale.skipped_steps").get_int(0), 3);
+  EXPECT_EQ(after.at("state/step").get_int(0), 3);
+  EXPECT_EQ(after.at("run/training").elements(), 6);
+  for (const auto& [name, value] : before)
+    if (name.starts_with("state/") && !name.starts_with("state/loss_scale"))
+      EXPECT_TRUE(value.same_bits(after.at(name))) << name;
+}
+
+// Written before there was a choice.
+TEST_F(Tool, CheckpointsWithoutAPrecisionAreF32) {
+  write_file(at("t.txt"), some_text());
+  const auto args = tiny(at("t.txt"), at("a"));
+  ASSERT_EQ(rlx_tool(with(args, {"--stop-at", "3"})).status, 0);
+  NamedTensors old = load_checkpoint(at("a/train.ckpt"));
+  const Tensor all = old.at("run/fingerprint");
+  old["run/fingerprint"] =
+      Tensor::from<int64_t>({12}, {all.data<int64_t>(), all.data<int64_t>() + 12});
+  save_checkpoint(at("old.ckpt"), old);
+  EXPECT_EQ(rlx_tool(with(args, {"--resume", at("old.ckpt")})).status, 0);
+  const Result r = rlx_tool(with(args, {"--precision", "bf16", "--resume", at("old.ckpt")}));
+  EXPECT_NE(r.err.find("another precision: f32, not bf16"), std::string::npos) << r.err;
+}
+
+TEST_F(Tool, RunsAndLowersInMixedPrecision) {
+  write_file(at("m.rlx"),
+             "graph @g {\n  %0 = input() {name=\"x\", shape=[1, 2]} : [1, 2] f32\n"
+             "  %1 = constant() {value=f32[2, 1]{1, 1}} : [2, 1] f32\n"
+             "  %2 = matmul(%0, %1) : [1, 1] f32\n  return %2\n}\n");
+  write_npy(at("x.npy"), Tensor::from<float>({1, 2}, {256, 1}));
+  const std::vector<std::string> plain{"run", at("m.rlx"), "--input", "x=" + at("x.npy")};
+  EXPECT_EQ(rlx_tool(plain).out, "output 0: [1, 1] f32 257\n");
+  EXPECT_EQ(rlx_tool(with(plain, {"--precision", "bf16"})).out, "output 0: [1, 1] f32 256\n");
+  EXPECT_EQ(rlx_tool(with(plain, {"--precision", "auto_mixed"})).out, "output 0: [1, 1] f32 257\n");
+  const Result r = rlx_tool(with(plain, {"--precision", "bfloat"}));
+  EXPECT_EQ(code_of(r), "precision");
+  EXPECT_NE(r.err.find("there is no precision policy"), std::string::npos) << r.err;
+  EXPECT_NE(rlx_tool({"lower", at("m.rlx"), "--to", "optimised", "--precision", "f16"})
+                .out.find("[1, 1] f16"),
+            std::string::npos);
 }
 
 TEST_F(Tool, ResumeRefusesWhatDoesNotFit) {

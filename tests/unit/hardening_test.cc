@@ -48,6 +48,23 @@ class Elf {
     return false;
   }
   uint16_t type() const { return header_.e_type; }
+  // Unwind entries in all, and those of no instruction: they hide the entry of what follows them.
+  std::pair<int, int> unwind_entries() const {
+    const auto names = read<Elf64_Shdr>(header_.e_shoff + header_.e_shstrndx * sizeof(Elf64_Shdr));
+    int all = 0, empty = 0;
+    for (unsigned i = 0; i < header_.e_shnum; ++i) {
+      const auto section = read<Elf64_Shdr>(header_.e_shoff + i * sizeof(Elf64_Shdr));
+      if (std::string(bytes_.c_str() + names.sh_offset + section.sh_name) != ".eh_frame") continue;
+      // length, distance to the common part (0: is one), begin (relative, 4 bytes), length of the code
+      for (size_t at = section.sh_offset; at + 16 <= section.sh_offset + section.sh_size;) {
+        const auto length = read<uint32_t>(at);
+        if (length == 0) break;
+        if (read<uint32_t>(at + 4) != 0) ++all, empty += read<uint32_t>(at + 12) == 0;
+        at += 4 + length;
+      }
+    }
+    return {all, empty};
+  }
   const std::set<std::string>& symbols() const { return symbols_; }
 
  private:
@@ -65,13 +82,26 @@ class Elf {
   std::set<std::string> symbols_;
 };
 
+std::vector<fs::path> programs() {
+  std::vector<fs::path> out{fs::read_symlink("/proc/self/exe")};
+  if (fs::exists(testing::tool_path())) out.push_back(testing::tool_path());
+  return out;
+}
+
+// An exception that passes a function without its unwind entry ends the program.
+TEST(Unwinding, EveryEntryCoversCode) {
+  for (const fs::path& path : programs()) {
+    const auto [all, empty] = Elf(path).unwind_entries();
+    EXPECT_GT(all, 1000) << path;
+    EXPECT_EQ(empty, 0) << path;
+  }
+}
+
 TEST(Hardening, IsInTheHeaders) {
 #ifndef RLX_HARDENED
   GTEST_SKIP() << "release builds are hardened, this is another one";
 #else
-  std::vector<fs::path> programs{fs::read_symlink("/proc/self/exe")};
-  if (fs::exists(testing::tool_path())) programs.push_back(testing::tool_path());
-  for (const fs::path& path : programs) {
+  for (const fs::path& path : programs()) {
     SCOPED_TRACE(path);
     const Elf elf(path);
     EXPECT_EQ(elf.type(), ET_DYN) << "position-independent";

@@ -96,6 +96,40 @@ TEST_P(Joined, WhatAnUpdateWritesIsNot) {
   }
 }
 
+int casts(const CompiledGraph& f) {
+  int count = 0;
+  for (const StepTime& t : f.times()) count += t.kernel.find("cast") != t.kernel.npos;
+  return count;
+}
+
+// Mixed precision reads weights in bf16, which they are cast to once, and again when they are set; those that a step
+// changes in every run.
+TEST_P(Joined, CastWeightsAreCastOnce) {
+  for (const bool updated : {false, true}) {
+    Builder b("cast");
+    const Value x = b.input("x", {DType::BF16, {5, 70}}), w = b.param("w", {f32, {70, 30}});
+    const Value narrow = op::cast(b, w, {DType::BF16});
+    b.output(op::matmul(b, x, narrow));
+    b.output(narrow);
+    if (updated) b.update("w", op::add(b, w, b.constant(f32, 1)));
+    const Graph g = b.finish();
+    CompiledGraph f = Session(GetParam()).compile(g, {.threads = 2, .poison = true});
+    NamedTensors leaves{{"x", cast_tensor(ramp({5, 70}, 0.5), DType::BF16)},
+                        {"w", ramp({70, 30}, 1.03)}};
+    for (int run = 0; run < 3; ++run) {
+      f.set_param("w", leaves["w"]);
+      const Tensors got = f.run({{"x", leaves["x"]}}, {.profile = true}),
+                    expected = evaluate(g, leaves).outputs;
+      EXPECT_EQ(casts(f), updated ? 1 : 0);
+      EXPECT_TRUE(got[1].same_bits(expected[1])) << run;
+      for (int64_t i = 0; i < got[0].elements(); ++i)
+        ASSERT_NEAR(got[0].get_float(i), expected[0].get_float(i),
+                    0x1p-7 * std::fabs(expected[0].get_float(i)));
+      leaves["w"] = ramp({70, 30}, 3.07 + run);
+    }
+  }
+}
+
 // What is joined of joined weights, read as it is, sliced, returned, and by a body of a branch.
 TEST_P(Joined, OfJoinedOnes) {
   Builder b("nested");

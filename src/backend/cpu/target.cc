@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "rlx/backend/cpu/kernel_list.h"
+#include "rlx/backend/cpu/kernels/matmul/matmul.h"
 #include "rlx/backend/cpu/kernels/movement/copy.h"
 #include "rlx/codegen/region_kernel.h"
 #include "rlx/ops/core.h"
@@ -100,6 +101,9 @@ std::string reasons(const Target::Choice& choice) {
     out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", name, why);
   return out;
 }
+
+static_assert(RegionSchedule{}.product_columns == kWidestTile &&
+              RegionSchedule{}.product_rows == kTallestTile);
 
 }  // namespace
 

@@ -47,6 +47,7 @@ CompileInfo describe(const Bound& bound) {
   }
   info.kernels_before_fusion = info.kernels;
   info.interpreted = true;
+  info.recognition_report = "the reference backend recognises nothing\n";
   info.fusion_report = "the reference backend fuses nothing\n";
   return info;
 }

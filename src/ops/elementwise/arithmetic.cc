@@ -113,7 +113,7 @@ constinit const Op<> rem = binary(
       return -(Expr(b, t) * op::trunc(X(b, a) / B(b, a)));
     });
 
-constinit const Op<> pow = binary(
+constinit const Op<> pow = sensitive(binary(
     "pow",
     "a to the power b; NaN for a < 0 with a fractional b. Integers wrap; a negative exponent gives "
     "0 unless a is 1 or -1.",
@@ -138,7 +138,7 @@ constinit const Op<> pow = binary(
       Expr flat = op::logical_and(op::eq(x, zero), op::ge(p, zero));
       return e * Expr(b, op::select(b, flat, zero, slope));
     },
-    "Binary");
+    "Binary"));
 
 constinit const Op<> maximum = binary(
     "maximum", "The larger of a and b; NaN if either is NaN. Equal operands share the gradient.",

@@ -57,31 +57,31 @@ constinit const Op<> sign =
            return rlx::select(x[0] > 0, 1.0, rlx::select(x[0] < 0, -1.0, x[0]));
          });
 
-constinit const Op<> exp = unary(
+constinit const Op<> exp = sensitive(unary(
     "exp", "e to the power x.", kInexact,
     pointwise<1, [](InexactNumber auto x) { return std::exp(x); }>,
     [](const Node&, In x) { return rlx::exp(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * Y(b, a); }, "Activation");
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * Y(b, a); }, "Activation"));
 
-constinit const Op<> log = unary(
+constinit const Op<> log = sensitive(unary(
     "log", "Natural logarithm; NaN for x < 0, -inf at 0.", kInexact,
     pointwise<1, [](InexactNumber auto x) { return std::log(x); }>,
     [](const Node&, In x) { return rlx::log(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / X(b, a); }, "Activation");
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / X(b, a); }, "Activation"));
 
-constinit const Op<> log1p = unary(
+constinit const Op<> log1p = sensitive(unary(
     "log1p", "log(1 + x), accurate near 0.", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::log1p(x); }>,
     [](const Node&, In x) { return rlx::log1p(x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / (X(b, a) + 1.0); });
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) / (X(b, a) + 1.0); }));
 
-constinit const Op<> expm1 = unary(
+constinit const Op<> expm1 = sensitive(unary(
     "expm1", "exp(x) - 1, accurate near 0.", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::expm1(x); }>,
     [](const Node&, In x) { return rlx::expm1(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value {  // not the result + 1, which cancels below 0
       return Expr(b, t) * op::exp(X(b, a));
-    });
+    }));
 
 constinit const Op<> sqrt = unary(
     "sqrt", "Square root; NaN for x < 0.", kInexact,
@@ -90,14 +90,14 @@ constinit const Op<> sqrt = unary(
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * 0.5 / Y(b, a); },
     "Activation");
 
-constinit const Op<> rsqrt = unary(
+constinit const Op<> rsqrt = sensitive(unary(
     "rsqrt", "1 / sqrt(x).", kFloats,
     pointwise<1, [](FloatNumber auto x) { return 1.0 / std::sqrt(x); }>,
     [](const Node&, In x) { return 1.0 / rlx::sqrt(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * -0.5 * Y(b, a) / X(b, a); },
-    "Activation");
+    "Activation"));
 
-constinit const Op<> square = unary(
+constinit const Op<> square = sensitive(unary(
     "square", "x * x.", kNumbers,
     pointwise<1,
               [](auto x) {
@@ -107,13 +107,13 @@ constinit const Op<> square = unary(
                   return x * x;
               }>,
     [](const Node&, In x) { return x[0] * x[0]; },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (X(b, a) * 2.0); });
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * (X(b, a) * 2.0); }));
 
-constinit const Op<> reciprocal = unary(
+constinit const Op<> reciprocal = sensitive(unary(
     "reciprocal", "1 / x.", kInexact,
     pointwise<1, [](InexactNumber auto x) { return decltype(x)(1.0) / x; }>,
     [](const Node&, In x) { return 1.0 / x[0]; },
-    [](Builder& b, Args a, int, Value t) -> Value { return -(Expr(b, t) * (Y(b, a) * Y(b, a))); });
+    [](Builder& b, Args a, int, Value t) -> Value { return -(Expr(b, t) * (Y(b, a) * Y(b, a))); }));
 
 constinit const Op<> sin = unary(
     "sin", "Sine of x in radians.", kInexact,
@@ -129,14 +129,14 @@ constinit const Op<> cos = unary(
     [](Builder& b, Args a, int, Value t) -> Value { return -(Expr(b, t) * op::sin(X(b, a))); },
     "Activation");
 
-constinit const Op<> tan = unary(
+constinit const Op<> tan = sensitive(unary(
     "tan", "Tangent of x in radians.", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::tan(x); }>,
     [](const Node&, In x) { return rlx::sin(x[0]) / rlx::cos(x[0]); },
     [](Builder& b, Args a, int, Value t) -> Value {
       return Expr(b, t) * (Y(b, a) * Y(b, a) + 1.0);
     },
-    "Activation");
+    "Activation"));
 
 constinit const Op<> atan = unary(
     "atan", "Inverse tangent, in (-pi/2, pi/2).", kFloats,
@@ -187,7 +187,7 @@ constinit const Op<> erf = unary(
       return Expr(b, t) * (exp_of_minus_square(X(b, a)) * M_2_SQRTPI);
     });
 
-constinit const Op<> softplus = unary(
+constinit const Op<> softplus = sensitive(unary(
     "softplus", "log(1 + exp(x)), without overflow.", kFloats,
     pointwise<1,
               [](FloatNumber auto x) {
@@ -196,7 +196,7 @@ constinit const Op<> softplus = unary(
     [](const Node&, In x) {
       return rlx::maximum(x[0], 0.0) + rlx::log1p(rlx::exp(-rlx::abs(x[0])));
     },
-    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sigmoid(X(b, a)); });
+    [](Builder& b, Args a, int, Value t) -> Value { return Expr(b, t) * op::sigmoid(X(b, a)); }));
 
 constinit const Op<> softsign = unary(
     "softsign", "x / (1 + |x|).", kFloats,

@@ -69,25 +69,25 @@ namespace op {
 
 // ---- exponentials and logarithms
 
-constinit const Op<> exp2 = unary(
+constinit const Op<> exp2 = sensitive(unary(
     "exp2", "2 to the power x.", kFloats,
     pointwise<1, [](FloatNumber auto x) { return std::exp2(x); }>,
     [](const Node&, In x) { return rlx::pow(2.0, x[0]); },
-    [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * (Y(b, a) * M_LN2); });
+    [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * (Y(b, a) * M_LN2); }));
 
-constinit const Op<> log2 =
+constinit const Op<> log2 = sensitive(
     unary("log2", "Logarithm to base 2; NaN for x < 0, -inf at 0.", kFloats,
           pointwise<1, [](FloatNumber auto x) { return std::log2(x); }>,
           in_double<[](Scalar x) { return rlx::log(x) * M_LOG2E; }>,
-          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) / (X(b, a) * M_LN2); });
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) / (X(b, a) * M_LN2); }));
 
-constinit const Op<> log10 =
+constinit const Op<> log10 = sensitive(
     unary("log10", "Logarithm to base 10; NaN for x < 0, -inf at 0.", kFloats,
           pointwise<1, [](FloatNumber auto x) { return std::log10(x); }>,
           in_double<[](Scalar x) { return rlx::log(x) * M_LOG10E; }>,
-          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) / (X(b, a) * M_LN10); });
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) / (X(b, a) * M_LN10); }));
 
-constinit const Op<> logaddexp = binary(
+constinit const Op<> logaddexp = sensitive(binary(
     "logaddexp", "log(exp(a) + exp(b)), without overflow.", kFloats,
     pointwise<2, [](FloatNumber auto x, FloatNumber auto y) { return math::logaddexp(x, y); }>,
     in_double<[](Scalar x, Scalar y) { return math::logaddexp(x, y); }>,
@@ -96,9 +96,9 @@ constinit const Op<> logaddexp = binary(
       Expr none = op::logical_and(op::eq(mine, other), op::is_inf(mine));
       return T(b, t) * op::sigmoid(zero_where(none, mine - other));
     },
-    {}, true);
+    {}, true));
 
-constinit const Op<> xlogy = binary(
+constinit const Op<> xlogy = sensitive(binary(
     "xlogy", "a * log(b), and 0 where a is 0 and b is not NaN.", kFloats,
     pointwise<2, [](FloatNumber auto x,
                     FloatNumber auto y) { return x == 0 && y == y ? 0.0 : x * std::log(y); }>,
@@ -110,21 +110,21 @@ constinit const Op<> xlogy = binary(
       if (i == 1) return T(b, t) * (x / y);
       Expr none = op::logical_and(op::eq(x, x.like(0)), op::le(y, y.like(0)));
       return T(b, t) * zero_where(none, op::log(where(none, 1.0, y)));
-    });
+    }));
 
 // ---- hyperbolic functions and inverse ones; complex ones have C's branch cuts
 
-constinit const Op<> sinh =
+constinit const Op<> sinh = sensitive(
     unary("sinh", "Hyperbolic sine.", kInexact,
           pointwise<1, [](InexactNumber auto x) { return std::sinh(x); }>,
           in_double<[](Scalar x) { return math::sinh(x); }>,
-          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::cosh(X(b, a)); });
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::cosh(X(b, a)); }));
 
-constinit const Op<> cosh =
+constinit const Op<> cosh = sensitive(
     unary("cosh", "Hyperbolic cosine.", kInexact,
           pointwise<1, [](InexactNumber auto x) { return std::cosh(x); }>,
           in_double<[](Scalar x) { return math::cosh(x); }>,
-          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::sinh(X(b, a)); });
+          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::sinh(X(b, a)); }));
 
 constinit const Op<> asinh = unary("asinh", "Inverse hyperbolic sine.", kInexact,
                                    pointwise<1, [](InexactNumber auto x) { return std::asinh(x); }>,
@@ -144,27 +144,27 @@ constinit const Op<> acosh =
             return T(b, t) / (op::sqrt(X(b, a) - 1.0) * op::sqrt(X(b, a) + 1.0));
           });
 
-constinit const Op<> atanh = unary(
+constinit const Op<> atanh = sensitive(unary(
     "atanh", "Inverse hyperbolic tangent; infinite at -1 and 1, NaN for real |x| > 1.", kInexact,
     pointwise<1, [](InexactNumber auto x) { return std::atanh(x); }>,
     in_double<[](Scalar x) { return math::atanh(x); }>,
-    [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) / one_minus_square(X(b, a)); });
+    [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) / one_minus_square(X(b, a)); }));
 
 constinit const Op<> asin =
-    unary("asin", "Inverse sine, in [-pi/2, pi/2]; NaN for real |x| > 1.", kInexact,
-          pointwise<1, [](InexactNumber auto x) { return std::asin(x); }>,
-          in_double<[](Scalar x) { return math::asin(x); }>,
-          [](Builder& b, Args a, int, Value t) -> Value {
-            return T(b, t) / op::sqrt(one_minus_square(X(b, a)));
-          });
+    sensitive(unary("asin", "Inverse sine, in [-pi/2, pi/2]; NaN for real |x| > 1.", kInexact,
+                    pointwise<1, [](InexactNumber auto x) { return std::asin(x); }>,
+                    in_double<[](Scalar x) { return math::asin(x); }>,
+                    [](Builder& b, Args a, int, Value t) -> Value {
+                      return T(b, t) / op::sqrt(one_minus_square(X(b, a)));
+                    }));
 
 constinit const Op<> acos =
-    unary("acos", "Inverse cosine, in [0, pi]; NaN for real |x| > 1.", kInexact,
-          pointwise<1, [](InexactNumber auto x) { return std::acos(x); }>,
-          in_double<[](Scalar x) { return math::acos(x); }>,
-          [](Builder& b, Args a, int, Value t) -> Value {
-            return -(T(b, t) / op::sqrt(one_minus_square(X(b, a))));
-          });
+    sensitive(unary("acos", "Inverse cosine, in [0, pi]; NaN for real |x| > 1.", kInexact,
+                    pointwise<1, [](InexactNumber auto x) { return std::acos(x); }>,
+                    in_double<[](Scalar x) { return math::acos(x); }>,
+                    [](Builder& b, Args a, int, Value t) -> Value {
+                      return -(T(b, t) / op::sqrt(one_minus_square(X(b, a))));
+                    }));
 
 constinit const Op<> atan2 = named(
     "y, x",
@@ -187,12 +187,12 @@ constinit const Op<> erfc = unary("erfc", "1 - erf(x), accurate where that is sm
                                   });
 
 constinit const Op<> erfinv =
-    unary("erfinv", "The inverse of erf; infinite at -1 and 1, NaN for |x| > 1.", kFloats,
-          pointwise<1, [](FloatNumber auto x) { return math::erfinv(x); }>,
-          in_double<[](Scalar x) { return math::erfinv(x); }>,
-          [](Builder& b, Args a, int, Value t) -> Value {
-            return T(b, t) * (op::exp(op::square(Y(b, a))) / M_2_SQRTPI);
-          });
+    sensitive(unary("erfinv", "The inverse of erf; infinite at -1 and 1, NaN for |x| > 1.", kFloats,
+                    pointwise<1, [](FloatNumber auto x) { return math::erfinv(x); }>,
+                    in_double<[](Scalar x) { return math::erfinv(x); }>,
+                    [](Builder& b, Args a, int, Value t) -> Value {
+                      return T(b, t) * (op::exp(op::square(Y(b, a))) / M_2_SQRTPI);
+                    }));
 
 constinit const Op<> normal_cdf = unary(
     "normal_cdf",
@@ -218,17 +218,17 @@ constinit const Op<> logistic_pdf = unary(
       return -(T(b, t) * (Y(b, a) * op::tanh(X(b, a) * 0.5)));
     });
 
-constinit const Op<> lgamma =
-    unary("lgamma", "log |Gamma(x)|; inf at 0, -1, -2, .. .", kFloats,
-          pointwise<1, [](FloatNumber auto x) { return math::lgamma(x); }>,
-          in_double<[](Scalar x) { return math::lgamma(x); }>,
-          [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::digamma(X(b, a)); });
+constinit const Op<> lgamma = sensitive(unary(
+    "lgamma", "log |Gamma(x)|; inf at 0, -1, -2, .. .", kFloats,
+    pointwise<1, [](FloatNumber auto x) { return math::lgamma(x); }>,
+    in_double<[](Scalar x) { return math::lgamma(x); }>,
+    [](Builder& b, Args a, int, Value t) -> Value { return T(b, t) * op::digamma(X(b, a)); }));
 
-constinit const Op<> digamma =
+constinit const Op<> digamma = sensitive(
     unary("digamma", "The derivative of lgamma; -inf at 0, inf at -0, NaN at -1, -2, .. .", kFloats,
           pointwise<1, [](FloatNumber auto x) { return math::polygamma(0, x); }>,
           in_double<[](Scalar x) { return math::polygamma(0, x); }>,
-          [](Builder& b, Args a, int, Value t) { return next_polygamma(b, a, 0, t); });
+          [](Builder& b, Args a, int, Value t) { return next_polygamma(b, a, 0, t); }));
 
 constinit const Op<PolygammaAttrs> polygamma = [] {
   OpDef d = unary(
@@ -244,6 +244,7 @@ constinit const Op<PolygammaAttrs> polygamma = [] {
         return next_polygamma(b, a, a.node.get<PolygammaAttrs>().n, t);
       });
   d.infer = infer_polygamma;
+  d.numerics = Numerics::sensitive;
   return d;
 }();
 

@@ -47,6 +47,7 @@ void require_attr(const InferArgs& a, bool good, std::string_view what, double v
 constexpr OpDef loss(std::string_view name, std::string_view doc, int arity, InferRule infer,
                      DecomposeRule decompose) {
   OpDef d{.name = name, .doc = doc, .kind = Kind::composite, .arity = arity, .dtypes = kFloats};
+  d.numerics = Numerics::exact;
   d.infer = infer;
   d.decompose = decompose;
   return d;

@@ -466,6 +466,7 @@ constinit const Op<> softmax_cross_entropy = OpDef{
         "-log softmax(logits)[label] over the last axis. A label outside [0, C) raises "
         "\"index-range\".",
     .reference = "SoftmaxCrossEntropyWithLogits",
+    .numerics = Numerics::exact,
     .kind = Kind::composite,
     .arity = 2,
     .operands = "logits, labels",

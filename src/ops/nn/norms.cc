@@ -247,6 +247,7 @@ constexpr OpDef norm(std::string_view name, std::string_view doc, int arity, Inf
           .kind = Kind::composite,
           .arity = arity,
           .dtypes = kFloats};
+  d.numerics = Numerics::reduction;
   d.infer = infer;
   d.decompose = decompose;
   return d;

@@ -352,6 +352,7 @@ constinit const Op<> matmul_integer = OpDef{
         "(a - zero point) @ (b - zero point) of u8 or i8 matrices in i32, which wraps. Zero points "
         "are scalars, or "
         "one per row of a and column of b; those that are not given are 0.",
+    .numerics = Numerics::exact,
     .arity = 4,
     .min_arity = 2,
     .operands = "a, b, a_zero_point?, b_zero_point?",
@@ -368,6 +369,7 @@ constinit const Op<QMatmulAttrs> q_matmul = OpDef{
         "clamp(rhaz(f32(acc) * mult) + "
         "out_zp, -128, 127).",
     .reference = "QMatMul",
+    .numerics = Numerics::exact,
     .arity = 3,
     .operands = "x, w, bias",
     .dtypes = {DType::I8},
@@ -383,6 +385,7 @@ constinit const Op<QConvAttrs> q_conv2d = OpDef{
         "padded taps adding "
         "nothing, then clamp(rhaz(f32(acc) * mult) + out_zp, -128, 127).",
     .reference = "QConv2d",
+    .numerics = Numerics::exact,
     .arity = 3,
     .operands = "x, w, bias",
     .dtypes = {DType::I8},
@@ -398,6 +401,7 @@ constinit const Op<SchemeAttrs> quantise_blocks = OpDef{
         "blocks. x is "
         "rounded to f32 first. The plain formats give ggml's bytes, the others minimise the "
         "squared error.",
+    .numerics = Numerics::exact,
     .kind = Kind::movement,
     .dtypes = kFloats,
     .infer = infer_quantise_blocks,
@@ -412,6 +416,7 @@ constinit const Op<BlocksAttrs> dequantise_blocks = OpDef{
         "The f32 values of ggml blocks, row by row of the given shape, whose last dim must be "
         "whole blocks. The "
         "bytes may have any shape.",
+    .numerics = Numerics::exact,
     .kind = Kind::movement,
     .operands = "blocks",
     .dtypes = {DType::U8},
@@ -434,6 +439,7 @@ constinit const Op<SchemeAttrs> dequant_matmul = OpDef{
         "the scales and the zero points.",
     .reference = "DequantMatMul",
     .role = Role::product,
+    .numerics = Numerics::exact,
     .arity = 4,
     .min_arity = 2,
     .operands = "x, w, scale?, zero_point?",

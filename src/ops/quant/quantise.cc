@@ -430,6 +430,7 @@ constinit const Op<QuantizeAttrs> quantize = OpDef{
         "per "
         "channel. NaN counts as 0.",
     .reference = "Quantize",
+    .numerics = Numerics::exact,
     .dtypes = kFloats,
     .infer = [](const InferArgs& a) -> Types {
       require_scales(a);
@@ -445,6 +446,7 @@ constinit const Op<QuantizeAttrs> dequantize = OpDef{
     .doc =
         "f32 values (q - zero_point) * scale of i8 codes, with a scale and zero point per channel.",
     .reference = "Dequantize",
+    .numerics = Numerics::exact,
     .dtypes = {DType::I8},
     .infer = [](const InferArgs& a) -> Types {
       require_scales(a);
@@ -466,6 +468,7 @@ constinit const Op<FakeQuantizeAttrs> fake_quantize = OpDef{
         "which is also the "
         "second result. The derivative is the chosen stand-in (SteKind) by x and 0 by the state.",
     .reference = "FakeQuantize",
+    .numerics = Numerics::exact,
     .arity = 2,
     .min_arity = 1,
     .operands = "x, state?",
@@ -487,6 +490,7 @@ constinit const Op<FakeQuantizeBackwardAttrs> fake_quantize_backward = OpDef{
         "/ s)^2; "
         "hard_tanh max(0, 1 - |x| / (q_max * s)).",
     .reference = "FakeQuantizeBackward",
+    .numerics = Numerics::exact,
     .arity = 3,
     .min_arity = 2,
     .operands = "x, dy, scale?",
@@ -505,6 +509,7 @@ constinit const Op<LsqAttrs> fake_quantize_lsq = OpDef{
         "and "
         "+-q_max elsewhere.",
     .reference = "FakeQuantizeLSQ",
+    .numerics = Numerics::exact,
     .arity = 2,
     .operands = "x, scale",
     .dtypes = kFloats,
@@ -520,6 +525,7 @@ constinit const Op<LsqAttrs> fake_quantize_lsq_backward_x = OpDef{
     .name = "fake_quantize_lsq_backward_x",
     .doc = "fake_quantize_lsq's gradient by x: dy where |x / s| <= q_max, else 0.",
     .reference = "FakeQuantizeLSQBackwardX",
+    .numerics = Numerics::exact,
     .arity = 3,
     .operands = "x, scale, dy",
     .dtypes = kFloats,
@@ -536,6 +542,7 @@ constinit const Op<LsqAttrs> fake_quantize_lsq_backward_scale = OpDef{
         "divided by "
         "sqrt(elements of the channel * q_max).",
     .reference = "FakeQuantizeLSQBackwardScale",
+    .numerics = Numerics::exact,
     .arity = 3,
     .operands = "x, scale, dy",
     .dtypes = kFloats,
@@ -552,6 +559,7 @@ constinit const Op<> dynamic_quantize_linear = OpDef{
         "255, or 1 when the range is empty; zero point = round(-min / scale); codes = round(x / "
         "scale) + zero "
         "point in [0, 255]. Halves to even.",
+    .numerics = Numerics::exact,
     .dtypes = {DType::F32},
     .infer = infer_dynamic,
     .decompose = decompose_dynamic,
@@ -564,6 +572,7 @@ constinit const Op<QuantizeLinearAttrs> quantize_linear = OpDef{
         "Codes round(x / scale) + zero point, halves to even, saturated to u8 or i8 (the zero "
         "point's dtype). "
         "The scale is a scalar or has one element per index along the axis. NaN counts as 0.",
+    .numerics = Numerics::exact,
     .arity = 3,
     .min_arity = 2,
     .operands = "x, scale, zero_point?",
@@ -580,6 +589,7 @@ constinit const Op<DequantizeLinearAttrs> dequantize_linear = OpDef{
         "(x - zero point) * scale in the scale's dtype; differences wrap at 32 bits. The scale is "
         "a scalar or "
         "has one element per index along the axis.",
+    .numerics = Numerics::exact,
     .arity = 3,
     .min_arity = 2,
     .operands = "x, scale, zero_point?",

@@ -173,6 +173,7 @@ constinit const Op<RnnAttrs> rnn = OpDef{
     .doc =
         "h = act(x w^T + h r^T + both biases) at each step; operands x, w, r, bias, h0, [lengths]; "
         "results: all h [S, D, B, H] and the last. From step lengths[b] on h stays and y is 0.",
+    .numerics = Numerics::reduction,
     .arity = 6,
     .min_arity = 5,
     .operands = "x, w, r, bias, h0, lengths?",
@@ -188,6 +189,7 @@ constinit const Op<GruAttrs> gru = OpDef{
     .doc =
         "A gated recurrent unit, gates z, r, h: h = (1 - z) tanh(x_h + (r h) r_h^T) + z h, or with "
         "linear_before_reset tanh(x_h + r (h r_h^T + bias)); operands and results as rnn.",
+    .numerics = Numerics::reduction,
     .arity = 6,
     .min_arity = 5,
     .operands = "x, w, r, bias, h0, lengths?",
@@ -203,6 +205,7 @@ constinit const Op<LstmAttrs> lstm = OpDef{
     .doc =
         "Long short-term memory, gates i, o, f, c: c = f c + i tanh(c gate), h = o tanh(c); "
         "operands x, w, r, bias, h0, c0, [lengths]; results: all h [S, D, B, H], the last h and c.",
+    .numerics = Numerics::reduction,
     .arity = 7,
     .min_arity = 6,
     .operands = "x, w, r, bias, h0, c0, lengths?",

@@ -445,6 +445,7 @@ constinit const Op<> selective_scan = OpDef{
         "The state-space recurrence h = exp(delta a) h + delta b x, y = sum over the state of c h, "
         "per batch and channel, from h = 0; x, delta [B, S, C], a [C, N], b, c [B, S, N].",
     .reference = "SelectiveScan",
+    .numerics = Numerics::reduction,
     .arity = 5,
     .operands = "x, delta, a, b, c",
     .dtypes = kFloats,
@@ -458,6 +459,7 @@ constinit const Op<> selective_scan_backward = OpDef{
     .doc =
         "dx, d delta, da per batch [B, C, N] (f32, or f64 for f64), db, dc of selective_scan from "
         "its operands and the cotangent of its result.",
+    .numerics = Numerics::reduction,
     .arity = 6,
     .operands = "x, delta, a, b, c, dy",
     .dtypes = kFloats,
@@ -472,6 +474,7 @@ constinit const Op<> gated_delta_net = OpDef{
         "(v - S^T k); S = S + k d^T; o = S^T q / sqrt(N). Results: o and the last S.",
     .reference = "GatedDeltaNet",
     .role = Role::product,
+    .numerics = Numerics::reduction,
     .arity = 6,
     .min_arity = 5,
     .operands = "q, k, v, g, beta, state?",

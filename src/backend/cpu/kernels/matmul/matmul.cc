@@ -223,14 +223,13 @@ void MatmulProblem::set_dense() {
 // there is nothing else to split.
 TileShape matmul_tile_shape(int64_t m, int64_t n, int64_t k, int64_t batches) {
   constexpr double kTilesWanted = 8, kSmallWork = 1 << 20;
-  constexpr int64_t kWidest = 1024;
   TileShape best{std::max<int64_t>(m, 1), std::max<int64_t>(n, 1)};
   double best_cost = std::numeric_limits<double>::max();
-  for (int64_t tm : {128, 64, 32}) {
+  for (int64_t tm : {kTallestTile, kTallestTile / 2, kTallestTile / 4}) {
     for (int64_t parts : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024}) {
       const TileShape t{ceil_div(m, ceil_div(std::max<int64_t>(m, 1), tm)),
                         std::min(n, align_up(ceil_div(n, parts), kColumnStep))};
-      if (t.n > kWidest || t.m < 1 || t.n < 1) continue;
+      if (t.n > kWidestTile || t.m < 1 || t.n < 1) continue;
       const double tiles = static_cast<double>(ceil_div(m, t.m)) *
                            static_cast<double>(ceil_div(n, t.n)) * static_cast<double>(batches);
       const double work =

@@ -117,6 +117,9 @@ class MatmulPlan {
   int64_t tiles_m_ = 0, tiles_n_ = 0;  // tiles per matrix
 };
 
+// The most rows and columns that a tile has.
+inline constexpr int64_t kTallestTile = 128, kWidestTile = 1024;
+
 // The tile sizes chosen for a problem of these dims: a function of the dims alone.
 struct TileShape {
   int64_t m = 1, n = 1;

@@ -1,0 +1,10 @@
+// The rules of canonicalise that have a file of their own.
+#pragma once
+
+#include "rlx/rewrite/rewrite.h"
+
+namespace rlx {
+
+RuleSet split_rules();  // rows that are merged and split again
+
+}  // namespace rlx

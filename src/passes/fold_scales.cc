@@ -1,0 +1,106 @@
+// Scales and shifts of channels behind a convolution, as a batch norm with given statistics is, go into its weights and one bias:
+//
+//   (conv(x, w) - mean) * s + b  =  conv(x, w * s) + (b - mean * s)
+//
+// Only where w, mean, s and b are made of weights alone: then the new weights are computed once, when they are set (weights.h), and
+// what is left is the convolution and its bias. It rounds otherwise; scales must be finite and not so small that weights vanish.
+#include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/image/conv.h"
+#include "rlx/ops/rules.h"
+#include "rlx/passes/passes.h"
+#include "rlx/passes/recognise_rules.h"
+#include "rlx/passes/weights.h"
+
+namespace rlx {
+
+namespace {
+
+using namespace rule_words;
+
+constexpr int64_t kChannels = 1;  // the axis of a convolution's result
+
+// A value of weights for each channel of `of`, as it lies beside it.
+bool is_by_channel(const Match& m, Value v, const Type& of) {
+  const Type& t = m.graph().type(v);
+  const int64_t missing = of.rank() - t.rank();
+  if (!is_float(of.dtype) || t.dtype != of.dtype || missing < 0 || missing > kChannels)
+    return false;
+  for (int64_t i = 0; i < t.rank(); ++i)
+    if (!(t.shape[at(i)] == (i + missing == kChannels ? of.shape[at(kChannels)] : Dim(1))))
+      return false;
+  return is_of_weights(m.graph(), v, m.updates());
+}
+
+// conv(x, w) * s or / s.
+bool scales_convolution(const Match& m) {
+  if (m.type(x) != m.type() || !is_by_channel(m, m[y], m.type())) return false;
+  if (!is_of_weights(m.graph(), m.node(x).in[1], m.updates()))
+    return m.refuse("the weights of the convolution are not the same in every run");
+  return m.single_use(x) || m.refuse("the convolution is read elsewhere too");
+}
+
+Value scaled_convolution(Builder& b, const Match& m) {
+  const Node conv = m.node(x);
+  const Type weight = b.type(conv.in[1]);
+  Shape column(at(weight.rank()), Dim(1));
+  column[0] = weight.shape[0];
+  const Value s = reshape_to(b, m[y], column);
+  const Value w = b.emit(*m.root().op, m.root().attrs, Values{conv.in[1], s})[0];
+  return b.emit(op::conv.def, conv.attrs, Values{conv.in[0], w})[0];
+}
+
+// (conv + t) * s, z the sum: conv * s + t * s.
+bool scales_shifted(const Match& m) {
+  return m.type(z) == m.type() && m.type(x) == m.type() && is_by_channel(m, m[y], m.type()) &&
+         is_by_channel(m, m[c], m.type()) &&
+         is_of_weights(m.graph(), m.node(x).in[1], m.updates()) &&
+         ((m.single_use(x) && m.single_use(z)) ||
+          m.refuse("the convolution is read elsewhere too"));
+}
+
+Value scaled_apart(Builder& b, const Match& m) {
+  const OpDef &scale = *m.root().op, &shift = *m.node(z).op;
+  const Value conv = b.emit(scale, NoAttrs{}, Values{m[x], m[y]})[0],
+              t = b.emit(scale, NoAttrs{}, Values{m[c], m[y]})[0];
+  return b.emit(shift, NoAttrs{}, Values{conv, t})[0];
+}
+
+// (conv + t) + u, z the inner sum: conv + (t + u).
+bool shifts_twice(const Match& m) {
+  return m.type(z) == m.type() && m.type(x) == m.type() && is_by_channel(m, m[y], m.type()) &&
+         is_by_channel(m, m[c], m.type()) && m.single_use(z);
+}
+
+Value shifted_once(Builder& b, const Match& m) {
+  const bool first_minus = m.node(z).op == &op::sub, then_minus = m.root().op == &op::sub;
+  if (first_minus && then_minus) return op::sub(b, m[x], op::add(b, m[c], m[y]));
+  const Value t = first_minus  ? op::sub(b, m[y], m[c])
+                  : then_minus ? op::sub(b, m[c], m[y])
+                               : op::add(b, m[c], m[y]);
+  return op::add(b, m[x], t);
+}
+
+const Pattern shifted = pat({op::add, op::sub}, {pat(op::conv).as(x), c}).as(z);
+
+}  // namespace
+
+const RuleSet& fold_scales_rules() {
+  static const RuleSet rules{
+      {"conv-scale", pat(op::mul, {pat(op::conv).as(x), y}), scales_convolution,
+       scaled_convolution},
+      {"conv-divisor", pat(op::div, {pat(op::conv).as(x), y}), scales_convolution,
+       scaled_convolution},
+      {"conv-shift-scale", pat(op::mul, {shifted, y}), scales_shifted, scaled_apart},
+      {"conv-shift-divisor", pat(op::div, {shifted, y}), scales_shifted, scaled_apart},
+      {"conv-shifts", pat({op::add, op::sub}, {shifted, y}), shifts_twice, shifted_once},
+  };
+  return rules;
+}
+
+constinit const Pass pass::fold_scales{
+    "fold_scales", "Scales and shifts of channels behind a convolution go into its weights.",
+    [](Graph&& g, const PassOptions& o) {
+      return rewrite(std::move(g), fold_scales_rules(), {.pass = "fold_scales"}, o.stats);
+    }};
+
+}  // namespace rlx
