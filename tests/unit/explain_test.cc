@@ -370,7 +370,12 @@ TEST(Explain, DispatchHasAPathForEveryNode) {
   ASSERT_EQ(paths.size(), nodes.size());
   std::set<std::string> kinds;
   std::set<int> run;  // nodes with a step
-  for (const Json& s : j.at("program").at("steps")) run.insert(s.at("node").get<int>());
+  const auto add = [&](const Json& p) {
+    for (const Json& s : p.at("steps")) run.insert(s.at("node").get<int>());
+  };
+  add(j.at("program"));
+  if (j.at("program").contains("weights"))  // what is made of weights once
+    for (const Json& w : j.at("program").at("weights").at("joined")) add(w.at("program"));
   for (size_t i = 0; i < paths.size(); ++i) {
     const std::string path = paths[i].at("path"), op = nodes[i].at("op");
     kinds.insert(path);
