@@ -538,10 +538,12 @@ TEST(OptDispatch, BodiesAreRewritten) {
     };
     return t.scan({x}, {}, step, {.length = Dim(2)}).carries[0];
   });
-  const opt::Claim claim{"input", "scan",    "constant", "exp",    "sub",        "div",
-                         "log",   "reshape", "Reduce",   "Expand", "reduce_max", "reduce_sum"};
+  const opt::Claim claim{"input",  "scan",          "constant",  "exp",     "sub",
+                         "div",    "stop_gradient", "log",       "reshape", "Reduce",
+                         "Expand", "reduce_max",    "reduce_sum"};
   EXPECT_EQ(opt::legalize_for_backend(g, claim)[0].where, "%1.body/%1");
-  EXPECT_TRUE(opt::legalize_or_rewrite_for_backend(g, claim).errors.empty());
+  const auto rewritten = opt::legalize_or_rewrite_for_backend(g, claim);
+  EXPECT_TRUE(rewritten.errors.empty()) << opt::format_legalize_error("one", rewritten.errors);
 }
 
 TEST(OptDispatch, PoliciesAndOverrides) {

@@ -137,7 +137,7 @@ TEST(PublicNames, StagesAreValues) {
   EXPECT_EQ(m.len(), 1u);
   EXPECT_EQ(before.len(), 0u);
   EXPECT_EQ(m.name(), "m");
-  EXPECT_TRUE(m.to_string().starts_with("mir @m"));
+  EXPECT_TRUE(m.to_string().starts_with("mir @graph @\"m\"")) << m.to_string();
   EXPECT_TRUE(m.inspect().starts_with("mir @m"));
 }
 
