@@ -112,8 +112,8 @@ void list_alone(const Graph& g, const std::string& where, const FusionReport& re
     j["why"] = n.op->kind == Kind::movement && is_lowered(*n.op)
                    ? "lowering makes it a view or a copy"
                : n.op->kind == Kind::control ? "control flow runs its bodies"
-               : fits ? "a kernel of the user's goes first"
-                      : fits.why();
+               : fits                        ? "a kernel of the user's goes first"
+                                             : fits.why();
     out.push_back(std::move(j));
     if (n.op->kind == Kind::control)
       for (const NamedBody& body : bodies(n.attrs))
