@@ -131,7 +131,7 @@ from rlx._precision import PrecisionPolicy, mixed_precision
 from rlx import opt
 from rlx._jit import jit
 from rlx._explain import Explanation, explain
-from rlx._control import cond, custom_fn, scan, while_loop
+from rlx._control import checkpoint, checkpoint_name, cond, custom_fn, save_names, scan, while_loop
 from rlx._loops import associative_scan, fori_loop, switch
 from rlx._tree import (
     flatten as tree_flatten,

@@ -28,11 +28,15 @@ def _inputs(scope, name="x", arrays=()):
     return [scope.input_like(f"{name}{i}", x) for i, x in enumerate(arrays)]
 
 
-def scan(f, init, xs=None, length=None, reverse=False):
+def scan(f, init, xs=None, length=None, reverse=False, checkpoints=0, binomial=False):
     """Folds f over the first axis: f(carry, x) -> (next carry, y); returns (last carry, ys stacked).
 
     carry, x and y are trees. Without xs the length must be given, and f gets None. With reverse the steps run from the
     last slice to the first (ys keep their places).
+
+    Reverse mode keeps the carries of all steps. With checkpoints=k it keeps those that enter k segments of steps, and
+    computes those of one segment at a time again; with binomial it never holds more than k carries, at the fewest
+    evaluations. Gradients are the same bit for bit.
     """
     carries, carry_tree = _arrays(init)
     stacked, xs_tree = _strong_arrays(xs)
@@ -57,6 +61,7 @@ def scan(f, init, xs=None, length=None, reverse=False):
     results = op.scan(
         *carries, *stacked, *scope.captured,
         body=graph, length=length, num_carries=len(carries), num_xs=len(stacked), reverse=reverse,
+        checkpoints=checkpoints, binomial=binomial,
     )  # fmt: skip
     n = len(carries)
     return unflatten(carry_tree, results[:n]), unflatten(y_tree, results[n:])
@@ -247,6 +252,64 @@ def custom_fn(f, vjp=None, jvp=None):
             rest = [scope.zeros_like(x) for x in captured] if name == "vjp" else []
             bodies[name] = scope.finish(leaves + rest)
         return unflatten(outs[0][1], op.custom_fn(*arrays, *captured, **bodies))
+
+    return call
+
+
+class Saved:
+    """A policy of checkpoint: which values reverse mode keeps. Made by save_names."""
+
+    def __init__(self, *names):
+        self.names = list(names)
+
+    def __repr__(self):
+        return f"save_names({', '.join(map(repr, self.names))})"
+
+
+def save_names(*names):
+    """The policy of checkpoint that keeps the values to which checkpoint_name gave one of these names."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise UserError("checkpoint", f"save_names: takes names, not {name!r}")
+    return Saved(*names)
+
+
+def checkpoint_name(tree, name):
+    """The same values, by a name under which checkpoint(f, policy=save_names(name)) around it keeps them."""
+    if not isinstance(name, str) or not name:
+        raise UserError("checkpoint", f"checkpoint_name: takes a name, not {name!r}")
+    leaves, structure = _strong_arrays(tree)
+    return unflatten(structure, [op.checkpoint_name(x, name=name) for x in leaves])
+
+
+def checkpoint(f, policy="nothing"):
+    """f, whose values reverse mode does not keep but computes again from the arguments, where it needs them.
+
+    policy says which of them it keeps all the same: "nothing", "products" (the results of products, convolutions and
+    attention), or save_names("a", "b"). Values and derivatives, of any order and in any mix with the other transforms,
+    are those of f.
+
+        loss = lambda w: rlx.checkpoint(block)(w, x).sum()
+    """
+    if not callable(f):
+        raise TypeError(f"checkpoint: takes a function, not {f!r}, a {type(f).__name__}")
+    if not isinstance(policy, Saved) and policy not in ("nothing", "products"):
+        raise UserError(
+            "checkpoint", f'checkpoint: the policy is "nothing", "products" or save_names(..), not {policy!r}'
+        )
+    saved = {"save": "names", "names": policy.names} if isinstance(policy, Saved) else {"save": policy}
+
+    @functools.wraps(f)
+    def call(*args, **kwargs):
+        arrays, tree = _strong_arrays((args, kwargs))
+
+        def traced(xs):
+            positional, named = unflatten(tree, xs)
+            return _strong_arrays(f(*positional, **named))
+
+        scope, (leaves, out_tree) = run_trace("checkpoint", lambda s: _inputs(s, arrays=arrays), traced)
+        body = scope.finish(leaves)
+        return unflatten(out_tree, op.checkpoint(*arrays, *scope.captured, body=body, **saved))
 
     return call
 

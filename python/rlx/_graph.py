@@ -216,17 +216,23 @@ def _hint(min=None, max=None, multiple_of=1):
     return min, max, multiple_of
 
 
-def compile(graph, device=None, *, threads=0, dims=None, hints=None, fast_math=False, precision="f32", fuse=True):
+def compile(
+    graph, device=None, *, threads=0, dims=None, hints=None, fast_math=False, precision="f32", fuse=True, memory_budget=0
+):
     """A `CompiledGraph`. threads 0 means all of the machine; fast_math allows algebra that changes values.
 
     Sizes that are symbols arrive with the inputs: it runs at any size. dims makes numbers of some of them; set_sizes()
     says those that no input has. hints say what is known of sizes, {name: (min, max)} or (min, max, multiple_of), None
     for no limit: less code is made, and other sizes raise "dim-hint". precision says what is computed in 16 bits: a
-    policy's name or a `PrecisionPolicy`; parameters and results keep their dtypes."""
+    policy's name or a `PrecisionPolicy`; parameters and results keep their dtypes.
+
+    memory_budget: bytes that the values of a run may take at once, parameters, inputs and results apart; values that do
+    not fit are computed again where they are read, with the same bits. Raises "memory-budget" with the least that can
+    be. 0: as many as there are."""
     value = graph._program() if isinstance(graph, Graph) else graph
     hints = {name: _hint(*hint) for name, hint in (hints or {}).items()}
-    policy = as_policy(precision)
-    return _core.compile(value, device or _core.get_backend(), threads, dims or {}, hints, fast_math, policy, fuse)
+    device, policy = device or _core.get_backend(), as_policy(precision)
+    return _core.compile(value, device, threads, dims or {}, hints, fast_math, policy, fuse, memory_budget)
 
 
 def parse(text):

@@ -146,6 +146,14 @@ CLI::Validator whole_number(uint64_t least, uint64_t most) {
           "NUMBER"};
 }
 
+void add_memory_budget(CLI::App& c, int64_t& bytes) {
+  c.add_option("--memory-budget", bytes,
+               "Bytes that the values of a run may take at once; what does not fit is computed "
+               "again (default: as many "
+               "as there are)")
+      ->check(whole_number(1));
+}
+
 CLI::Validator positive_number() {
   return {[](std::string& text) -> std::string {
             double value = 0;

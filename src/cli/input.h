@@ -41,4 +41,7 @@ void require_dims(const Graph& g, const DimBinding& dims);
 CLI::Validator whole_number(uint64_t least, uint64_t most = INT64_MAX);
 CLI::Validator positive_number();
 
+// --memory-budget, the same for every command that compiles.
+void add_memory_budget(CLI::App& c, int64_t& bytes);
+
 }  // namespace rlx::cli

@@ -17,6 +17,7 @@ struct LowerArguments {
   std::string file, out, backend, dump_dir, from = "mir", to = "lir", precision = "f32";
   std::vector<std::string> dims, hints;
   bool fast_math = false, report = false;
+  int64_t memory_budget = 0;
 };
 
 CompileStage stage_named(const std::string& name) {
@@ -41,6 +42,7 @@ void lower_file(const LowerArguments& a, int threads) {
   options.hints = read_hints(a.hints);
   options.fast_math = a.fast_math;
   options.precision = PrecisionPolicy::parse(a.precision);
+  options.memory_budget = a.memory_budget;
   options.dump_dir = a.dump_dir;
   const CompileStage to = stage_named(a.to);
   GraphModule program = read_module(a.file);
@@ -82,6 +84,7 @@ void add_lower(Cli& cli) {
   c->add_option("--dump", a->dump_dir, "Folder for the graph after each pass, kernels and plan");
   c->add_flag("--fast-math", a->fast_math, "Allow algebra that changes values");
   c->add_option("--precision", a->precision, kPrecisionHelp)->capture_default_str();
+  add_memory_budget(*c, a->memory_budget);
   c->add_flag("--report", a->report, "Say on stderr what each pass did and what fused");
   c->callback([&cli, a] { cli.action = [a, &cli] { lower_file(*a, thread_count(cli.globals)); }; });
 }

@@ -25,6 +25,7 @@ struct RunArguments {
   std::string file, out, backend, dump_dir, trace, precision = "f32";
   std::vector<std::string> inputs, params, dims, hints;
   bool explain = false, check_nan = false, fast_math = false;
+  int64_t memory_budget = 0;
 };
 
 // What is given must be there, and of the declared rank: else the sizes that are missing would be blamed.
@@ -152,6 +153,7 @@ void run_file(const RunArguments& o, const Globals& globals) {
                          .hints = read_hints(o.hints),
                          .fast_math = o.fast_math,
                          .precision = PrecisionPolicy::parse(o.precision),
+                         .memory_budget = o.memory_budget,
                          .dump_dir = o.dump_dir};
   check_given(g, g.inputs(), inputs, "input");
   check_given(g, g.params(), params, "param");
@@ -200,6 +202,7 @@ void add_run(Cli& cli) {
               "Fail at the first kernel that makes a NaN, and name it");
   c->add_flag("--fast-math", o->fast_math, "Allow algebra that changes values");
   c->add_option("--precision", o->precision, kPrecisionHelp)->capture_default_str();
+  add_memory_budget(*c, o->memory_budget);
   c->add_option("--dump", o->dump_dir, "Folder for the IR after each pass and the kernels");
   for (CLI::Option* many :
        c->get_options([](const CLI::Option* opt) { return opt->get_items_expected_max() > 1; }))

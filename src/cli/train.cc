@@ -33,6 +33,7 @@ struct TrainArguments {
   bool demo = false;
   GptConfig model;
   int64_t stop_at = 0, validate_every = 0, save_every = 500, sample = 400;
+  int64_t memory_budget = 0;
   double temperature = 0.8;
 };
 
@@ -103,7 +104,10 @@ class TrainCommand {
     require_memory(o_.model);
     const auto start = Clock::now();
     Trainer trainer(corpus_, o_.model,
-                    {.seed = seed_, .threads = threads_, .poll = check_interrupt});
+                    {.seed = seed_,
+                     .threads = threads_,
+                     .memory_budget = o_.memory_budget,
+                     .poll = check_interrupt});
     compile_seconds_ = seconds_since(start);
     if (from) trainer.load(*std::exchange(from, std::nullopt), o_.resume);
     note("{} training and {} validation characters, {} different; compiled in {:.2f} s\n",
@@ -378,6 +382,7 @@ void add_train(Cli& cli) {
   c->add_option("--batch", o->model.batch, "Blocks per step")
       ->check(at_least_1)
       ->capture_default_str();
+  add_memory_budget(*c, o->memory_budget);
   c->callback([&cli, o] {
     if (o->demo == !o->text.empty())
       throw CLI::ValidationError("train", "give either --text FILE or --demo");

@@ -19,6 +19,7 @@
 #include "rlx/ops/table.h"
 #include "rlx/passes/auto_mixed_precision.h"
 #include "rlx/passes/passes.h"
+#include "rlx/passes/rematerialise.h"
 
 namespace rlx {
 
@@ -37,6 +38,8 @@ bool CompileOptions::verify_by_default() {
 namespace {
 
 void check_options(const Graph& g, const CompileOptions& options) {
+  user_check(options.memory_budget >= 0, "memory-budget",
+             "a memory budget of {} bytes; it must be positive", options.memory_budget);
   user_check(options.threads >= 0, "threads", "the number of threads cannot be {}; 0 means all",
              options.threads);
   const std::vector<std::string> symbols = g.symbols();
@@ -90,6 +93,8 @@ void count_work(const Program& p, CompileInfo& info) {
   }
 }
 
+constexpr int kBudgetAttempts = 6;
+
 // One compilation: the stages of one graph, whose sizes are known.
 class Driver {
  public:
@@ -100,13 +105,16 @@ class Driver {
         target_(backend.make_target(options)) {}
   bool has_target() const { return target_ != nullptr; }
 
-  // Through the passes that lie between two stages.
-  Graph pass(Graph g, CompileStage from, CompileStage to) {
+  // Through the passes that lie between two stages. `budget`: of bytes, 0 for none.
+  Graph pass(Graph g, CompileStage from, CompileStage to, int64_t budget) {
     Pipeline pipeline;
     if (from < CompileStage::optimised && to >= CompileStage::optimised)
       pipeline = pipeline_for(options_.precision);
-    if (from < CompileStage::fused && to >= CompileStage::fused)
+    if (from < CompileStage::fused && to >= CompileStage::fused) {
+      if (budget > 0)
+        pipeline.push_back({pass::rematerialise, {{"budget", std::to_string(budget)}}});
       pipeline.push_back({pass::fuse_regions, {{"grow", options_.fuse ? "yes" : "no"}}});
+    }
     if (pipeline.empty()) return g;
     const HintScope hints(options_.hints);
     PassContext context;
@@ -126,8 +134,47 @@ class Driver {
       return static_cast<bool>(takes);
     };
     context.schedule = target().schedule();
-    context.alone = [&](const Node& n) { return target().goes_first(*n.op); };
+    context.alone = [&](const Node& n) { return is_alone(n); };
     return run_passes(std::move(g), pipeline, context);
+  }
+
+  Graph pass(Graph g, CompileStage from, CompileStage to) {
+    return pass(std::move(g), from, to, options_.memory_budget);
+  }
+
+  // The program of a graph at that stage, within the budget if there is one: what the rematerialiser takes for it is
+  // less than the plan by what kernels need besides, so it is asked for less until the plan fits.
+  std::shared_ptr<const Program> plan(Graph g, CompileStage from) {
+    const int64_t budget = options_.memory_budget;
+    if (budget == 0 || from >= CompileStage::fused)
+      return plan(pass(std::move(g), from, CompileStage::fused));
+    const Graph optimised = pass(std::move(g), from, CompileStage::optimised);
+    const auto bytes_of = [&](const Graph& fused) {
+      const auto trial = backend_.make_target(options_);  // its kernels go with it
+      return lower(fused, *trial).arena_bytes;
+    };
+    const auto fuse = [&](const Graph& graph, int64_t goal) {
+      report_.fusion = {};
+      return pass(graph, CompileStage::optimised, CompileStage::fused, goal);
+    };
+    int64_t goal = budget;
+    for (int attempt = 0; attempt < kBudgetAttempts; ++attempt) try {
+        const Graph fused = fuse(optimised, goal);
+        const int64_t bytes = bytes_of(fused);
+        if (bytes <= budget) return plan(fused);
+        goal = std::max<int64_t>(1, goal - (bytes - budget) - budget / 100);
+      } catch (const Error& e) {
+        if (e.code() != "memory-budget" || has_symbols(optimised)) throw;
+        break;
+      }
+    const auto alone = [&](const Node& n) { return is_alone(n); };
+    const Graph tightest =
+        fuse(rematerialise(optimised, 1, {options_.fuse, alone, target().schedule()}).graph, 0);
+    const int64_t least = bytes_of(tightest);
+    user_check(least <= budget, "memory-budget",
+               "\"{}\": the values of a run need at least {} bytes at once; the budget is {}",
+               optimised.name, least, budget);
+    return plan(tightest);
   }
 
   std::shared_ptr<const Program> plan(const Graph& fused) {
@@ -148,6 +195,7 @@ class Driver {
   std::shared_ptr<Target> take_target() { return std::move(target_); }
 
  private:
+  bool is_alone(const Node& n) { return target().goes_first(*n.op); }
   Target& target() {
     user_check(has_target(), "stage",
                "the device {} walks programs as they are written: its way ends at the stage mir",
@@ -328,7 +376,7 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
     if (target && !program) {
       CompileReport per_size;
       Driver again(backend, options, per_size);
-      program = again.plan(again.pass(*bound, from, CompileStage::fused));
+      program = again.plan(*bound, from);
       own_code = program->code_bytes;
       describe(per_size, own);
       own.kernels_before_fusion = per_size.fusion.nodes_before - per_size.fusion.regions;
@@ -360,6 +408,8 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   const auto start = Clock::now();
   check_options(g, options);
   verify(g);
+  user_check(options.memory_budget == 0 || backend->make_target(options), "memory-budget",
+             "the device {} plans no memory: it has no budget", name(backend->device()));
   auto compiled = std::make_shared<Compiled>();
   Compiled& c = *compiled;
   c.backend = backend;
@@ -384,7 +434,12 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   CompileReport report;
   if (!plan)
     if (Driver driver(*backend, options, report); driver.has_target())
-      plan = driver.plan(driver.pass(c.signature, from, CompileStage::fused));
+      plan = driver.plan(c.signature, from);
+  // What was fused or lowered before is taken as it is.
+  user_check(options.memory_budget == 0 || !plan || plan->arena_bytes <= options.memory_budget,
+             "memory-budget",
+             "\"{}\": as it was fused, the values of a run need {} bytes at once; the budget is {}",
+             c.signature.name, plan ? plan->arena_bytes : 0, options.memory_budget);
   if (plan) {
     describe(report, c.info);
     c.info.kernels_before_fusion = report.fusion.nodes_before - report.fusion.regions;
@@ -426,10 +481,9 @@ GraphModule lower_to(CompileStage to, GraphModule program, const Backend& backen
     if (!options.dims.empty()) g = rlx::bind(g, options.dims);
     CompileReport own;
     Driver driver(backend, options, report ? *report : own);
-    g = driver.pass(std::move(g), from, to);
-    if (to != CompileStage::lir) return g;
-    auto plan = driver.plan(g);
-    return LirModule(std::move(g), std::move(plan));
+    if (to != CompileStage::lir) return driver.pass(std::move(g), from, to);
+    auto plan = driver.plan(std::move(g), from);
+    return LirModule(plan->graph, plan);
   });
 }
 

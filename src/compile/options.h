@@ -18,6 +18,9 @@ struct CompileOptions {
   // where there are passes. Inputs, parameters, outputs and updates keep their dtypes.
   PrecisionPolicy precision;
   bool fuse = true;
+  // Bytes that the values of a run may take at once, parameters, inputs and outputs apart: what does not fit is
+  // computed again where it is read (passes/rematerialise.h). 0: as many as there are.
+  int64_t memory_budget = 0;
   bool verify = verify_by_default();       // between passes
   bool cache = true;                       // keep generated code on disk (docs/runtime.md)
   int vector_bits = 0;                     // 0: the widest this CPU has

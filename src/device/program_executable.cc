@@ -7,6 +7,7 @@
 #include "rlx/base/clock.h"
 #include "rlx/device/executable.h"
 #include "rlx/lower/lir.h"
+#include "rlx/ops/control/scan_checkpoints.h"
 
 namespace rlx {
 
@@ -76,7 +77,9 @@ struct Frame {
         bodies.back().push_back(std::make_unique<Frame>(*body, **body_constants++, steps));
       if (s.control == Step::Control::none) continue;
       in.resize(std::max(in.size(), s.in.size()));
-      out.resize(std::max(out.size(), s.out.size()));
+      out.resize(std::max(out.size(), std::max(s.out.size(), static_cast<size_t>(s.entering))));
+      if (s.control == Step::Control::sweep)
+        snapshots.resize(std::max(snapshots.size(), static_cast<size_t>(s.slots) + 1));
     }
     operands.resize(operand_count);
     workspaces.resize(p.steps.size());
@@ -100,7 +103,8 @@ struct Frame {
   std::vector<std::vector<std::unique_ptr<Frame>>> bodies;  // per step
   std::vector<const std::byte*> in;                         // of the body that runs
   std::vector<std::byte*> out;
-  size_t first_step;  // where its steps stand among those of all frames
+  std::vector<int64_t> snapshots;  // of the sweep that runs: the steps that they enter
+  size_t first_step;               // where its steps stand among those of all frames
 };
 
 // What an executable has for a program at certain sizes.
@@ -580,6 +584,7 @@ class ProgramExecutable final : public Executable {
       if (step.control == Step::Control::scan) return run_scan(f, s);
       if (step.control == Step::Control::cond) return run_cond(f, s);
       if (step.control == Step::Control::loop) return run_loop(f, s);
+      if (step.control == Step::Control::sweep) return run_sweep(f, s);
       void** operands = f.operands.data() + f.first_operand[s];
       for (const View& v : step.in) *operands++ = address(f, v);
       for (const View& v : step.out) *operands++ = address(f, v);
@@ -683,6 +688,87 @@ class ProgramExecutable final : public Executable {
         f.out[y] = address(f, step.out[y]) + t * (step.out_bytes[y] / step.length);
       run_program(body, f.in.data(), f.out.data(), work);
       for (size_t c = 0; c < carries; ++c) f.in[c] = f.out[c];
+    }
+  }
+
+  // Step after step back in time: from the nearest snapshot forward, leaving further ones where that is best.
+  void run_sweep(Frame& f, size_t s) {
+    const Step& step = f.p.steps[s];
+    Frame &forward = *f.bodies[s][0], &back = *f.bodies[s][1];
+    const auto carries = static_cast<size_t>(step.carries),
+               entering = static_cast<size_t>(step.entering),
+               stacked = static_cast<size_t>(step.xs + step.cotangents),
+               constants = step.in.size() - carries - entering - stacked;
+    std::byte* work = f.base[static_cast<size_t>(step.workspace)];
+    std::byte* const swept =
+        work + align_up(std::max(forward.p.arena_bytes, back.p.arena_bytes), 64);
+    std::byte* spare = swept;
+    for (size_t c = 0; c < carries; ++c) spare += 2 * align_up(step.out_bytes[c], 64);
+    // Of each entering carry: two places for going forward, then the snapshots.
+    const auto place = [&](size_t c, int64_t k) {
+      std::byte* at = spare;
+      for (size_t i = 0; i < c; ++i)
+        at += (step.slots + 2) * align_up(step.in_bytes[carries + i], 64);
+      return at + k * align_up(step.in_bytes[carries + c], 64);
+    };
+    const auto row = [&](size_t i, int64_t time) {  // of a stacked operand
+      const int64_t t = step.reverse ? step.length - 1 - time : time;
+      return address(f, step.in[i]) + t * (step.in_bytes[i] / step.length);
+    };
+    const auto snapshot = [&](size_t c, size_t depth) -> const std::byte* {
+      return depth == 0 ? address(f, step.in[carries + c])
+                        : place(c, static_cast<int64_t>(depth) + 1);
+    };
+    // Runs the forward body from snapshot `depth`, which enters step `from`, up to step `to`; the last carries go to place
+    // `target` of theirs.
+    const auto advance = [&](size_t depth, int64_t from, int64_t to, int64_t target) {
+      for (size_t c = 0; c < entering; ++c) f.in[c] = snapshot(c, depth);
+      for (size_t k = 0; k < constants; ++k)
+        f.in[entering + static_cast<size_t>(step.xs) + k] =
+            address(f, step.in[carries + entering + stacked + k]);
+      for (int64_t time = from; time < to; ++time) {
+        check_cancelled();
+        for (size_t x = 0; x < static_cast<size_t>(step.xs); ++x)
+          f.in[entering + x] = row(carries + entering + x, time);
+        for (size_t c = 0; c < entering; ++c)
+          f.out[c] = place(c, time + 1 == to ? target : (to - 1 - time) & 1);
+        run_program(forward, f.in.data(), f.out.data(), work);
+        for (size_t c = 0; c < entering; ++c) f.in[c] = f.out[c];
+      }
+    };
+    size_t depth = 0;  // of the nearest snapshot; 0 is the operand
+    f.snapshots[0] = 0;
+    for (int64_t i = 0; i < step.length; ++i) {
+      const int64_t time = step.length - 1 - i;
+      while (f.snapshots[depth] < time && static_cast<int64_t>(depth) < step.slots) {
+        const int64_t from = f.snapshots[depth];
+        const int64_t to =
+            from + next_snapshot(time - from + 1, step.slots - static_cast<int64_t>(depth));
+        advance(depth, from, to, static_cast<int64_t>(depth) + 2);
+        f.snapshots[++depth] = to;
+      }
+      const bool there = f.snapshots[depth] == time;
+      if (!there) advance(depth, f.snapshots[depth], time, 0);
+      // f.in: swept values, the carries that enter this step, slices, constants.
+      std::byte* next = swept;
+      for (size_t c = 0; c < carries; ++c) {
+        const int64_t bytes = align_up(step.out_bytes[c], 64);
+        f.in[c] = i == 0 ? address(f, step.in[c]) : next + ((i + 1) & 1) * bytes;
+        f.out[c] = i + 1 == step.length ? address(f, step.out[c]) : next + (i & 1) * bytes;
+        next += 2 * bytes;
+      }
+      for (size_t c = 0; c < entering; ++c)
+        f.in[carries + c] = there ? snapshot(c, depth) : place(c, 0);
+      for (size_t x = carries + entering; x < carries + entering + stacked; ++x)
+        f.in[x] = row(x, time);
+      for (size_t k = carries + entering + stacked; k < step.in.size(); ++k)
+        f.in[k] = address(f, step.in[k]);
+      const int64_t t = step.reverse ? i : time;
+      for (size_t y = carries; y < step.out.size(); ++y)
+        f.out[y] = address(f, step.out[y]) + t * (step.out_bytes[y] / step.length);
+      check_cancelled();
+      run_program(back, f.in.data(), f.out.data(), work);
+      if (there && depth > 0) --depth;
     }
   }
 

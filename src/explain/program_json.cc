@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kPlaces[] = {"arena",    "input",  "output", "param",
                                         "constant", "joined", "packed"};
-constexpr std::string_view kControls[] = {"", "scan", "cond", "while_loop"};
+constexpr std::string_view kControls[] = {"", "scan", "cond", "while_loop", "sweep"};
 
 // Of the elements that a view reaches: one that is read many times counts once.
 double bytes_of(const View& v) {

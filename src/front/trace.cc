@@ -103,6 +103,8 @@ ScanResult Tracer::scan(const TracedTensors& carries, const TracedTensors& xs, S
   attrs.num_carries = static_cast<int64_t>(carries.size());
   attrs.num_xs = static_cast<int64_t>(xs.size());
   attrs.reverse = options.reverse;
+  attrs.checkpoints = options.checkpoints;
+  attrs.binomial = options.binomial;
   user_check(options.length || !xs.empty(), "scan-length",
              "scan: without stacked inputs the length must be given");
   for (const TracedTensor& x : xs)
@@ -157,6 +159,23 @@ TracedTensors Tracer::branch(const TracedTensor& predicate, TracedFunction then_
   arguments.insert(arguments.begin(), predicate.value());
   TracedTensors result;
   for (Value v : outer->builder.emit(op::cond.def, attrs, arguments)) result.push_back(wrap(v));
+  return result;
+}
+
+TracedTensors Tracer::checkpointed(TracedFunction f, const CheckpointOptions& options) {
+  const auto outer = current();
+  user_check(options.names.empty() || options.save == SavePolicy::names, "checkpoint",
+             "checkpoint: names are given, but the policy does not save by name");
+  CheckpointAttrs attrs{.save = options.save, .names = options.names};
+  auto scope = std::make_shared<TraceScope>(trace_, "checkpoint");
+  {
+    EnterScope enter(*scope);
+    for (Value v : values_of(f(*this))) scope->builder.output(v);
+    attrs.body = Body(scope->builder.finish());
+  }
+  TracedTensors result;
+  for (Value v : outer->builder.emit(op::checkpoint.def, attrs, scope->operands))
+    result.push_back(wrap(v));
   return result;
 }
 

@@ -18,6 +18,7 @@
 //   };
 //   ScanResult r = t.scan({h0}, {xs}, cell);
 //   TracedTensors y = t.cond(flag, [&](Tracer&) { return x * 2; }, [&](Tracer&) { return x; });
+//   TracedTensors z = t.checkpoint([&](Tracer&) { return x.matmul(w).gelu(); });
 //
 // Raises Error(user) "trace-mixed", "trace-ended" (traced.h), "update-in-body", "scan-length", and
 // what ops and verifier raise.
@@ -27,6 +28,7 @@
 
 #include "rlx/base/function_ref.h"
 #include "rlx/front/traced.h"
+#include "rlx/ops/control/checkpoint.h"
 
 namespace rlx {
 
@@ -39,6 +41,15 @@ struct ScanResult {
 struct ScanOptions {
   std::optional<Dim> length;  // needed only when nothing is stacked
   bool reverse = false;
+  // What reverse mode keeps (ops/control/control.h): 0 for the carries of all steps, else those of so many segments, or
+  // with binomial so many in all.
+  int64_t checkpoints = 0;
+  bool binomial = false;
+};
+
+struct CheckpointOptions {
+  SavePolicy save = SavePolicy::nothing;
+  std::vector<std::string> names = {};  // for SavePolicy::names
 };
 
 using TracedFunction = FunctionRef<TracedTensors(Tracer&)>;
@@ -97,6 +108,11 @@ class Tracer {
   template <Traceable Then, Traceable Else>
   TracedTensors cond(const TracedTensor& predicate, Then&& then_body, Else&& else_body);
 
+  // The function's values, which reverse mode computes again instead of keeping them, but for those that
+  // the options save (ops/control/checkpoint.h); op::checkpoint_name(x, {"name"}) names one.
+  template <Traceable F>
+  TracedTensors checkpoint(F&& f, const CheckpointOptions& options = {});
+
   Builder& builder() const;          // of the innermost body being traced
   TracedTensor wrap(Value v) const;  // a value of that builder
 
@@ -107,6 +123,7 @@ class Tracer {
   TracedTensor leaf(const Op<LeafAttrs>& op, LeafAttrs attrs);
   TracedTensors branch(const TracedTensor& predicate, TracedFunction then_body,
                        TracedFunction else_body);
+  TracedTensors checkpointed(TracedFunction f, const CheckpointOptions& options);
   std::shared_ptr<TraceScope> current() const;
 
   std::shared_ptr<Trace> trace_;
@@ -151,6 +168,11 @@ TracedTensors Tracer::cond(const TracedTensor& predicate, Then&& then_body, Else
   return branch(
       predicate, [&](Tracer& t) { return call_traced(then_body, t); },
       [&](Tracer& t) { return call_traced(else_body, t); });
+}
+
+template <Traceable F>
+TracedTensors Tracer::checkpoint(F&& f, const CheckpointOptions& options) {
+  return checkpointed([&](Tracer& t) { return call_traced(f, t); }, options);
 }
 
 }  // namespace rlx

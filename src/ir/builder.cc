@@ -144,6 +144,8 @@ Values Builder::expand(const Node& n, Operands in) {
   expanding_ = n.op;
   start_ = graph_.size();
   limit_ = start_ + std::max(kMaxDefinition, 4 * static_cast<int32_t>(in.size()));
+  // Bodies were written by somebody already; they do not count.
+  for (const NamedBody& body : bodies(n.attrs)) limit_ += 2 * body.graph.size();
   return n.op->decompose(*this, n, in);
 }
 

@@ -118,9 +118,13 @@ struct Step {
   std::vector<int64_t> in_bytes, out_bytes;  // control flow: sizes of the operands and results
   std::shared_ptr<const StepKernel> kernel;  // nullptr for control flow
   // Control flow: which, and the nested programs. Operands are bound to the inputs of the body.
-  enum class Control : uint8_t { none, scan, cond, loop } control = Control::none;
+  enum class Control : uint8_t { none, scan, cond, loop, sweep } control = Control::none;
   std::vector<std::shared_ptr<const Program>> bodies;
   int64_t length = 0, carries = 0, xs = 0;
+  // Sweeps (ops/control/scan_checkpoints.h): bodies are the forward and the reverse one; `entering` are the carries of
+  // the forward one, of which the workspace holds two copies for going forward and `slots` snapshots; `xs` counts the
+  // stacked inputs of the scan, `cotangents` what is stacked besides.
+  int64_t entering = 0, cotangents = 0, slots = 0;
   // Buffer of what the kernel asks for; for control flow of the bodies' arenas, then two copies of each carry, for
   // loops the predicate. Loops: length is the limit, -1 for none; bodies are the condition and the body.
   int32_t workspace = -1;

@@ -5,7 +5,9 @@
 
 #include "rlx/base/clock.h"
 #include "rlx/lower/outline.h"
+#include "rlx/ops/control/checkpoint.h"
 #include "rlx/ops/control/loops.h"
+#include "rlx/ops/control/scan_checkpoints.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/region.h"
 #include "rlx/passes/weights.h"
@@ -51,7 +53,7 @@ class Lowering {
     const OpDef* op;
     View (Lowering::*rule)(const Node& n, const std::string& label);
   };
-  static const Move kMoves[7];
+  static const Move kMoves[8];
 
   const Graph& graph() const { return *graph_; }
   const Outline::Entry* entry(int32_t i) const {
@@ -159,6 +161,8 @@ class Lowering {
   View reverse(const Node& n, const std::string&) {
     return view_reverse(view(n.in[0]), n.get<ReverseAttrs>().axes);
   }
+
+  View barrier(const Node& n, const std::string&) { return view(n.in[0]); }
 
   View concat(const Node& n, const std::string& label) {
     const size_t first_step = p_.steps.size(), first_buffer = p_.buffers.size();
@@ -417,6 +421,18 @@ class Lowering {
       s.carries = a.num_carries;
       body(a.cond);
       body(a.body);
+    } else if (n.op == &op::scan_sweep) {
+      const auto& a = n.get<ScanSweepAttrs>();
+      s.control = Step::Control::sweep;
+      s.length = a.length;
+      s.carries = a.num_carries;
+      s.xs = a.num_xs;
+      s.reverse = a.reverse;
+      s.entering = a.num_entering;
+      s.cotangents = a.num_cotangents;
+      s.slots = a.slots;
+      body(a.forward);
+      body(a.back);
     } else {
       s.control = Step::Control::cond;
       body(n.get<CondAttrs>().then_body);
@@ -436,7 +452,7 @@ class Lowering {
   }
 
   // Memory of the bodies: their arenas (one at a time runs), a loop's predicate, then two copies of each
-  // carry.
+  // carry; of a sweep's entering carries two and the snapshots.
   int32_t workspace(const Step& s) {
     int64_t bytes = 0;
     for (const auto& body : s.bodies) bytes = std::max(bytes, body->arena_bytes);
@@ -444,6 +460,11 @@ class Lowering {
     for (int64_t c = 0; c < s.carries; ++c)
       bytes = add_or_fail(
           bytes, mul_or_fail(2, align_up(s.out_bytes[static_cast<size_t>(c)], 64), "workspace"),
+          "workspace");
+    for (int64_t c = s.carries; c < s.carries + s.entering; ++c)
+      bytes = add_or_fail(
+          bytes,
+          mul_or_fail(s.slots + 2, align_up(s.in_bytes[static_cast<size_t>(c)], 64), "workspace"),
           "workspace");
     return new_buffer(Place::arena, 0, bytes);
   }
@@ -588,7 +609,7 @@ const Lowering::Move Lowering::kMoves[] = {
     {&op::reshape, &Lowering::reshape}, {&op::transpose, &Lowering::transpose},
     {&op::slice, &Lowering::slice},     {&op::broadcast, &Lowering::broadcast},
     {&op::reverse, &Lowering::reverse}, {&op::concat, &Lowering::concat},
-    {&op::pad, &Lowering::pad},
+    {&op::pad, &Lowering::pad},         {&op::barrier, &Lowering::barrier},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "rlx/lower/outline.h"
 
+#include "rlx/ops/control/checkpoint.h"
 #include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/region.h"
@@ -58,6 +59,7 @@ class Outliner {
       return view_broadcast(layout(n.in[0]), shape);
     }
     if (n.op == &op::reverse) return view_reverse(layout(n.in[0]), n.get<ReverseAttrs>().axes);
+    if (n.op == &op::barrier) return layout(n.in[0]);
     return Layout::dense(n.type());
   }
 

@@ -35,10 +35,11 @@ void fill_row(Tensor& x, Tensor& y, int64_t row, const std::vector<int32_t>& tex
   std::copy_n(from + 1, block, y.mutable_data<int32_t>() + row * block);
 }
 
-CompiledGraph compile(const Graph& g, int threads, Precision precision = Precision::F32) {
+CompiledGraph compile(const Graph& g, int threads, Precision precision, int64_t memory_budget) {
   CompileOptions options;
   options.threads = threads;
   options.precision = PrecisionPolicy::mixed(precision);
+  options.memory_budget = memory_budget;
   return Session(default_device(), options).compile(g);
 }
 
@@ -57,8 +58,9 @@ Trainer::Trainer(const Corpus& corpus, const GptConfig& config, const TrainerOpt
       options_(options),
       x_(DType::I32, {config.batch, config.block}),
       y_(DType::I32, {config.batch, config.block}),
-      step_(compile(gpt_train_step(config), options.threads)),
-      loss_(compile(gpt_loss(config), options.threads, config.precision)) {
+      step_(
+          compile(gpt_train_step(config), options.threads, Precision::F32, options.memory_budget)),
+      loss_(compile(gpt_loss(config), options.threads, config.precision, 0)) {
   step_.set_params(gpt_train_state(config, gpt_init(config, options.seed)));
   for (CompiledGraph* g : {&step_, &loss_}) {
     g->bind_input(g->input_index("x"), x_.raw());
@@ -135,7 +137,7 @@ std::vector<int32_t> Trainer::sample(const std::vector<int32_t>& prompt, int64_t
                                      double temperature) {
   GptConfig one = config_;
   one.batch = 1;
-  CompiledGraph logits = compile(gpt_logits(one), options_.threads, config_.precision);
+  CompiledGraph logits = compile(gpt_logits(one), options_.threads, config_.precision, 0);
   logits.set_params(model_params());
   Tensor x(DType::I32, {1, config_.block}), position(DType::I32, {});
   logits.bind_input(logits.input_index("x"), x.raw());

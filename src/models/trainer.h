@@ -21,6 +21,7 @@ namespace rlx {
 struct TrainerOptions {
   uint64_t seed = 1;
   int threads = 1;
+  int64_t memory_budget = 0;  // bytes of a step's values (CompileOptions); 0: as many as there are
   std::function<void()> poll = [] {
   };  // called between the runs of validate() and sample(); may raise
 };

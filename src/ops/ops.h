@@ -3,8 +3,10 @@
 
 #include "rlx/ops/blocks/fused.h"
 #include "rlx/ops/blocks/hir_blocks.h"
+#include "rlx/ops/control/checkpoint.h"
 #include "rlx/ops/control/control.h"
 #include "rlx/ops/control/loops.h"
+#include "rlx/ops/control/scan_checkpoints.h"
 #include "rlx/ops/custom.h"
 #include "rlx/ops/elementwise/activations.h"
 #include "rlx/ops/elementwise/complex.h"

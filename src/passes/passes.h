@@ -19,7 +19,8 @@ extern const Pass decompose;       // every composite becomes its definition
 extern const Pass legalise;        // composites without a kernel become their definitions
 // Products in 16 bits; auto_mixed_precision.h.
 extern const Pass auto_mixed_precision;
-extern const Pass fuse_regions;  // nodes that run as one kernel become regions
+extern const Pass rematerialise;  // late reads compute again: a budget of bytes
+extern const Pass fuse_regions;   // nodes that run as one kernel become regions
 // The transforms, with arguments.
 extern const Pass grad, value_and_grad, jvp, vmap, jacfwd, jacrev, hessian, jet, linear_transpose;
 }  // namespace pass

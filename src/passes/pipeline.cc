@@ -81,6 +81,7 @@ std::span<const Pass* const> all_passes() {
       &pass::decompose,
       &pass::legalise,
       &pass::auto_mixed_precision,
+      &pass::rematerialise,
       &pass::fuse_regions,
       &pass::fuse_matmul_bias_act,
       &pass::fuse_residual_ln,

@@ -150,7 +150,8 @@ PrecisionPolicy policy_of(const PolicyTuple& policy) {
 
 CompiledGraph compile(const Graph& g, const std::string& device, int threads,
                       const DimBinding& dims, const std::map<std::string, HintTuple>& hints,
-                      bool fast_math, const PolicyTuple& precision, bool fuse) {
+                      bool fast_math, const PolicyTuple& precision, bool fuse,
+                      int64_t memory_budget) {
   CompileOptions options;
   options.threads = threads;
   options.dims = dims;
@@ -161,6 +162,7 @@ CompiledGraph compile(const Graph& g, const std::string& device, int threads,
   options.fast_math = fast_math;
   options.precision = policy_of(precision);
   options.fuse = fuse;
+  options.memory_budget = memory_budget;
   nb::gil_scoped_release unlocked;
   return Session(device).compile(g, options);
 }
@@ -219,7 +221,7 @@ void bind_compiled(nb::module_& m) {
           "After a run with profile=True: (label, kernel, seconds, flops) of each step.");
   m.def("compile", compile, nb::arg("graph"), nb::arg("device"), nb::arg("threads"),
         nb::arg("dims"), nb::arg("hints"), nb::arg("fast_math"), nb::arg("precision"),
-        nb::arg("fuse"));
+        nb::arg("fuse"), nb::arg("memory_budget"));
 }
 
 }  // namespace

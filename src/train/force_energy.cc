@@ -45,7 +45,7 @@ Graph build_force_energy_loss(const Graph& g, const std::vector<std::string>& po
              positions.size(), forces.size(), weights.atoms.size());
   const Values x = find_leaves(g, positions, "build_force_energy_loss");
   const Value e = g.outputs[0];
-  const Type energy = g.type(e);
+  const Type& energy = g.type(e);
   user_check(
       kFloats.has(energy.dtype) && energy.rank() <= 1, "energy-type",
       "build_force_energy_loss: the energy is {}; it must be a real scalar or a vector of them",
@@ -54,7 +54,7 @@ Graph build_force_energy_loss(const Graph& g, const std::vector<std::string>& po
   const Values slopes = gradients(b, sum_all(b, e), x, {.zero_missing = true});
   Value squares = kNone, count = kNone;
   for (size_t i = 0; i < x.size(); ++i) {
-    const Type type = g.type(x[i]);
+    const Type& type = g.type(x[i]);
     const Value wanted = new_input(b, forces[i], type);
     Value off = op::square(b, op::add(b, slopes[i], wanted));
     Value counted = count_in(b, type.shape, type.dtype);

@@ -248,6 +248,10 @@ TEST(Explain, CountsOperationsAndBytes) {
       trace("row", [](Tracer& t) { return t.input("x", {9, 70}) + t.input("b", {70}); });
   const Json row = explained(h).at("program");
   EXPECT_EQ(row.at("launches")[0].at("bytes"), 4.0 * (9 * 70 + 70 + 9 * 70));
+  const Graph repeated = parse(
+      "graph @g {\n  %0 = input() {name=\"b\", shape=[70]} : [70] f32\n"
+      "  %1 = broadcast(%0) {shape=[9, 70]} : [9, 70] f32\n  return %1\n}\n");
+  EXPECT_EQ(explained(repeated).at("program").at("launches")[0].at("bytes"), 4.0 * (70 + 9 * 70));
 }
 
 // ---- passes
@@ -366,7 +370,12 @@ TEST(Explain, DispatchHasAPathForEveryNode) {
   ASSERT_EQ(paths.size(), nodes.size());
   std::set<std::string> kinds;
   std::set<int> run;  // nodes with a step
-  for (const Json& s : j.at("program").at("steps")) run.insert(s.at("node").get<int>());
+  const auto add = [&](const Json& p) {
+    for (const Json& s : p.at("steps")) run.insert(s.at("node").get<int>());
+  };
+  add(j.at("program"));
+  if (j.at("program").contains("weights"))  // what is made of weights once
+    for (const Json& w : j.at("program").at("weights").at("joined")) add(w.at("program"));
   for (size_t i = 0; i < paths.size(); ++i) {
     const std::string path = paths[i].at("path"), op = nodes[i].at("op");
     kinds.insert(path);
@@ -427,6 +436,10 @@ TEST(Explain, MeasuresWhereItMayRun) {
         std::max(l.at("flops").get<double>() / 100e9, l.at("bytes").get<double>() / 10e9));
   }
   EXPECT_LE(sum, j.at("measured").at("seconds").get<double>() * (1 + 1e-9));  // of the best of each
+  // Where operations are slow they are the limit.
+  o.limits = MachineLimits{1, 10};
+  for (const Json& l : explained(g, o).at("program").at("launches"))
+    EXPECT_DOUBLE_EQ(l.at("limit_seconds").get<double>(), l.at("flops").get<double>() / 1e9);
 }
 
 TEST(Explain, SizesComeFromWhatIsGiven) {

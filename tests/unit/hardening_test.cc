@@ -119,7 +119,7 @@ TEST(Hardening, IsInTheHeaders) {
   volatile size_t size = 3;
   std::memcpy(room, "abc", size);
   EXPECT_EQ(room[2], 'c');
-  EXPECT_TRUE(Elf(programs[0]).symbols().contains("__memcpy_chk")) << "_FORTIFY_SOURCE";
+  EXPECT_TRUE(Elf(programs()[0]).symbols().contains("__memcpy_chk")) << "_FORTIFY_SOURCE";
 #endif
 }
 

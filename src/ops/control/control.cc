@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "rlx/ops/control/body_rules.h"
+#include "rlx/ops/control/scan_checkpoints.h"
 #include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/movement/movement.h"
@@ -38,6 +39,11 @@ Types infer_scan(const InferArgs& a) {
                              s.num_carries, s.num_xs, operands));
   if (s.length.is_static() && s.length.value() < 0)
     bad_operands(a, "scan-length", fmt::format("the length cannot be {}", s.length));
+  if (s.checkpoints < 0 || (s.binomial && s.checkpoints < 2))
+    bad_operands(
+        a, "scan-checkpoints",
+        fmt::format("{} checkpoints; {} are allowed", s.checkpoints,
+                    s.binomial ? "two or more, where they are binomial," : "none or more"));
   Types given(a.in.begin(), a.in.end());
   for (int64_t i = s.num_carries; i < s.num_carries + s.num_xs; ++i) {
     Type& x = given[static_cast<size_t>(i)];
@@ -146,9 +152,15 @@ Values jvp_scan(Builder& b, const JvpArgs& a) {
   return out;
 }
 
-// The scan again, with the carries that enter each step stacked as further outputs.
+// The scan again, with the carries that enter each step, or each segment, stacked as further outputs.
 Values scan_with_residuals(Builder& b, const Node& n, Operands in) {
   ScanAttrs s = n.get<ScanAttrs>();
+  if (is_thinned(s)) {
+    const ScanSegments cut = segments_of(s);
+    return b.emit(
+        op::scan_kept.def,
+        ScanKeptAttrs{s.body, s.length.value(), s.num_carries, s.num_xs, s.reverse, cut.each}, in);
+  }
   Graph body = *s.body;
   const Values inputs = body.inputs();
   body.outputs.insert(body.outputs.end(), inputs.begin(), inputs.begin() + s.num_carries);
@@ -220,7 +232,8 @@ Values vjp_scan(Builder& b, const VjpArgs& a) {
   const ScanSweep sweep = plan_sweep(b, a, parts);
   Values out(a.in.size(), kNone);
   if (!any(sweep.has_cotangent)) return out;
-  check(a.out.size() == a.node.out.size() + parts.carries,
+  const bool thinned = is_thinned(s);
+  check(thinned || a.out.size() == a.node.out.size() + parts.carries,
         "scan: the vjp needs the results of with_residuals");
   const Graph step = transforms(a.bodies, a.node).vjp(*s.body, sweep.wanted, sweep.has_cotangent);
 
@@ -233,11 +246,14 @@ Values vjp_scan(Builder& b, const VjpArgs& a) {
       cotangents.push_back(body.input(or_zeros(b, a.cotangents[i], leaf_type(i)), leaf_type(i)));
   for (size_t i = parts.first_const(); i < parts.operands(); ++i)
     if (sweep.wanted[i]) sums.push_back(body.input(full(b, leaf_type(i), 0), leaf_type(i)));
-  ScanAttrs attrs = s;
+  BackScan back;
+  ScanAttrs& attrs = back.attrs;
+  attrs = s;
+  attrs.checkpoints = 0, attrs.binomial = false;
   attrs.reverse = !s.reverse;
   attrs.num_carries = body.size();
   for (size_t i = 0; i < parts.carries; ++i)
-    values.push_back(body.input(a.out[a.node.out.size() + i], leaf_type(i)));
+    values.push_back(body.input(thinned ? kNone : a.out[a.node.out.size() + i], leaf_type(i)));
   for (size_t i = parts.carries; i < parts.first_const(); ++i)
     values.push_back(body.input(a.in[i], leaf_type(i)));
   for (size_t j = parts.carries; j < a.node.out.size(); ++j)
@@ -262,7 +278,23 @@ Values vjp_scan(Builder& b, const VjpArgs& a) {
   append_valid(outputs, stacked);
   owners.insert(owners.end(), stacked_owners.begin(), stacked_owners.end());
   attrs.body = body.finish(outputs);
-  const Values swept = b.emit(*a.node.op, attrs, body.operands);
+  Values swept;
+  if (thinned) {
+    const Operands all = body.operands;
+    const size_t xs = at(attrs.num_carries) + parts.carries,
+                 end = at(attrs.num_carries + attrs.num_xs);
+    const auto part = [&](size_t begin, size_t end) {
+      return Values(all.begin() + static_cast<int64_t>(begin),
+                    all.begin() + static_cast<int64_t>(end));
+    };
+    back.carries = part(0, at(attrs.num_carries));
+    back.xs = part(xs, xs + parts.xs);
+    back.cotangents = part(xs + parts.xs, end);
+    back.constants = part(end, all.size());
+    swept = sweep_in_segments(b, s, back, a.out.subspan(a.node.out.size()));
+  } else {
+    swept = b.emit(*a.node.op, attrs, body.operands);
+  }
   for (size_t k = 0; k < owners.size(); ++k)
     if (a.wanted[owners[k]]) out[owners[k]] = swept[k];
   return out;
@@ -422,7 +454,12 @@ constinit const Op<ScanAttrs> scan = OpDef{
         "and one slice of each "
         "stacked output. Results: the last carries, the stacked outputs [length, *]. With reverse "
         "the steps run from the "
-        "last slice to the first and slices keep their places.",
+        "last slice to the first and slices keep their places. With 0 < checkpoints < length, "
+        "reverse mode keeps the "
+        "carries that enter so many segments of steps, computes those of one segment at a time "
+        "again, and gives the "
+        "same bits; with binomial it never holds more than `checkpoints` carries, at the fewest "
+        "evaluations.",
     .reference = "Scan",
     .kind = Kind::control,
     .arity = kVariadic,

@@ -382,7 +382,8 @@ void check_checkpoints(const InferArgs& a, int64_t length, int64_t checkpoints) 
 }
 
 // A scan of one carry over its operands: init, constants, stacked inputs of `length` rows.
-Value plain_scan(Builder& b, const Body& body, int64_t length, int64_t constants, Operands in) {
+Value plain_scan(Builder& b, const Body& body, int64_t length, int64_t constants,
+                 int64_t checkpoints, Operands in) {
   // scan has the constants last: the body's inputs are put in that order.
   Types types;
   std::vector<size_t> picks{0};
@@ -399,7 +400,8 @@ Value plain_scan(Builder& b, const Body& body, int64_t length, int64_t constants
                 ScanAttrs{.body = rewired(*body, types, picks),
                           .length = length,
                           .num_carries = 1,
-                          .num_xs = static_cast<int64_t>(xs)},
+                          .num_xs = static_cast<int64_t>(xs),
+                          .checkpoints = checkpoints},
                 operands)[0];
 }
 
@@ -434,36 +436,9 @@ Value rows(Builder& b, Value x, int64_t begin, int64_t end) {
   return op::slice(b, x, s);
 }
 
-// Scans of equal length inside a scan: the reverse sweep of the outer one keeps the carry that enters
-// each segment, and that of the inner one computes its own again. What is left over comes last.
 Values decompose_scan_checkpointed(Builder& b, const Node& n, Operands in) {
   const auto& s = n.get<ScanCheckpointedAttrs>();
-  const int64_t segments = s.num_checkpoints;
-  if (segments <= 1 || segments == s.length)
-    return {plain_scan(b, s.body, s.length, s.num_bcast, in)};
-  const int64_t each = s.length / segments, covered = each * segments;
-  Builder inner("segment");
-  Values leaves, outer{in[0]};
-  leaves.push_back(inner.input("carry", b.type(in[0])));
-  for (size_t i = 1; i < in.size(); ++i) {
-    Type t = b.type(in[i]);
-    const bool stacked = i > at(s.num_bcast);
-    if (stacked) t.shape[0] = each;
-    leaves.push_back(inner.input(fmt::format("x{}", i), t));
-    if (!stacked) {
-      outer.push_back(in[i]);
-      continue;
-    }
-    Shape folded = with_front(segments, t.shape);
-    outer.push_back(reshape_to(b, rows(b, in[i], 0, covered), folded));
-  }
-  inner.output(plain_scan(inner, s.body, each, s.num_bcast, leaves));
-  Value carry = plain_scan(b, inner.finish(), segments, s.num_bcast, outer);
-  if (covered == s.length) return {carry};
-  Values rest{carry};
-  for (size_t i = 1; i < in.size(); ++i)
-    rest.push_back(i > at(s.num_bcast) ? rows(b, in[i], covered, s.length) : in[i]);
-  return {plain_scan(b, s.body, s.length - covered, s.num_bcast, rest)};
+  return {plain_scan(b, s.body, s.length, s.num_bcast, s.num_checkpoints, in)};
 }
 
 // ---- scan_backward
@@ -683,8 +658,8 @@ constinit const Op<ScanCheckpointedAttrs> scan_checkpointed = OpDef{
     .name = "scan_checkpointed",
     .doc =
         "The last carry of a scan (init, num_bcast constants, stacked inputs) whose reverse sweep "
-        "keeps about "
-        "num_checkpoints carries and computes the others again; 0 keeps all.",
+        "keeps "
+        "num_checkpoints carries between segments and computes the others again; 0 keeps all.",
     .reference = "Scan",
     .arity = kVariadic,
     .min_arity = 1,

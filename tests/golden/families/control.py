@@ -126,6 +126,10 @@ def plain_scans():
             outs = [narrow(dtype, 8 * wide(y)), narrow(dtype, states)]
             attrs = {"body": body, "length": 3, "num_carries": 1, "num_xs": 0, "reverse": reverse}
             yield sample(identifier, [y], outs, ANY_ZERO, "no stacked inputs", **attrs)
+        for binomial in (False, True):  # of the last y: what reverse mode keeps changes no value
+            identifier = f"scan/{dtype}/checkpoints-{'binomial' if binomial else 'even'}"
+            attrs |= {"checkpoints": 2, "binomial": binomial}
+            yield sample(identifier, [y], outs, ANY_ZERO, "few carries are kept", **attrs)
     flags = ("bool", (2,))
     rng = rng_of("scan/bool")
     for reverse in (False, True):
@@ -136,6 +140,8 @@ def plain_scans():
             ys[t], last = last, last ^ xs[t]
         attrs = {"body": body, "length": 3, "num_carries": 1, "num_xs": 1, "reverse": reverse}
         yield sample(f"scan/bool/xor-{reverse}", [y, xs], [last, ys], ANY_ZERO, "bools", **attrs)
+        attrs |= {"checkpoints": 2, "binomial": True}
+        yield sample(f"scan/bool/xor-{reverse}-binomial", [y, xs], [last, ys], ANY_ZERO, "bools", **attrs)
 
 
 def plain_conds():
@@ -289,6 +295,8 @@ def moves():
             attrs = {"body": graph([line, line], [], ["%1", "%0"]), "length": 3, "num_carries": 1, "num_xs": 1}
             out = [xs[0 if reverse else 2], ahead]
             yield sample(identifier, [y, xs], out, EXACT, "one step late", reverse=reverse, **attrs)
+            attrs |= {"checkpoints": 2, "binomial": True}
+            yield sample(identifier + "-binomial", [y, xs], out, EXACT, "one step late", reverse=reverse, **attrs)
         rng = rng_of(f"region/{dtype}/choice")
         a, b, c = any_bits(rng, dtype, (2, 3)), any_bits(rng, dtype, (3,)), rng.random((2, 3)) < 0.5
         body = graph([both, (dtype, (3,)), ("bool", (2, 3))], [("select(%2, %0, %1)", *both)], ["%3"])

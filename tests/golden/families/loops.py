@@ -241,6 +241,148 @@ def moves():
         yield sample(f"scan_checkpointed/{dtype}/last", [x, xs], xs[2, ::-1].copy(), EXACT, "the last", **attrs)
 
 
+# ---- checkpoints: values are those of the body
+
+
+def checkpoints():
+    for dtype in NUMBERS:
+        line = row(dtype, 2)
+        rng = rng_of(f"checkpoint/{dtype}")
+        x, w = whole(rng, dtype, (2,)), whole(rng, dtype, (2,))
+        named = ('checkpoint_name(%2) {name="h"}', *line)
+        body = graph([line, line], [("mul(%0, %1)", *line), named, ("mul(%3, %0)", *line)], ["%3", "%4"])
+        p = wide(x) * wide(w)
+        out = [narrow(dtype, p), narrow(dtype, p * wide(x))]
+        cases = {"nothing": {}, "products": {"save": "products"}, "names": {"save": "names", "names": ["h"]}}
+        for name, attrs in cases.items():
+            yield sample(f"checkpoint/{dtype}/{name}", [x, w], out, ANY_ZERO, "the body's", body=body, **attrs)
+        attrs = {"body": body, "again": 1, "guarded": 1}
+        yield sample(f"checkpoint/{dtype}/again", [x, w], out, ANY_ZERO, "as reverse mode writes it", **attrs)
+        twice = graph([line], [("add(%0, %0)", *line)], ["%1"])
+        out = narrow(dtype, 2 * wide(x))
+        yield sample(f"checkpoint/{dtype}/one", [x], out, ANY_ZERO, "one operand, one result", body=twice)
+    for dtype in NUMBERS + F8 + ["bool"]:
+        x = any_bits(rng_of(f"barrier/{dtype}"), dtype, (2, 3))
+        for again in (0, 1):
+            yield sample(f"barrier/{dtype}/{again}", [x], x, EXACT, "itself", again=again)
+        for name, index in (("", -1), ("h", 0)):
+            attrs = {"name": f'"{name}"', "index": index}
+            yield sample(f"checkpoint_name/{dtype}/{index}", [x], x, EXACT, "itself", **attrs)
+    for dtype in F8 + ["bool"]:
+        line = row(dtype, 2)
+        x = any_bits(rng_of(f"checkpoint/{dtype}"), dtype, (2,))
+        body = graph([line], [("reverse(%0) {axes=[0]}", *line)], ["%1"])
+        cases = {"nothing": {}, "products": {"save": "products"}, "names": {"save": "names", "names": ["h"]}}
+        for name, attrs in cases.items():
+            yield sample(f"checkpoint/{dtype}/{name}", [x], x[::-1].copy(), EXACT, "moves", body=body, **attrs)
+
+
+def kept_scans():
+    """y' = y w + x, with y stacked as it enters each step, and again as it enters each segment."""
+    for dtype in NUMBERS:
+        line = row(dtype, 2)
+        ins = [line, line, line]
+        body = graph(ins, [("mul(%0, %2)", *line), ("add(%3, %1)", *line)], ["%4", "%0"])
+        for length, each, reverse in ((7, 3, False), (7, 3, True), (4, 2, False), (4, 2, True), (3, 1, False)):
+            identifier = f"scan_kept/{dtype}/{length}-{each}-{'back' if reverse else 'on'}"
+            rng = rng_of(identifier)
+            y, w, xs = small(rng, dtype, 2), small(rng, dtype, 2), small(rng, dtype, length, 2)
+            now, entering = wide(y), {}
+            order = range(length)[::-1] if reverse else range(length)
+            for t in order:
+                entering[t] = now
+                now = now * wide(w) + wide(xs)[t]
+            ys = np.stack([entering[t] for t in range(length)])
+            count, rest = divmod(length, each)
+            starts = [entering[order[k * each]] for k in range(count)]
+            out = [now, ys, np.stack(starts[::-1] if reverse else starts)]
+            out += [entering[order[count * each]]] if rest else []
+            attrs = {"length": length, "num_carries": 1, "num_xs": 1, "reverse": reverse, "each": each, "body": body}
+            out = [narrow(dtype, o) for o in out]
+            yield sample(identifier, [y, xs, w], out, ANY_ZERO, f"segments of {each}", **attrs)
+        identifier = f"scan_kept/{dtype}/alone"
+        y = small(rng_of(identifier), dtype, 2)
+        body = graph([line], [("add(%0, %0)", *line)], ["%1"])
+        out = [narrow(dtype, o) for o in (16 * wide(y), np.stack([wide(y), 4 * wide(y)]))]
+        attrs = {"length": 4, "num_carries": 1, "each": 2, "body": body}
+        yield sample(identifier, [y], out, ANY_ZERO, "nothing stacked", **attrs)
+    for dtype in F8 + ["bool"]:
+        line = row(dtype, 2)
+        x, y, xs = (any_bits(rng_of(f"kept/{dtype}/{n}"), dtype, s) for n, s in enumerate([(2,), (2,), (4, 2)]))
+        body = graph([line, line, line], [], ["%1", "%0", "%2"])  # two carries that change places
+        for reverse in (False, True):
+            attrs = {"length": 4, "num_carries": 2, "num_xs": 1, "reverse": reverse, "each": 2, "body": body}
+            out = [x, y, xs, np.stack([x, x]), np.stack([y, y])]
+            name = f"scan_kept/{dtype}/{'back' if reverse else 'on'}"
+            yield sample(name, [x, y, xs], out, EXACT, "moves", **attrs)
+
+
+def snapshot_sweeps():
+    """Of y' = y a + b w: the cotangents of init, w, a and b; the sweep carries those of y and w."""
+    for dtype in NUMBERS:
+        line = row(dtype, 2)
+        forward = graph([line] * 4, [("mul(%0, %1)", *line), ("mul(%2, %3)", *line), ("add(%4, %5)", *line)], ["%6"])
+        steps = [
+            ("add(%0, %5)", *line),  # the cotangent of y', with that of the stacked output
+            ("mul(%7, %3)", *line),
+            ("mul(%7, %4)", *line),
+            ("add(%1, %9)", *line),
+            ("mul(%7, %2)", *line),
+            ("mul(%7, %6)", *line),
+        ]
+        back = graph([line] * 7, steps, ["%8", "%10", "%11", "%12"])
+        for length, slots, reverse in ((5, 2, False), (5, 2, True), (4, 1, False), (1, 1, False)):
+            identifier = f"scan_sweep/{dtype}/{length}-{slots}-{'back' if reverse else 'on'}"
+            rng = rng_of(identifier)
+            d, dw, init, w = (small(rng, dtype, 2) for _ in range(4))
+            a, b, u = (small(rng, dtype, length, 2) for _ in range(3))
+            order = range(length)[::-1] if reverse else range(length)
+            y, entering = wide(init), {}
+            for t in order:
+                entering[t] = y
+                y = y * wide(a)[t] + wide(b)[t] * wide(w)
+            dy, sums = wide(d), wide(dw)
+            da, db = np.zeros_like(wide(a)), np.zeros_like(wide(b))
+            for t in order[::-1]:
+                total = dy + wide(u)[t]
+                da[t], db[t] = total * entering[t], total * wide(w)
+                sums, dy = sums + total * wide(b)[t], total * wide(a)[t]
+            attrs = {
+                "length": length, "num_carries": 2, "num_entering": 1, "num_xs": 2, "num_cotangents": 1,
+                "reverse": reverse, "slots": slots, "forward": forward, "back": back,
+            }  # fmt: skip
+            out = [narrow(dtype, g) for g in (dy, sums, da, db)]
+            yield sample(identifier, [d, dw, init, a, b, u, w], out, ANY_ZERO, f"{slots} slots", **attrs)
+        # One carry, which the sweep multiplies together; nothing is stacked.
+        forward, back = graph([line], [("add(%0, %0)", *line)], ["%1"]), graph([line] * 2, [("mul(%0, %1)", *line)], ["%2"])
+        rng = rng_of(f"scan_sweep/{dtype}/alone")
+        d, init = small(rng, dtype, 2), small(rng, dtype, 2)
+        attrs = {"length": 3, "num_carries": 1, "num_entering": 1, "slots": 1, "forward": forward, "back": back}
+        out = narrow(dtype, wide(d) * wide(init) * (2 * wide(init)) * (4 * wide(init)))
+        yield sample(f"scan_sweep/{dtype}/alone", [d, init], out, ANY_ZERO, "nothing stacked", **attrs)
+        # Two carries that change places: the sweep multiplies by the first of them.
+        forward, back = graph([line] * 2, [], ["%1", "%0"]), graph([line] * 3, [("mul(%0, %1)", *line)], ["%3"])
+        other = small(rng, dtype, 2)
+        attrs = {"length": 3, "num_carries": 1, "num_entering": 2, "slots": 1, "forward": forward, "back": back}
+        out = narrow(dtype, wide(d) * wide(init) * wide(other) * wide(init))
+        yield sample(f"scan_sweep/{dtype}/two", [d, init, other], out, ANY_ZERO, "two carries", **attrs)
+    for dtype in F8 + ["bool"]:
+        line = row(dtype, 2)
+        x, y, xs = (any_bits(rng_of(f"sweep/{dtype}/{n}"), dtype, s) for n, s in enumerate([(2,), (2,), (4, 2)]))
+        forward, back = graph([line] * 2, [], ["%1"]), graph([line] * 3, [], ["%1", "%0"])
+        for reverse in (False, True):
+            attrs = {
+                "length": 4, "num_carries": 1, "num_entering": 1, "num_xs": 1, "reverse": reverse, "slots": 1,
+                "forward": forward, "back": back,
+            }  # fmt: skip
+            rows = xs[::-1] if reverse else xs  # in the order of time
+            entering = np.stack([y, *rows[:3]])
+            seen = np.stack([entering[1], entering[2], entering[3], x])
+            out = [y, seen[::-1].copy() if reverse else seen]
+            name = f"scan_sweep/{dtype}/{'back' if reverse else 'on'}"
+            yield sample(name, [x, y, xs], out, EXACT, "moves", **attrs)
+
+
 def samples():
-    for group in (whiles, functions, scans, sweeps, short_sweeps, moves):
+    for group in (whiles, functions, scans, sweeps, short_sweeps, moves, checkpoints, kept_scans, snapshot_sweeps):
         yield from group()

@@ -1,0 +1,308 @@
+// Scans that keep few carries: the schedules, the memory, and gradients bit for bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "../support/expect_error.h"
+#include "../support/hidden_checks.h"
+#include "rlx/front/trace.h"
+#include "rlx/lower/lir.h"
+#include "rlx/ops/ops.h"
+#include "rlx/runtime/runtime.h"
+#include "rlx/transform/transform.h"
+
+namespace rlx::testing {
+namespace {
+
+constexpr DType f32 = DType::F32;
+
+Tensor noise(DType dtype, const Ints& sizes, uint32_t seed) {
+  std::mt19937 random(seed);
+  Tensor t(dtype, sizes);
+  for (int64_t i = 0; i < t.elements(); ++i)
+    t.set_float(i, std::uniform_real_distribution<double>(-1, 1)(random));
+  return t;
+}
+
+// ---- schedules
+
+// The least number of evaluations that takes `length` steps back from a carry at hand with so many slots: by trying all
+// places of the next snapshot.
+int64_t least_evaluations(int64_t length, int64_t slots) {
+  static std::map<std::pair<int64_t, int64_t>, int64_t> known;
+  if (length <= 1) return 0;
+  if (slots == 0) return length * (length - 1) / 2;
+  auto [it, fresh] = known.try_emplace({length, slots}, 0);
+  if (!fresh) return it->second;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int64_t m = 1; m < length; ++m)
+    least =
+        std::min(least, m + least_evaluations(length - m, slots - 1) + least_evaluations(m, slots));
+  return known[{length, slots}] = least;
+}
+
+// What following next_snapshot takes.
+int64_t followed(int64_t length, int64_t slots) {
+  if (length <= 1) return 0;
+  if (slots == 0) return length * (length - 1) / 2;
+  const int64_t m = next_snapshot(length, slots);
+  EXPECT_GE(m, 1);
+  EXPECT_LT(m, length);
+  return m + followed(length - m, slots - 1) + followed(m, slots);
+}
+
+TEST(Snapshots, TakeTheFewestEvaluations) {
+  for (int64_t slots = 1; slots <= 6; ++slots)
+    for (int64_t length = 2; length <= 60; ++length) {
+      ASSERT_EQ(followed(length, slots), least_evaluations(length, slots))
+          << length << ", " << slots;
+      ASSERT_EQ(sweep_evaluations(length, slots), least_evaluations(length, slots))
+          << length << ", " << slots;
+    }
+}
+
+TEST(Snapshots, Of65536StepsWithin40CarriesEachIsComputedFourTimes) {
+  const ScanSegments s = binomial_segments(65536, 40);
+  EXPECT_EQ(s.each * s.count + s.rest, 65536);
+  EXPECT_LE(s.count + (s.rest > 0) + s.slots, 40);
+  EXPECT_LE(s.evaluations, 4 * 65536);
+  int64_t counted = 65536 + s.count * followed(s.each, s.slots);
+  if (s.rest) counted += followed(s.rest, s.slots);
+  EXPECT_EQ(counted, s.evaluations);
+}
+
+TEST(Snapshots, EvenSegments) {
+  for (const auto& [length, checkpoints] : std::vector<std::pair<int64_t, int64_t>>{
+           {4096, 64}, {10, 3}, {7, 4}, {100, 99}, {9, 1}, {130, 70}}) {
+    const ScanSegments s = even_segments(length, checkpoints);
+    EXPECT_EQ(s.each * s.count + s.rest, length);
+    EXPECT_LE(s.count + (s.rest > 0), checkpoints);
+    EXPECT_EQ(s.slots, 0);
+  }
+}
+
+// ---- programs
+
+struct Kept {
+  int64_t checkpoints = 0;
+  bool binomial = false;
+};
+
+// Three carries that feed each other, two of which a constant and the stacked inputs move; a stacked output.
+Graph recurrence(int64_t length, int64_t width, const Kept& kept, bool reverse = false,
+                 DType dtype = f32, bool stacks = true) {
+  return trace("recurrence", [&](Tracer& t) {
+    const TracedTensor xs = t.input("xs", {length, width}, dtype), w = t.param("w", {width}, dtype),
+                       h = t.input("h", {width}, dtype);
+    const auto cell = [&](Tracer&, const TracedTensors& c, const TracedTensors& x) -> ScanResult {
+      const TracedTensor a = (c[0] * w + x[0]).tanh(), b = (c[1] + a * c[2]).sin(),
+                         d = c[2] * 0.9 + b * x[0];
+      return {{a, b, d}, stacks ? TracedTensors{a * b} : TracedTensors{}};
+    };
+    const ScanResult r =
+        t.scan({h, h * 2, h * 3}, {xs}, cell,
+               {.reverse = reverse, .checkpoints = kept.checkpoints, .binomial = kept.binomial});
+    const TracedTensor last = r.carries[0].sum() + r.carries[1].sum() * r.carries[2].sum();
+    return stacks ? last + (r.ys[0] * r.ys[0]).mean() : last;
+  });
+}
+
+NamedTensors leaves_of(int64_t length, int64_t width, DType dtype = f32) {
+  return {{"xs", noise(dtype, {length, width}, 1)},
+          {"w", noise(dtype, {width}, 2)},
+          {"h", noise(dtype, {width}, 3)}};
+}
+
+struct Ran {
+  std::vector<Tensor> outputs;
+  int64_t arena, resident;
+};
+
+Ran run_on(const std::string& device, const Graph& g, const NamedTensors& leaves) {
+  CompileOptions options;
+  options.threads = 1;
+  CompiledGraph f = Session(device).compile(g, options);
+  NamedTensors inputs;
+  for (const auto& [name, value] : leaves)
+    if (g.node(g.find_leaf(name)).op == &op::param)
+      f.set_param(name, value);
+    else
+      inputs[name] = value;
+  Ran out;
+  out.outputs = f.run(inputs);
+  out.arena = f.info().program->arena_bytes;
+  out.resident = f.resident_bytes();  // besides what was given
+  for (const auto& [name, value] : leaves) out.resident -= static_cast<int64_t>(value.bytes());
+  return out;
+}
+
+void expect_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].same_bits(b[i])) << "output " << i;
+}
+
+const std::vector<std::string> kAll{"w", "h", "xs"};
+
+TEST(ScanCheckpoints, GradientsAreThoseOfThePlainScanBitForBit) {
+  register_hidden_devices();
+  struct Case {
+    int64_t length;
+    bool reverse;
+    std::vector<Kept> kept;
+  };
+  const Case cases[] = {
+      {2, false, {{1}, {2, true}}},
+      {9, true, {{1}, {7}, {9}, {2, true}, {500, true}}},
+      {70, false, {{8}, {69}, {3, true}, {6, true}}},
+      {131, true, {{7}, {5, true}}},
+  };
+  for (const auto& [length, reverse, kept] : cases) {
+    const NamedTensors leaves = leaves_of(length, 9);
+    const auto want =
+        run_on("cpu", value_and_grad(recurrence(length, 9, {}, reverse), kAll), leaves);
+    for (const Kept& k : kept) {
+      const Graph g = value_and_grad(recurrence(length, 9, k, reverse), kAll);
+      expect_same_bits(run_on("cpu", g, leaves).outputs, want.outputs);
+      if (length == 70) expect_same_bits(run_on("hidden", g, leaves).outputs, want.outputs);
+    }
+  }
+}
+
+// The same without a stacked output, whose cotangents would be kept either way.
+Graph long_recurrence(int64_t length, int64_t width, const Kept& kept) {
+  return value_and_grad(recurrence(length, width, kept, false, f32, false), {"w", "h"});
+}
+
+TEST(ScanCheckpoints, KeepTheirPartOfTheMemory) {
+  constexpr int64_t length = 4096, width = 512;
+  const NamedTensors leaves = leaves_of(length, width);
+  const Ran plain = run_on("cpu", long_recurrence(length, width, {}), leaves),
+            even = run_on("cpu", long_recurrence(length, width, {64}), leaves);
+  const auto percent = [](int64_t a, int64_t b) {
+    return 100 * static_cast<double>(a) / static_cast<double>(b);
+  };
+  fmt::print("arena {} of {} bytes ({:.2f} %), after a run {} of {} ({:.2f} %)\n", even.arena,
+             plain.arena, percent(even.arena, plain.arena), even.resident, plain.resident,
+             percent(even.resident, plain.resident));
+  expect_same_bits(even.outputs, plain.outputs);
+  EXPECT_LT(percent(even.arena, plain.arena), 5);
+  EXPECT_LT(percent(even.resident, plain.resident), 5);
+}
+
+TEST(ScanCheckpoints, BinomialHoldsNoMoreCarriesThanItMay) {
+  constexpr int64_t width = 1024, carry = 3 * width * 4;
+  const CompiledGraph f = Session("cpu").compile(long_recurrence(65536, width, {40, true}));
+  const int64_t arena = f.info().program->arena_bytes;
+  fmt::print("65,536 steps: an arena of {} carries\n", static_cast<double>(arena) / carry);
+  // Besides the 40: the first carries and the last; two copies of each where steps are taken forward, in the forward run
+  // inside a segment and from segment to segment; the cotangents twice, in and around a segment; one sum.
+  EXPECT_LE(arena, (40 + 12) * carry);
+}
+
+TEST(ScanCheckpoints, ComposeWithEveryTransform) {
+  constexpr DType f64 = DType::F64;
+  constexpr int64_t length = 7, width = 3;
+  NamedTensors leaves = leaves_of(length, width, f64);
+  leaves["tangent_w"] = noise(f64, {width}, 4);
+  leaves["tangent_xs"] = noise(f64, {length, width}, 5);
+  const auto second = [](const Graph& g) {
+    Graph d = grad(g, {"w"});
+    Builder b("second");
+    const Value dw = d.outputs[0];
+    d.outputs.clear();
+    b.mutable_graph() = d;
+    b.output(op::reduce_sum(b, op::mul(b, dw, dw), {.axes = {0}}));
+    return b.finish();
+  };
+  const std::pair<const char*, std::function<Graph(const Graph&)>> transforms[] = {
+      {"grad", [](const Graph& g) { return value_and_grad(g, kAll); }},
+      {"jvp", [](const Graph& g) { return jvp(g, {"w", "xs"}); }},
+      {"hvp", [](const Graph& g) { return hvp(g, {"w", "xs"}); }},
+      {"grad of grad", [&](const Graph& g) { return value_and_grad(second(g), kAll); }},
+      {"grad of jvp", [](const Graph& g) { return grad(jvp(g, {"xs"}), {"w"}, {.output = 1}); }},
+      {"vmap of grad", [](const Graph& g) { return vmap(value_and_grad(g, kAll), {{"w", 0}}, 2); }},
+      {"grad of vmap",
+       [](const Graph& g) {
+         Graph v = vmap(g, {{"w", 0}}, 2);
+         Builder b("sum");
+         const Value y = v.outputs[0];
+         v.outputs.clear();
+         b.mutable_graph() = v;
+         b.output(op::reduce_sum(b, y, {.axes = {0}}));
+         return value_and_grad(b.finish(), kAll);
+       }},
+  };
+  for (const auto& [name, transform] : transforms)
+    for (const bool reverse : {false, true}) {
+      const Graph plain = transform(recurrence(length, width, {}, reverse, f64));
+      NamedTensors used;
+      for (const auto& [leaf, value] : leaves)
+        if (const Value v = plain.find_leaf(leaf); v.valid())
+          used[leaf] = plain.type(v).rank() == value.rank() ? value : noise(f64, {2, width}, 9);
+      const Tensors want = evaluate(plain, used).outputs;
+      for (const Kept kept : {Kept{3}, Kept{4, true}, Kept{2, true}}) {
+        const Graph g = transform(recurrence(length, width, kept, reverse, f64));
+        const Tensors reference = evaluate(g, used).outputs;
+        const bool compiled = kept.checkpoints == 4 && !reverse;
+        const Tensors got = compiled ? run_on("cpu", g, used).outputs : reference;
+        ASSERT_EQ(got.size(), want.size()) << name;
+        for (size_t i = 0; i < got.size(); ++i)
+          for (int64_t k = 0; k < got[i].elements(); ++k) {
+            const double y = want[i].get_float(k), most = 1e-11 * (1 + std::fabs(y));
+            ASSERT_NEAR(got[i].get_float(k), y, most) << name << ", output " << i;
+            ASSERT_NEAR(reference[i].get_float(k), y, most) << name << ", output " << i;
+          }
+      }
+    }
+}
+
+// vmap keeps the snapshots of a sweep.
+TEST(ScanCheckpoints, VmapKeepsTheSnapshots) {
+  const Graph g = vmap(value_and_grad(recurrence(70, 9, {5, true}), kAll), {{"w", 0}}, 2);
+  std::function<int(const Graph&)> sweeps = [&](const Graph& at) {
+    int out = 0;
+    for (const Node& n : at.nodes) {
+      out += n.op == &op::scan_sweep;
+      for (const NamedBody& b : bodies(n.attrs)) out += sweeps(b.graph);
+    }
+    return out;
+  };
+  EXPECT_GE(sweeps(g), 1);
+}
+
+TEST(ScanCheckpoints, OfOneCarryByItsOldName) {
+  Builder body("f");
+  const Value y = body.input("y", {f32, {9}}), w = body.input("w", {f32, {9}}),
+              x = body.input("x", {f32, {9}});
+  body.output(op::tanh(body, op::add(body, op::mul(body, y, w), x)));
+  const Graph f = body.finish();
+  const auto loss = [&](int64_t checkpoints) {
+    Builder b("loss");
+    const Values in{b.input("h", {f32, {9}}), b.param("w", {f32, {9}}),
+                    b.input("xs", {f32, {70, 9}})};
+    const Value last =
+        b.emit(op::scan_checkpointed.def, ScanCheckpointedAttrs{f, 70, 1, checkpoints}, in)[0];
+    b.output(op::reduce_sum(b, last, {.axes = {0}}));
+    return value_and_grad(b.finish(), kAll);
+  };
+  const NamedTensors leaves = leaves_of(70, 9);
+  expect_same_bits(run_on("cpu", loss(8), leaves).outputs, run_on("cpu", loss(0), leaves).outputs);
+}
+
+TEST(ScanCheckpoints, ALengthThatIsNotKnown) {
+  const auto program = [](int64_t checkpoints) {
+    return trace("f", [&](Tracer& t) {
+      const TracedTensor xs = t.input("xs", {Dim::symbol("n"), 3});
+      const auto cell = [&](Tracer&, const TracedTensors& c, const TracedTensors& x) -> ScanResult {
+        return {{(c[0] * x[0]).tanh()}, {}};
+      };
+      return t.scan({t.ones({3})}, {xs}, cell, {.checkpoints = checkpoints}).carries[0].sum();
+    });
+  };
+  expect_error("scan-symbolic", "a number, not ?n", [&] { grad(program(4), {"xs"}); });
+  expect_error("scan-checkpoints", "-1 checkpoints", [&] { program(-1); });
+}
+
+}  // namespace
+}  // namespace rlx::testing
