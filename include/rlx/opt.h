@@ -20,6 +20,7 @@
 #include "rlx/opt/fusion.h"
 #include "rlx/opt/fusion_report.h"
 #include "rlx/opt/passes.h"
+#include "rlx/opt/svg.h"
 #include "rlx/passes/auto_mixed_precision.h"
 
 namespace rlx::opt {
@@ -28,8 +29,15 @@ using fusion_report::MissedFusion;
 using fusion_report::MissReason;
 using rlx::AutoMixedPrecision;
 using rlx::CastConfig;
+using rlx::is_pure_view;
+using rlx::MemoryPlanOptions;
+using rlx::plan_memory_backward;
+using rlx::plan_memory_f32_uniform;
+using rlx::plan_memory_with_options;
 using rlx::Precision;
 using rlx::PrecisionPolicy;
+using rlx::SharedWeightLayout;
+using rlx::WeightSlot;
 using OpKind = PrecisionOpKind;
 
 namespace autodiff {
@@ -106,6 +114,18 @@ inline auto run_with_remap(const Graph& g) { return legalize_broadcast_with_map(
 namespace lower_dot_general {
 using opt::LowerDotGeneral;
 }
+namespace memory {
+using opt::is_pure_view;
+using opt::MemoryPlanOptions;
+using opt::plan_memory_backward;
+using opt::plan_memory_f32_uniform;
+using opt::plan_memory_with_options;
+using opt::SharedWeightLayout;
+using opt::WeightSlot;
+using rlx::collect_view_aliases;
+using rlx::plan_memory;
+using rlx::plan_memory_aligned;
+}  // namespace memory
 namespace pass {
 using opt::Pass;
 using opt::run_passes;

@@ -753,5 +753,29 @@ TEST(OptModules, AreNamespaces) {
   EXPECT_EQ(b.find_leaf("x"), x);
 }
 
+TEST(OptModules, MemoryPlansAreDrawn) {
+  const Graph g = trace("g", [](Tracer& t) { return t.input("x", {9, 70}).exp().sum({1}).tanh(); });
+  const auto all = opt::memory::plan_memory_with_options(g, opt::MemoryPlanOptions::inference());
+  opt::memory::MemoryPlanOptions options;
+  options.allocate_inputs = false;
+  const auto fewer = opt::plan_memory_with_options(g, options);
+  EXPECT_TRUE(all.assignments.contains({0, 0}));
+  EXPECT_FALSE(fewer.assignments.contains({0, 0}));
+  EXPECT_EQ(fewer.assignments.size() + 1, all.assignments.size());
+  const std::string text = opt::svg::render(all);
+  EXPECT_TRUE(text.starts_with("<svg"));
+  EXPECT_TRUE(text.ends_with("</svg>\n"));
+  EXPECT_NE(text.find(fmt::format("arena_size={} ({} unshared, saved {})", all.arena_size,
+                                  all.total_unshared_bytes(), all.bytes_saved())),
+            text.npos)
+      << text;
+  for (const auto& [node, slot] : all.assignments)
+    EXPECT_NE(text.find(fmt::format("{}: off={} sz={}", node, slot.offset, slot.size)), text.npos);
+  MemoryPlan large;  // beyond 32 bits
+  large.arena_size = int64_t{6} << 30;
+  large.assignments[{3, 0}] = {int64_t{5} << 30, int64_t{1} << 30};
+  EXPECT_NE(opt::svg::render(large).find("off=5368709120 sz=1073741824"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace rlx
