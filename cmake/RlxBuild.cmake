@@ -29,7 +29,9 @@ add_compile_options($<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=524288>)
 
 # GCC may give a function a cold part without an instruction in it. Its unwind entry then has the address of the next
 # function's cold part, the linker's table keeps one of the two, and an exception that passes there ends the program.
-add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fno-reorder-blocks-and-partition>)
+if(NOT RLX_LINT)  # clang-tidy does not know the option
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fno-reorder-blocks-and-partition>)
+endif()
 
 # Release builds are hardened: canaries on the stack, checked functions of the C library, programs at random addresses
 # whose tables of functions are read-only once they run. tests/unit/hardening_test.cc reads it from their headers.

@@ -166,7 +166,7 @@ class Lowering {
 
   View concat(const Node& n, const std::string& label) {
     const size_t first_step = p_.steps.size(), first_buffer = p_.buffers.size();
-    const View whole = new_view(n.type());
+    View whole = new_view(n.type());
     concat_into(whole, n, label);
     if (!is_joined(n)) return whole;
     return once(first_step, first_buffer, {whole}, label)[0];

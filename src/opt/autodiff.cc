@@ -216,7 +216,7 @@ Graph convert_scans_for_ad(Graph g) {
 Graph prepare_graph_for_ad(Graph g) {
   g = unfuse_fused_for_autodiff(std::move(g));
   g = LowerDotGeneral().run(std::move(g));
-  g = unroll_while(inline_if(std::move(g)), true);
+  g = unroll_while(inline_if(g), true);
   return convert_scans_for_ad(inline_custom_fn_for_autodiff(std::move(g)));
 }
 MirModule prepare_mir_for_ad(const MirModule& mir) { return prepare_graph_for_ad(mir.as_graph()); }

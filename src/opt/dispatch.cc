@@ -58,9 +58,9 @@ Graph rewrite_body(Graph g, const Claim& claim, const KernelDispatchConfig& conf
     return !should_lower_to_common(*n.op, claim, config);
   });
   if (has_unclaimed(g, op::cond.def, claim) && !never_rewritten(op::cond.def, config))
-    g = inline_if(std::move(g));
+    g = inline_if(g);
   if (has_unclaimed(g, op::while_loop.def, claim) && !never_rewritten(op::while_loop.def, config))
-    g = unroll_while(std::move(g), true);
+    g = unroll_while(g, true);
   return g;
 }
 

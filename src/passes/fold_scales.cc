@@ -40,7 +40,7 @@ bool scales_convolution(const Match& m) {
 }
 
 Value scaled_convolution(Builder& b, const Match& m) {
-  const Node conv = m.node(x);
+  const Node conv = m.node(x);  // NOLINT: a copy, the graph grows
   const Type weight = b.type(conv.in[1]);
   Shape column(at(weight.rank()), Dim(1));
   column[0] = weight.shape[0];

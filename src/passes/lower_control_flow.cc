@@ -85,13 +85,13 @@ bool lines_up(const Type& operand, const Type& result) {
 
 }  // namespace
 
-Graph inline_if(Graph g) {
+Graph inline_if(const Graph& g) {
   return expand_each(
       g, op::cond.def, "lower_control_flow",
       [](Builder& b, const Node& n, Operands in, int32_t) { return both_branches(b, n, in); });
 }
 
-Graph unroll_while(Graph g, bool keep_unbounded) {
+Graph unroll_while(const Graph& g, bool keep_unbounded) {
   return expand_each(g, op::while_loop.def, "lower_control_flow",
                      [&](Builder& b, const Node& n, Operands in, int32_t i) {
                        const bool stays = keep_unbounded && !n.get<WhileAttrs>().max_iterations;
@@ -124,7 +124,7 @@ constinit const Pass pass::lower_control_flow{
           const std::string unbounded = o.argument("unbounded", "refuse");
           user_check(unbounded == "refuse" || unbounded == "keep", "pass-option",
                      "lower_control_flow: unbounded is refuse or keep, not {}", quote(unbounded));
-          return unroll_while(inline_if(std::move(g)), unbounded == "keep");
+          return unroll_while(inline_if(g), unbounded == "keep");
         },
     .in_bodies = false,
     .arguments = kControlArguments};

@@ -45,11 +45,11 @@ Graph unfuse_elementwise_regions(Graph g);
 Graph clip_elementwise_regions(Graph g, const RegionLimits& limits);
 
 // Every cond computes both bodies and selects: what fails in the body that is not chosen fails, and is waited for.
-Graph inline_if(Graph g);
+Graph inline_if(const Graph& g);
 // Every while is its bound's number of steps, each selected while the condition holds. Raises Error(user,
 // "while-unbounded") unless those without a bound shall stay, and Error(unsupported, "unroll-size") beyond kMaxUnrolled
 // nodes.
-Graph unroll_while(Graph g, bool keep_unbounded = false);
+Graph unroll_while(const Graph& g, bool keep_unbounded = false);
 inline constexpr int64_t kMaxUnrolled = 100'000;
 
 // legalize_broadcast, and what became of each value of g.

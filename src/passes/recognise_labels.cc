@@ -177,7 +177,7 @@ Value row_losses(Builder& b, Value logits, Value ids) {
 Value emit_picked_loss(Builder& b, const Match& m) {
   const Picked p = *picked_loss(m);
   const Value logits = m.graph().node(p.of).in[0];
-  const Type type = m.type();
+  const Type& type = m.type();
   const Inside i = p.hot ? inside_of(b, p.ids, b.shape(logits).back()) : Inside{p.ids};
   Value y = op::neg(b, reshape_to(b, row_losses(b, logits, i.ids), type.shape));
   if (i.inside.valid())
@@ -327,7 +327,7 @@ std::optional<Hot> hot_rows(const Match& m) {
 
 Value emit_hot_rows(Builder& b, const Match& m) {
   const Hot hot = *hot_rows(m);
-  const Type type = m.type();
+  const Type& type = m.type();
   const Inside i = inside_of(b, hot.ids, b.shape(m[y])[0]);
   const Shape rows = dropped(type.shape, type.rank() - 1);
   Value v = op::gather(b, m[y], reshape_to(b, i.ids, rows), AxisAttrs{0});
@@ -372,7 +372,7 @@ RuleSet label_recognisers() {
          return is_float(m.type().dtype) && m.single_use(y) && m.single_use(z);
        },
        [](Builder& b, const Match& m) {
-         const Node n = m.node(y);
+         const Node n = m.node(y);  // NOLINT: a copy, the graph grows
          return b.emit(*n.op, n.attrs, Values{m[x]})[0];
        }},
       {"cross-entropy-counted", pat(op::select),

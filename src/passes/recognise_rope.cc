@@ -423,7 +423,7 @@ RuleSet rope_recognisers() {
        [](Builder& b, const Match& m) { return emit_rotation(b, *joined_rotation(m), m.type()); }},
       {"rope-rest", pat(op::concat, {x, y}), rest_is_copied,
        [](Builder& b, const Match& m) {
-         const Node rope = m.node(x);
+         const Node rope = m.node(x);  // NOLINT: a copy, the graph grows
          RopeAttrs attrs = rope.get<RopeAttrs>();
          attrs.head_dim = m.type().shape.back().value();
          return op::rope(b, last_part(b.graph(), rope.in[0])->of, rope.in[1], rope.in[2], attrs);

@@ -76,7 +76,7 @@ std::optional<Shape> rows_before(const Match& m) {
 // The product or elementwise op x on operands whose rows are split.
 Value on_split_rows(Builder& b, const Match& m) {
   const Shape axes = *rows_before(m);
-  const Node n = m.node(x);  // a copy: the graph grows
+  const Node n = m.node(x);  // NOLINT: a copy, the graph grows
   const Dim rows = m.shape(x)[0];
   Values in = n.in;
   for (size_t i = 0; i < in.size(); ++i) {

@@ -355,7 +355,7 @@ Values sweep_in_segments(Builder& b, const ScanAttrs& s, const BackScan& back, O
   }
   BodyMaker segment(back.attrs.body->name);
   Values leaves;
-  const auto add = [&](Value v, Type t) { leaves.push_back(segment.input(v, t)); };
+  const auto add = [&](Value v, const Type& t) { leaves.push_back(segment.input(v, t)); };
   for (Value v : now) add(v, b.type(v));
   for (size_t c = 0; c < carries; ++c)
     add(kept[c], {b.type(kept[c]).dtype, without_front(b.shape(kept[c]))});
