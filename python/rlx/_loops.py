@@ -1,5 +1,7 @@
 """Loops and choices made of scan, cond and while_loop: fori_loop, switch, associative_scan."""
 
+import numpy as np
+
 from rlx._aliases import flip
 from rlx._array import Array, asarray, is_number
 from rlx._control import cond, scan, while_loop
@@ -10,7 +12,11 @@ from rlx._tree import described, flatten, unflatten
 
 
 def _is_static(x):
-    return isinstance(x, int) or (is_number(x) and not isinstance(x, Array))
+    if isinstance(x, Array) or not is_number(x):
+        return False
+    if isinstance(x, (bool, np.bool_)) or not isinstance(x, (int, np.integer)):
+        raise UserError("loop-bound", f"fori_loop: a bound is {x!r}; it must be an integer")
+    return True
 
 
 def fori_loop(lower, upper, body_fun, init, max_iterations=None):

@@ -518,6 +518,11 @@ def hessian(f, argnums=0, has_aux=False):
     return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
 
 
+def _same_shape(code, given, needed):
+    if not equal_shapes(given, needed):
+        raise UserError(code, f"force_energy_loss: {code} of the shape {given} where {needed} is needed")
+
+
 def force_energy_loss(energy, argnums=0, force_weight=1.0, energy_weight=1.0):
     """The loss of a potential: how far its forces, -d energy / d positions, and its energies are off.
 
@@ -540,11 +545,15 @@ def force_energy_loss(energy, argnums=0, force_weight=1.0, energy_weight=1.0):
         (_, found), slopes = total(*args, **kwargs)
         squares, count = 0.0, 0.0
         for slope, force, mask in zip(slopes, wanted, masks):
-            off = (slope + asarray(force)) ** 2
+            force = asarray(force)
+            _same_shape("forces", force.shape, slope.shape)
+            off = (slope + force) ** 2
             weight = 1.0 if mask is None else asarray(mask).astype(off.dtype).reshape((*asarray(mask).shape, 1))
             squares = squares + (off * weight).sum()
             count = count + (zeros_like(off) + weight).sum()
-        return force_weight * squares / count + energy_weight * ((found - asarray(energy)) ** 2).mean()
+        energy = asarray(energy)
+        _same_shape("energy", energy.shape, found.shape)
+        return force_weight * squares / count + energy_weight * ((found - energy) ** 2).mean()
 
     return loss
 

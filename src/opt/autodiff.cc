@@ -81,7 +81,7 @@ Values gradients_of(Builder& b, const Graph& forward, const Values& wrt, bool ze
   user_check(!forward.outputs.empty(), "output-index", "grad: graph \"{}\" has no output",
              forward.name);
   Value loss = forward.outputs[0];
-  const Type type = forward.type(loss);
+  const Type& type = forward.type(loss);
   if (type.rank() > 0 && kFloats.has(type.dtype)) {
     const Value weights = b.input(free_name(b, "d_output"), type);
     Ints axes(static_cast<size_t>(type.rank()));

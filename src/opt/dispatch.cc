@@ -113,16 +113,16 @@ bool should_lower_to_common(const OpDef& op, const Claim& claim,
   return !supports_op(claim, op);
 }
 
-Graph rewrite_for_backend_with_config(Graph g, const Claim& claim,
+Graph rewrite_for_backend_with_config(const Graph& g, const Claim& claim,
                                       const KernelDispatchConfig& config) {
   check_config(claim, config);
   Graph out = rewrite_body(g, claim, config);
   return out == g ? g : drop_dead(std::move(out));
 }
 
-Legalized legalize_or_rewrite_for_backend_with_config(Graph g, const Claim& claim,
+Legalized legalize_or_rewrite_for_backend_with_config(const Graph& g, const Claim& claim,
                                                       const KernelDispatchConfig& config) {
-  Graph out = rewrite_for_backend_with_config(std::move(g), claim, config);
+  Graph out = rewrite_for_backend_with_config(g, claim, config);
   LegalizeResult errors = legalize_for_backend(out, claim);
   return {std::move(out), std::move(errors)};
 }
@@ -191,7 +191,8 @@ KernelDispatchReport analyze_dispatch(const Graph& g, std::string_view backend, 
 }
 
 std::pair<Graph, KernelDispatchReport> prepare_graph_for_backend_with_report(
-    Graph g, std::string_view backend, const Claim& claim, const KernelDispatchConfig& config) {
+    const Graph& g, std::string_view backend, const Claim& claim,
+    const KernelDispatchConfig& config) {
   Graph out = rewrite_for_backend_with_config(g, claim, config);
   KernelDispatchReport report = report_of(g, out, backend, claim, config);
   return {std::move(out), std::move(report)};

@@ -49,14 +49,14 @@ struct KernelDispatchConfig {
 bool should_lower_to_common(const OpDef& op, const Claim& claim,
                             const KernelDispatchConfig& config);
 
-Graph rewrite_for_backend_with_config(Graph g, const Claim& claim,
+Graph rewrite_for_backend_with_config(const Graph& g, const Claim& claim,
                                       const KernelDispatchConfig& config);
-inline Graph rewrite_for_backend_with_dispatch(Graph g, const Claim& claim,
+inline Graph rewrite_for_backend_with_dispatch(const Graph& g, const Claim& claim,
                                                KernelDispatchPolicy policy) {
-  return rewrite_for_backend_with_config(std::move(g), claim, {policy, {}, {}});
+  return rewrite_for_backend_with_config(g, claim, {policy, {}, {}});
 }
-inline Graph rewrite_for_backend(Graph g, const Claim& claim) {
-  return rewrite_for_backend_with_config(std::move(g), claim, {});
+inline Graph rewrite_for_backend(const Graph& g, const Claim& claim) {
+  return rewrite_for_backend_with_config(g, claim, {});
 }
 
 // The rewritten graph, and what is left over.
@@ -64,14 +64,14 @@ struct Legalized {
   Graph graph;
   LegalizeResult errors;
 };
-Legalized legalize_or_rewrite_for_backend_with_config(Graph g, const Claim& claim,
+Legalized legalize_or_rewrite_for_backend_with_config(const Graph& g, const Claim& claim,
                                                       const KernelDispatchConfig& config);
-inline Legalized legalize_or_rewrite_for_backend_with_dispatch(Graph g, const Claim& claim,
+inline Legalized legalize_or_rewrite_for_backend_with_dispatch(const Graph& g, const Claim& claim,
                                                                KernelDispatchPolicy policy) {
-  return legalize_or_rewrite_for_backend_with_config(std::move(g), claim, {policy, {}, {}});
+  return legalize_or_rewrite_for_backend_with_config(g, claim, {policy, {}, {}});
 }
-inline Legalized legalize_or_rewrite_for_backend(Graph g, const Claim& claim) {
-  return legalize_or_rewrite_for_backend_with_config(std::move(g), claim, {});
+inline Legalized legalize_or_rewrite_for_backend(const Graph& g, const Claim& claim) {
+  return legalize_or_rewrite_for_backend_with_config(g, claim, {});
 }
 
 // ---- reports
@@ -105,7 +105,8 @@ KernelDispatchReport analyze_dispatch(const Graph& g, std::string_view backend, 
                                       const KernelDispatchConfig& config = {});
 // Rewritten, and what became of each op of the graph as it was given.
 std::pair<Graph, KernelDispatchReport> prepare_graph_for_backend_with_report(
-    Graph g, std::string_view backend, const Claim& claim, const KernelDispatchConfig& config = {});
+    const Graph& g, std::string_view backend, const Claim& claim,
+    const KernelDispatchConfig& config = {});
 std::string format_dispatch_report(const KernelDispatchReport& report);
 // On standard error where the variable RLX_DISPATCH_REPORT or RLX_VERBOSE is on.
 void maybe_log_dispatch_report(const KernelDispatchReport& report);

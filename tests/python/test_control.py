@@ -208,6 +208,9 @@ def test_fori_loop(jit):
     assert slope.item() == 4 * 2**3
     bounded = lambda x, n: rlx.fori_loop(0, n, lambda i, c: c * x, x, max_iterations=5)
     assert rlx.grad(bounded)(rlx.array(2.0), rlx.array(3)).item() == 4 * 2**3
+    for bad in (2.9, True, float("nan")):
+        with pytest.raises(rlx.UserError, match="must be an integer"):
+            rlx.fori_loop(0, bad, lambda i, c: c + 1, 0)
     with pytest.raises(rlx.UserError, match="lower is"):
         rlx.fori_loop(rlx.array(0.5), 3, lambda i, c: c, 0)
 

@@ -519,6 +519,9 @@ def test_force_energy_loss_is_the_formula():
     h = 1e-6
     ends = [loss(k + d, x, forces=forces, energy=energies).item() for d in (-h, h)]
     assert slope.item() == pytest.approx((ends[1] - ends[0]) / (2 * h), rel=1e-6)
+    for wrong in (dict(forces=forces, energy=energies.reshape(2, 1)), dict(forces=forces[0], energy=energies)):
+        with pytest.raises(rlx.UserError, match="is needed"):
+            loss(k, x, **wrong)
     with pytest.raises(rlx.UserError, match="forces"):
         rlx.force_energy_loss(springs, argnums=(1,))(k, x, forces=(forces, forces), energy=energies)
 
