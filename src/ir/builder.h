@@ -35,7 +35,7 @@ class Builder {
   Values clone(const Node& n, Operands in);
   // Appends the definition of a composite `n` on other operands; returns its results. Every
   // decomposition is written by this call. A definition has at most kMaxDefinition nodes, or four for each
-  // operand where that is more: an op whose attributes ask for more raises
+  // operand where that is more, those of bodies apart: an op whose attributes ask for more raises
   // Error(unsupported, "definition-size").
   Values expand(const Node& n, Operands in);
   static constexpr int32_t kMaxDefinition = 4096;
