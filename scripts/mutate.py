@@ -87,9 +87,13 @@ class Mutant:
         if self.file.endswith(".py"):
             return None
         for text in (part, self.after):
+            if not text:
+                return "nothing stands in its place"
             bare = re.sub(r"'(\\.|[^'\\])'|\"(\\.|[^\"\\])*\"", "", text)
             if any(bare.count(a) != bare.count(b) for a, b in ("()", "[]", "{}")):
                 return f"brackets without their fellows: {text}"
+            if re.match(r"(\|\||&&|[+/%<>=,?:]( |$))", bare) or bare.count("?") > len(re.findall(r"(?<!:):(?!:)", bare)):
+                return f"a part of an expression: {text}"
         if not part.endswith((";", "}")) and re.match(r"(if|for|while|return|const)\b", part):
             return f"neither a statement nor an expression: {part}"
         return None

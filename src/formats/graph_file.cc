@@ -95,25 +95,32 @@ Graph read_graph(std::string_view content, const std::string& what, const fs::pa
   });
 }
 
+namespace {
+
+Graph load_once(const fs::path& path, const fs::path& target, const std::string& content) {
+  const std::string side = is_graph_bytes(content) ? "" : constants_file(content);
+  if (side.empty() && !is_graph_bytes(content) && is_there(unnamed_side_file(path)))
+    return parse_text(content, path.string(), read_side_file(unnamed_side_file(path)));
+  // A link to a text stands beside a link to its side file, or alone.
+  const fs::path folder =
+      side.empty() || is_there(folder_of(path) / side) ? folder_of(path) : folder_of(target);
+  return read_graph(content, path.string(), folder);
+}
+
+}  // namespace
+
 Graph load_graph(const fs::path& path) {
   return within_memory([&] {
     const fs::path target = follow_links(path);
-    std::string content = read_file(path);
-    for (;;) {
-      const std::string side = is_graph_bytes(content) ? "" : constants_file(content);
-      if (side.empty() && !is_graph_bytes(content) && is_there(unnamed_side_file(path)))
-        return parse_text(content, path.string(), read_side_file(unnamed_side_file(path)));
-      // A link to a text stands beside a link to its side file, or alone.
-      const fs::path folder =
-          side.empty() || is_there(folder_of(path) / side) ? folder_of(path) : folder_of(target);
-      try {
-        return read_graph(content, path.string(), folder);
-      } catch (const Error&) {
-        // The program that was read may have been replaced before its side file was.
-        std::string now = read_file(path);
-        if (now == content) throw;
-        content = std::move(now);
-      }
+    const std::string content = read_file(path);
+    try {
+      return load_once(path, target, content);
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::resource) throw;
+      // The program may have been replaced before its side file was read. Whether it was cannot be
+      // seen: the same one may be back. So once more, while nobody saves.
+      const FolderLock lock(folder_of(target));
+      return load_once(path, target, read_file(path));
     }
   });
 }

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -495,6 +496,30 @@ TEST_F(Files, WhatIsRenamedIsOnTheDisk) {
       return c.kind == testing::FileCall::Kind::rename;
     })) << s.name;
   }
+}
+
+// What was read may have been replaced, and be back, by the time its side file is looked for.
+TEST_F(Files, WhoLoadsWaitsForWhoSaves) {
+  const fs::path file = folder / "g.rlx";
+  save_graph(file, graph_of(1));
+  const std::vector<std::string> now = names();
+  const fs::path side = folder / *std::find_if(now.begin(), now.end(), [](const std::string& n) {
+    return n.ends_with(".consts");
+  });
+  std::atomic<bool> done{false};
+  std::string said;
+  auto saver = std::make_unique<FolderLock>(folder);
+  fs::rename(side, folder / "away");
+  std::thread loader([&] {
+    said = refusal([&] { EXPECT_TRUE(load_graph(file) == graph_of(1)); });
+    done = true;
+  });
+  for (int i = 0; i < 50 && !done; ++i) ::usleep(1000);  // one that does not wait is done by then
+  EXPECT_FALSE(done);
+  fs::rename(folder / "away", side);
+  saver.reset();
+  loader.join();
+  EXPECT_EQ(said, "fine");
 }
 
 TEST_F(Files, AGraphThatIsBeingSavedCanBeLoaded) {
