@@ -504,8 +504,8 @@ TEST_F(Files, WhoLoadsWaitsForWhoSaves) {
   save_graph(file, graph_of(1));
   const std::vector<std::string> now = names();
   const fs::path side = folder / *std::find_if(now.begin(), now.end(), [](const std::string& n) {
-    return n.ends_with(".consts");
-  });
+                          return n.ends_with(".consts");
+                        });
   std::atomic<bool> done{false};
   std::string said;
   auto saver = std::make_unique<FolderLock>(folder);
