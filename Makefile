@@ -10,7 +10,7 @@ PYTHON_PACKAGES := nanobind numpy ml_dtypes pytest scikit-build-core
 comma := ,
 SOURCES = $(shell git ls-files '*.h' '*.cc')
 
-.PHONY: help setup build tool run test test-long test-python test-torch test-report mutate bench docs format install clean \
+.PHONY: help setup build tool run test test-long test-python test-torch test-report mutate bench bench-regress docs format install clean \
   check check-setup check-format check-lint check-warnings check-asan check-tsan
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make test-report look at the page of rlx explain in a browser"
 	@echo "make mutate      plant bugs and see that the tests notice"
 	@echo "make bench       build and run the benchmarks"
+	@echo "make bench-regress BASE=COMMIT   is this tree slower than that commit?"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
 	@echo "make format      let clang-format have its way with all sources"
 	@echo "make docs        write the language and the op reference to build/docs"
@@ -96,6 +97,13 @@ bench: build
 	@cmake --build build/release -j$(JOBS) --target benches
 	@set -e; for program in $$(find build/release/bench -maxdepth 1 -type f -executable | sort); do \
 	  echo "== $$program"; $$program; done
+
+# This tree against another commit, both builds interleaved.
+bench-regress: build/release/configured
+	@test -n "$(BASE)" || { echo "usage: make bench-regress BASE=COMMIT" >&2; exit 2; }
+	@cmake --build build/release -j$(JOBS) --target write_programs rlx_python
+	@build/release/tests/write_programs build/regress/programs
+	@$(PYTHON_VENV)/bin/python bench/regress/run.py $(BASE) $(REGRESS)
 
 format: | check-setup
 	@clang-format-19 -i $(SOURCES)

@@ -46,6 +46,16 @@ inline bool mutant(int n) {
 """
 
 
+def has_bare_comma(text):
+    """Whether there is one outside of all brackets; those of templates count as such."""
+    depth = 0
+    for i, c in enumerate(text):
+        depth += (c in "([{" or (c == "<" and text[i - 1 : i].isalnum())) - (c in ")]}" or (c == ">" and text[i - 1] != "-"))
+        if c == "," and depth <= 0:
+            return True
+    return False
+
+
 @dataclasses.dataclass
 class Mutant:
     number: int
@@ -94,6 +104,8 @@ class Mutant:
                 return f"brackets without their fellows: {text}"
             if re.match(r"(\|\||&&|[+/%<>=,?:]( |$))", bare) or bare.count("?") > len(re.findall(r"(?<!:):(?!:)", bare)):
                 return f"a part of an expression: {text}"
+            if text == part and not text.endswith((";", "}")) and has_bare_comma(bare):
+                return f"several expressions: {text}"
         if not part.endswith((";", "}")) and re.match(r"(if|for|while|return|const)\b", part):
             return f"neither a statement nor an expression: {part}"
         return None
@@ -224,14 +236,16 @@ def main():
 
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        plain, limits = {}, {}
+        plain, limits, failing = {}, {}, 0
         for m in chosen:
             plain.setdefault((m.program, m.filter), m)
         for m, (passes, seconds) in zip(plain.values(), pool.map(lambda m: run(m, 0, python), plain.values())):
             limits[m.program, m.filter] = min(LIMIT, 15 + 5 * seconds)
             if not passes:
                 print(f"{m.program} {m.filter} fails without a mutant: {WORK / m.name}.plain.log")
-                return 1
+                failing += 1
+        if failing:
+            return 1
         survivors = 0
         print(f"{'mutant':28} {'file':44} {'test':52} outcome")
         runs = pool.map(lambda m: run(m, m.number, python, limits[m.program, m.filter]), chosen)
