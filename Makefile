@@ -10,7 +10,7 @@ PYTHON_PACKAGES := nanobind numpy ml_dtypes pytest scikit-build-core
 comma := ,
 SOURCES = $(shell git ls-files '*.h' '*.cc')
 
-.PHONY: help setup build tool run test test-long test-python test-torch test-report mutate bench bench-regress docs format install clean \
+.PHONY: help setup build tool run test test-long test-python test-torch test-report mutate bench bench-peers bench-regress docs format install clean \
   check check-setup check-format check-lint check-warnings check-asan check-tsan
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make test-report look at the page of rlx explain in a browser"
 	@echo "make mutate      plant bugs and see that the tests notice"
 	@echo "make bench       build and run the benchmarks"
+	@echo "make bench-peers  RLX beside PyTorch, JAX, SciPy and FFTW, into bench/RESULTS.md   (some: PEERS='--only softmax')"
 	@echo "make bench-regress BASE=COMMIT   is this tree slower than that commit?"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
 	@echo "make format      let clang-format have its way with all sources"
@@ -97,6 +98,17 @@ bench: build
 	@cmake --build build/release -j$(JOBS) --target benches
 	@set -e; for program in $$(find build/release/bench -maxdepth 1 -type f -executable | sort); do \
 	  echo "== $$program"; $$program; done
+
+# RLX beside other libraries; PEERS holds further options of bench/peers/run.py. By default their environment is made.
+PEERS_PYTHON ?= build/peers-venv/bin/python
+PEERS ?= --write
+build/peers-venv/bin/python: | setup
+	@python3 -m venv build/peers-venv
+	@$@ -m pip install -q --disable-pip-version-check numpy scipy torch jax pyfftw
+
+bench-peers: build/release/configured $(PEERS_PYTHON)
+	@cmake --build build/release -j$(JOBS) --target rlx_python
+	@$(PEERS_PYTHON) bench/peers/run.py $(PEERS)
 
 # This tree against another commit, both builds interleaved.
 bench-regress: build/release/configured

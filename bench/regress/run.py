@@ -10,7 +10,6 @@ BASE=COMMIT` does all of it.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import re
@@ -20,28 +19,12 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-SETTLE_SECONDS = 0.05  # threads of the build that ran last stop spinning
+sys.path.insert(0, str(HERE.parent))
+from rounds import ROOT, SETTLE_SECONDS, Worker, spread  # noqa: E402
 
 
-class Build:
-    def __init__(self, package, programs, threads):
-        environment = dict(os.environ, PYTHONPATH=str(package), RLX_CACHE="0")
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "peer.py"), str(programs), str(threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-
-    def ask(self, *words):
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"a build ended at: {' '.join(map(str, words))}")
-        return json.loads(line)
+def start(package, programs, threads):
+    return Worker([sys.executable, str(HERE / "peer.py"), str(programs), str(threads)], threads, {"PYTHONPATH": str(package)})
 
 
 def build_base(commit, jobs):
@@ -86,7 +69,7 @@ def main():
     parser.add_argument("--limit", type=float, default=0.97)
     args = parser.parse_args()
     base = build_base(args.commit, os.cpu_count())
-    builds = [Build(p, args.programs, args.threads) for p in (base, ROOT / "build/release/python")]
+    builds = [start(p, args.programs, args.threads) for p in (base, ROOT / "build/release/python")]
     names, compiled = [], {}
     for path in sorted(pathlib.Path(args.programs).glob("*.rlx")):
         if not re.search(args.only, path.stem):
@@ -102,7 +85,7 @@ def main():
     slower = []
     for name in names:
         ratios = [b / n for b, n in times[name]]
-        low, middle, high = statistics.quantiles(ratios, n=4)
+        middle, low, high = spread(ratios)
         before, now = (1e3 * statistics.median(t[i] for t in times[name]) for i in (0, 1))
         print(
             f"| {name} | {before:.3f} | {now:.3f} | {middle:.3f} | {low:.3f}, {high:.3f} | {compiled[name][0] / compiled[name][1]:.2f} |"

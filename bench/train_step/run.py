@@ -20,9 +20,9 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-RESULTS = HERE.parent / "RESULTS.md"
-BEGIN, END = "<!-- train-step: begin -->", "<!-- train-step: end -->"
+sys.path.insert(0, str(HERE.parent))
+from rounds import ROOT, cpu, spread, write_section  # noqa: E402
+
 LOSS_TOLERANCE = 1e-3  # relative, at each of the 20 steps
 SETTLE_SECONDS = 0.5  # worker threads of the peer that ran last stop spinning
 
@@ -130,20 +130,13 @@ def check_losses(peers):
     return worst
 
 
-def cpu_model():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"
-
-
 def ratio_of_rounds(peer, base):
     pairs = zip(peer.rounds, base.rounds)
     return statistics.median(statistics.median(p) / statistics.median(b) for p, b in pairs)
 
 
 def row(peer, base):
-    low, middle, high = statistics.quantiles(peer.seconds, n=4)
+    middle, low, high = spread(peer.seconds)
     memory = peer.events["memory"]
     peak = memory["peak_rss_above_baseline_bytes"]
     steady = memory.get("steady_peak_rss_above_baseline_bytes")
@@ -167,11 +160,10 @@ def report(peers, worst, args, config):
     base = peers[0]
     versions = {k: v for p in peers for k, v in p.events["ready"].get("versions", {}).items()}
     lines = [
-        BEGIN,
         "## Training step of a character GPT",
         "",
         f"{config['layers']} layers, width {config['width']}, {config['heads']} heads, {config['batch']}x{config['block']} tokens, "
-        f"vocabulary {config['vocab']}, AdamW with clipping, f32; definition in `bench/train_step/MODEL.md`. {cpu_model()}, "
+        f"vocabulary {config['vocab']}, AdamW with clipping, f32; definition in `bench/train_step/MODEL.md`. {cpu()}, "
         f"{args.threads} threads, {time.strftime('%Y-%m-%d')}; {args.rounds} interleaved rounds of {args.steps} steps. "
         f"Ratios are to {base.name} (above 1: {base.name} is better). Memory is the peak above the libraries alone, compiling "
         "included; 'running' leaves compiling out.",
@@ -183,21 +175,8 @@ def report(peers, worst, args, config):
         f"20 losses agree within {worst:.1e} (relative). Versions: "
         + ", ".join(f"{k} {v}" for k, v in sorted(versions.items()))
         + f", Python {platform.python_version()}.",
-        END,
-        "",
     ]
     return "\n".join(lines)
-
-
-def write(section):
-    """Replaces the section between the markers, or appends it."""
-    text = RESULTS.read_text() if RESULTS.exists() else "# Benchmark results\n\n"
-    if BEGIN in text:
-        head, rest = text.split(BEGIN, 1)
-        text = head + section + rest.split(END, 1)[1].lstrip("\n")
-    else:
-        text = text.rstrip("\n") + "\n\n" + section
-    RESULTS.write_text(text)
 
 
 def parse_args():
@@ -242,7 +221,7 @@ def main():
     section = report(peers, worst, args, config)
     print(section)
     if not args.no_write:
-        write(section)
+        write_section("train-step", section)
 
 
 if __name__ == "__main__":
