@@ -315,8 +315,8 @@ Tensors CompiledTraining::forward(const NamedTensors& inputs) {
   for (size_t i = 0; i < outputs_; ++i) out.push_back(results[i].to_host());
   for (size_t i = outputs_; i < results.size(); ++i)
     backward_.set_input(fmt::format("saved_{}", i - outputs_), results[i]);
-  for (const auto& [name, value] : given)
-    if (backward_inputs_.contains(name)) backward_.set_input(name, value);
+  for (const auto& [name, value] : given)  // the caller may change theirs before the backward
+    if (backward_inputs_.contains(name)) backward_.set_input(name, value.copy());
   has_run_ = true;
   return out;
 }

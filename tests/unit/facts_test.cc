@@ -154,6 +154,7 @@ TEST(Facts, SecondOrderOfLayers) {
     const double h = 1e-5;
     const auto moved = [&](double by) {
       NamedTensors there = at;
+      there["x"] = Tensor(d, x.sizes());
       for (int64_t i = 0; i < x.elements(); ++i)
         there["x"].set_float(i, x.get_float(i) + by * v.get_float(i));
       return evaluate(slope, there).outputs[0];
