@@ -21,6 +21,7 @@
 #include "rlx/opt/fusion_report.h"
 #include "rlx/opt/passes.h"
 #include "rlx/opt/svg.h"
+#include "rlx/opt/training.h"
 #include "rlx/passes/auto_mixed_precision.h"
 
 namespace rlx::opt {
@@ -54,6 +55,9 @@ using opt::jvp;
 namespace compiler {
 using opt::CompilePipeline;
 using opt::CompileResult;
+using opt::compile_training;
+using opt::TrainingCompileError;
+using opt::TrainingCompileResult;
 }  // namespace compiler
 namespace const_fold {
 using opt::ConstantFolding;

@@ -1,5 +1,7 @@
 """Errors: every request that RLX cannot serve raises an `Error` with a kind, a stable code and a sentence."""
 
+import operator
+
 
 class Error(Exception):
     """What RLX raises.
@@ -22,6 +24,16 @@ class Error(Exception):
 
 class UserError(Error, ValueError):
     """The caller asked for something that is not allowed."""
+
+
+def checked_budget(who, memory_budget):
+    """A number of bytes, 0 for none."""
+    is_count = hasattr(memory_budget, "__index__") and not isinstance(memory_budget, bool)
+    if not is_count or not 0 <= operator.index(memory_budget) < 2**63:
+        raise UserError(
+            "memory-budget", f"{who}: memory_budget is a number of bytes, 0 for no limit, not {memory_budget!r}"
+        )
+    return operator.index(memory_budget)
 
 
 class UserIndexError(UserError, IndexError):

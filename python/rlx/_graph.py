@@ -13,7 +13,7 @@ from rlx import _signatures as _s
 from rlx._array import Array, asarray
 from rlx._dims import Dim
 from rlx._dtypes import from_table
-from rlx._errors import Error, UserError
+from rlx._errors import Error, UserError, checked_budget
 from rlx._precision import as_policy
 
 CompiledGraph = _core.CompiledGraph
@@ -232,6 +232,7 @@ def compile(
     value = graph._program() if isinstance(graph, Graph) else graph
     hints = {name: _hint(*hint) for name, hint in (hints or {}).items()}
     device, policy = device or _core.get_backend(), as_policy(precision)
+    memory_budget = checked_budget("compile", memory_budget)
     return _core.compile(value, device, threads, dims or {}, hints, fast_math, policy, fuse, memory_budget)
 
 

@@ -24,7 +24,7 @@ from collections import OrderedDict, deque, namedtuple
 from rlx import _core
 from rlx._array import Array
 from rlx._dims import LEAST, Dim, Pin, Symbols, holds, tracing
-from rlx._errors import Error, UserError
+from rlx._errors import Error, UserError, checked_budget
 from rlx._transforms import _argument, _check_function, _name, trace
 from rlx._tree import converted, flatten, typed, unflatten
 
@@ -219,12 +219,16 @@ class jit:
     passed: by place, by keyword or by default. Arrays that f uses from outside are captured at tracing; arrays are
     immutable, but a variable that later names another array is not noticed.
 
+    memory_budget is the number of bytes that the values of a run may take at once, as for `rlx.compile`; as a part of
+    another function that is compiled it has no meaning, but that one's has.
+
     All functions together keep programs and captured arrays of 512 MiB, those used last; what was dropped is traced and
     compiled again when it is called.
     """
 
-    def __init__(self, f, static_argnums=(), static_argnames=()):
+    def __init__(self, f, static_argnums=(), static_argnames=(), memory_budget=0):
         _check_function("jit", f)
+        self._memory_budget = checked_budget("jit", memory_budget)
         functools.update_wrapper(self, f)
         self._f = f
         numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
@@ -367,6 +371,10 @@ class jit:
                 return self._proven(call, names, made, why + family.pinned(sizes), work)
         return self._numbers(call, why + family.pinned(sizes), work)
 
+    def _program(self, call, traced):
+        device = _core.device_for(call.leaves + traced.captured)
+        return _core.compile_cached(traced.graph, device, self._memory_budget)
+
     def _symbolic(self, call, names, symbols):
         """(what _keep keeps, None); (None, why not); (None, None) for a part of a program around it."""
         start, shapes = time.perf_counter(), call.family.shapes(call.sizes, names)
@@ -377,7 +385,7 @@ class jit:
                 return None, "its number is asked for"
             if any(x._traced for x in traced.captured):
                 return None, None
-            program = _core.compile_cached(traced.graph, _core.device_for(call.leaves + traced.captured))
+            program = self._program(call, traced)
         except Pin as e:
             return None, f"its number is asked for ({e})"
         except Exception as e:  # whatever it is: numbers will tell whether the call is wrong
@@ -421,7 +429,7 @@ class jit:
         traced = trace(call.f, call.leaves, call.tree)
         if any(x._traced for x in traced.captured):
             return self._inline(traced, call.leaves)
-        program = _core.compile_cached(traced.graph, _core.device_for(call.leaves + traced.captured))
+        program = self._program(call, traced)
         made = (program, traced.captured, traced.out_tree, (), time.perf_counter() - start)
         names = [None] * len(call.sizes)
         entry = self._entry(call, names, made, why)

@@ -36,8 +36,9 @@ def save(path, tree) -> None:
     load_checkpoint: arrays are called by their paths, "params.layers.0.w".
     """
     leaves, structure = flatten(tree)
-    if _depth(structure) > DEPTH:
-        raise UserError("tree-depth", f"save: a tree of {_depth(structure)} levels; {DEPTH} are allowed")
+    depth = _depth(structure)
+    if depth > DEPTH:
+        raise UserError("tree-depth", f"save: a tree of {depth} levels; {DEPTH} are allowed")
     arrays, nodes = {}, []
     for place, leaf in zip(paths(structure), leaves):
         text = _text(leaf)
@@ -112,7 +113,11 @@ def _utf8(text):
 
 
 def _depth(structure):
-    return 1 + max((_depth(c) for c in structure[1]), default=0) if isinstance(structure, tuple) else 0
+    """Levels of nodes; level by level, for there may be more than Python nests calls."""
+    depth, level = 0, [structure]
+    while level := [s for s in level if isinstance(s, tuple)]:
+        depth, level = depth + 1, [child for s in level for child in s[1]]
+    return depth
 
 
 def _is_flat(structure, arrays):

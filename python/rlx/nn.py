@@ -114,6 +114,14 @@ class Layer:
         return parts
 
 
+def _check_sizes(layer, **sizes):
+    """Raises unless each, a number or a tuple of them, is a positive integer."""
+    for name, value in sizes.items():
+        for n in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
+                raise UserError("nn-size", f"{type(layer).__name__}: {name} must be a positive integer, not {n!r}")
+
+
 def _as_tuple(part):
     return part if isinstance(part, tuple) else (part,)
 
@@ -198,6 +206,9 @@ class Linear(Layer):
     w_init: Initializer = _LECUN
     dtype: str = "float32"
 
+    def __post_init__(self):
+        _check_sizes(self, inputs=self.inputs, outputs=self.outputs)
+
     def init(self, key):
         w = {"w": self.w_init(key, (self.inputs, self.outputs), self.dtype)}
         return {**w, "b": _zeros(self.outputs, self.dtype)} if self.bias else w
@@ -226,6 +237,10 @@ class Conv(Layer):
     def __post_init__(self):
         if not isinstance(self.kernel, tuple):
             raise TypeError(f"Conv: kernel must be a tuple with a size for each spatial axis, not {self.kernel!r}")
+        _check_sizes(
+            self, inputs=self.inputs, outputs=self.outputs, groups=self.groups, kernel=self.kernel, stride=self.stride,
+            dilation=self.dilation,
+        )  # fmt: skip
         if self.inputs % self.groups or self.outputs % self.groups:
             raise UserError(
                 "nn-groups",
@@ -237,6 +252,8 @@ class Conv(Layer):
             raise UserError("nn-padding", f'Conv: padding "same" needs stride 1, got {self.stride}')
         if not isinstance(self.padding, str):
             object.__setattr__(self, "padding", _per_axis("Conv", "padding", self.padding, len(self.kernel)))
+            if min(self.padding, default=0) < 0:
+                raise UserError("nn-padding", f"Conv: padding must not be negative, got {self.padding}")
         elif self.padding not in ("same", "valid"):
             raise UserError("nn-padding", f'Conv: padding is a number, "same" or "valid", not {self.padding!r}')
 
@@ -275,6 +292,9 @@ class Embedding(Layer):
     init_by: Initializer | None = None
     dtype: str = "float32"
 
+    def __post_init__(self):
+        _check_sizes(self, count=self.count, size=self.size)
+
     def init(self, key):
         draw = self.init_by or normal(1 / math.sqrt(self.size))
         return {"table": draw(key, (self.count, self.size), self.dtype)}
@@ -294,6 +314,9 @@ class LayerNorm(Layer):
     eps: float = 1e-5
     dtype: str = "float32"
 
+    def __post_init__(self):
+        _check_sizes(self, size=self.size)
+
     def init(self, key):
         return {"gamma": _ones(self.size, self.dtype), "beta": _zeros(self.size, self.dtype)}
 
@@ -307,6 +330,9 @@ class RMSNorm(Layer):
     size: int
     eps: float = 1e-5
     dtype: str = "float32"
+
+    def __post_init__(self):
+        _check_sizes(self, size=self.size)
 
     def init(self, key):
         return {"gamma": _ones(self.size, self.dtype)}
@@ -324,6 +350,11 @@ class GroupNorm(Layer):
     eps: float = 1e-5
     dtype: str = "float32"
 
+    def __post_init__(self):
+        _check_sizes(self, groups=self.groups, channels=self.channels)
+        if self.channels % self.groups:
+            raise UserError("nn-groups", f"GroupNorm: {self.channels} channels in {self.groups} groups of equal size")
+
     def init(self, key):
         return {"gamma": _ones(self.channels, self.dtype), "beta": _zeros(self.channels, self.dtype)}
 
@@ -340,6 +371,9 @@ class BatchNorm(Layer):
     momentum: float = 0.1
     eps: float = 1e-5
     dtype: str = "float32"
+
+    def __post_init__(self):
+        _check_sizes(self, channels=self.channels)
 
     def init(self, key):
         return {"gamma": _ones(self.channels, self.dtype), "beta": _zeros(self.channels, self.dtype)}
@@ -376,6 +410,7 @@ class MLP(Layer):
 
     def __post_init__(self):
         object.__setattr__(self, "sizes", tuple(self.sizes))
+        _check_sizes(self, sizes=self.sizes)
         if len(self.sizes) < 2:
             raise UserError("nn-axes", f"MLP: needs at least the sizes of input and output, got {self.sizes}")
 
@@ -413,8 +448,12 @@ class MultiHeadAttention(Layer):
     dtype: str = "float32"
 
     def __post_init__(self):
+        _check_sizes(self, size=self.size, heads=self.heads)
+        for name in ("kv_heads", "head_size"):
+            if getattr(self, name) is not None:
+                _check_sizes(self, **{name: getattr(self, name)})
         kv_heads = self.heads if self.kv_heads is None else self.kv_heads
-        if self.heads < 1 or kv_heads < 1 or self.heads % kv_heads:
+        if self.heads % kv_heads:
             raise UserError(
                 "nn-heads", f"MultiHeadAttention: {self.heads} heads cannot share {kv_heads} heads of keys and values"
             )
@@ -498,6 +537,9 @@ class _Pool(Layer):
     kernel: tuple
     stride: Any = None
     padding: Any = 0
+
+    def __post_init__(self):
+        _check_sizes(self, kernel=self.kernel, **({} if self.stride is None else {"stride": self.stride}))
 
     def _pooled(self, kind, x, **options):
         count = len(self.kernel)

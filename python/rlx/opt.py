@@ -34,69 +34,64 @@ class Pass:
         return f"<rlx.opt pass {self.name}>"
 
 
-def _named(cls, name, table_name, doc):
+_PASSES = _opt.named_passes()  # by class: name, text, doc
+
+
+def _named(cls):
+    """A pass without arguments."""
+    name, text, doc = _PASSES[cls]
+
     def __init__(self):
-        Pass.__init__(self, name, table_name)
+        Pass.__init__(self, name, text)
 
     return type(cls, (Pass,), {"__init__": __init__, "__doc__": doc, "__module__": __name__})
 
 
-ConstantFolding = _named("ConstantFolding", "constant_folding", "fold_constants", "Nodes of constants become constants.")
-DeadCodeElimination = _named("DeadCodeElimination", "dead_code_elimination", "dead_code", "What nobody needs goes.")
-LegalizeBroadcast = _named(
-    "LegalizeBroadcast", "legalize_broadcast", "legalize_broadcast", "Broadcasts inside of shapes become nodes."
-)
-LowerControlFlow = _named(
-    "LowerControlFlow", "LowerControlFlow", "lower_control_flow", "cond and bounded while become selections."
-)
-LowerDotGeneral = _named(
-    "LowerDotGeneral", "lower_dot_general", "lower_dot_general", "dot_general becomes transposes, reshapes and matmul."
-)
-FuseResidualLN = _named("FuseResidualLN", "fuse_residual_ln", "fuse_residual_ln", "A sum and its layer norm.")
-FuseResidualRmsNorm = _named(
-    "FuseResidualRmsNorm", "fuse_residual_rms_norm", "fuse_residual_rms_norm", "A sum and its RMS norm."
-)
-FuseRmsNormReshape = _named(
-    "FuseRmsNormReshape", "fuse_rms_norm_reshape", "fuse_rms_norm_reshape", "Rows are merged before a norm."
-)
-FuseSwiGLUDualMatmul = _named(
-    "FuseSwiGLUDualMatmul", "fuse_swiglu_dual_matmul", "fuse_swiglu_dual_matmul", "Gate and up become one product."
-)
-FuseSharedInputMatMul = _named(
-    "FuseSharedInputMatMul", "fuse_shared_input_matmul", "fuse_shared_input_matmul", "Products of one value become one."
-)
-FuseSwiGLU = _named("FuseSwiGLU", "fuse_swiglu", "fuse_swiglu", "Gated halves of a value.")
-UnfuseElementwiseRegions = _named(
-    "UnfuseElementwiseRegions", "unfuse_elementwise_regions", "unfuse_elementwise_regions", "Regions become their nodes."
-)
+ConstantFolding = _named("ConstantFolding")
+DeadCodeElimination = _named("DeadCodeElimination")
+LegalizeBroadcast = _named("LegalizeBroadcast")
+LowerControlFlow = _named("LowerControlFlow")
+LowerDotGeneral = _named("LowerDotGeneral")
+FuseResidualLN = _named("FuseResidualLN")
+FuseResidualRmsNorm = _named("FuseResidualRmsNorm")
+FuseRmsNormReshape = _named("FuseRmsNormReshape")
+FuseSwiGLUDualMatmul = _named("FuseSwiGLUDualMatmul")
+FuseSharedInputMatMul = _named("FuseSharedInputMatMul")
+FuseSwiGLU = _named("FuseSwiGLU")
+UnfuseElementwiseRegions = _named("UnfuseElementwiseRegions")
+
+
+def _with(cls, arguments):
+    name, text, _ = _PASSES[cls]
+    return name, f"{text.partition('(')[0]}({arguments})"
 
 
 class AlgebraicSimplify(Pass):
     """Local identities; without fast_math only those that keep NaN, infinity and -0."""
 
     def __init__(self, fast_math=True):
-        super().__init__("algebraic_simplify", "simplify", fast_math)
+        super().__init__(*_PASSES["AlgebraicSimplify"][:2], fast_math)
 
 
 class FuseMatMulBiasAct(Pass):
     """A product, its bias and one of these activations."""
 
     def __init__(self, epilogues=("gelu", "silu")):
-        super().__init__("fuse_matmul_bias_act", f"fuse_matmul_bias_act(epilogues={'|'.join(epilogues)})")
+        super().__init__(*_with("FuseMatMulBiasAct", f"epilogues={'|'.join(epilogues)}"))
 
 
 class FuseAttentionBlock(Pass):
     """Attention between two linear layers, for at most `threshold` rows."""
 
     def __init__(self, threshold=64):
-        super().__init__("fuse_attention_block", f"fuse_attention_block(threshold={threshold})")
+        super().__init__(*_with("FuseAttentionBlock", f"threshold={threshold}"))
 
 
 class FuseTransformerLayer(Pass):
     """A whole layer, for at most `threshold` rows."""
 
     def __init__(self, threshold=64):
-        super().__init__("fuse_transformer_layer", f"fuse_transformer_layer(threshold={threshold})")
+        super().__init__(*_with("FuseTransformerLayer", f"threshold={threshold}"))
 
 
 class MarkElementwiseRegions(Pass):
@@ -222,6 +217,77 @@ def convert_scans_for_ad(graph):
 def inline_custom_fn_for_autodiff(graph):
     """Functions that state neither derivative become their bodies."""
     return _new(_opt.inline_custom_fn(graph.value))
+
+
+# ---- training
+
+
+class CompiledTraining:
+    """The two programs of `compile_training` on a device, over one memory for the weights. One thread at a time."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def set_params(self, values):
+        """{name: array}, those of the optimiser too; all or none."""
+        from rlx._array import asarray
+
+        self._value.set_params({name: asarray(v) for name, v in values.items()})
+
+    def params(self):
+        """{name: array}, as the last step left them."""
+        return self._value.params()
+
+    def forward(self, inputs):
+        """The program's own outputs; what the backward reads stays on the device."""
+        from rlx._array import asarray
+
+        return self._value.forward({name: asarray(v) for name, v in inputs.items()})
+
+    def backward(self, inputs=None):
+        """Of the last forward: the gradients in the order of wrt, or with an optimiser what that reports."""
+        from rlx._array import asarray
+
+        return self._value.backward({name: asarray(v) for name, v in (inputs or {}).items()})
+
+
+class TrainingCompileResult:
+    """forward and backward: their LIR as text; joint: both in one, a `Graph`; weights: {name: (offset, bytes)} in the
+    memory that both share; saved: how many values the forward keeps for the backward; state: first values of the
+    optimiser's own parameters. `program()` runs them."""
+
+    def __init__(self, value):
+        self._value = value
+        self.forward, self.backward, self.joint = value.forward, value.backward, _new(value.joint)
+        self.weights, self.saved, self.state = value.weights, value.saved, value.state
+
+    def program(self):
+        """A `CompiledTraining` with the optimiser's first state set."""
+        made = CompiledTraining(self._value.program())
+        made.set_params(self.state)
+        return made
+
+
+def compile_training(graph, wrt, device=None, optimizer=None, clip_norm=0.0, **options):
+    """A forward that keeps what its backward reads, and a backward that computes nothing again, over one memory for the
+    weights. Output 0 of the graph is the loss, wrt are its leaves by name.
+
+    optimizer: "sgd", "adam", "adamw" or "lion", with the options of `rlx.optim`'s function of that name (rate a
+    number): the backward then writes the parameters in place, and returns no gradients.
+
+    f = rlx.opt.compile_training(graph, ["w"]).program()
+    f.set_params({"w": w})
+    loss = f.forward({"x": x})[0]
+    dw = f.backward()[0]
+    """
+    from rlx import optim
+
+    step = None
+    if optimizer is not None:
+        step = optim.cpp_options(optimizer, options), float(clip_norm)
+    elif options or clip_norm:
+        raise TypeError("compile_training: clip_norm and options belong to an optimizer")
+    return TrainingCompileResult(_opt.compile_training(graph.value, list(wrt), device or _core.get_backend(), step))
 
 
 # ---- targets and backends

@@ -17,6 +17,10 @@ library's training steps, which see f16 and bf16 parameters in f32 and keep thei
 
 import dataclasses
 import functools
+import inspect
+import math
+import numbers
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +28,7 @@ from rlx import _core, op
 from rlx._array import Array, asarray
 from rlx._dims import equal_shapes, is_dim
 from rlx._dtypes import dtype as as_dtype
-from rlx._errors import UserError
+from rlx._errors import Error, UserError
 from rlx._functions import where, zeros
 from rlx._tree import described, flatten, paths, register_tree, spread, tree_map, unflatten
 
@@ -144,7 +148,9 @@ def is_matrix(path: str, leaf: Array) -> bool:
 
 
 def _optimizer(kind, rate, decays, **options):
-    options = {k: v if isinstance(v, bool) else float(v) for k, v in options.items()}
+    options = {k: v if isinstance(v, bool) else _real(kind, k, v, kind) for k, v in options.items()}
+    if isinstance(rate, numbers.Real):
+        rate = _checked_rate(kind, rate)
     slots = _core.optimizer_slots(kind, options)  # raises for options out of range
     prepare = functools.cache(lambda dtype: _core.optimizer_prepare(kind, options, dtype))
     build = functools.partial(_core.optimizer_update, kind, options)
@@ -215,6 +221,20 @@ def lion(rate: Any = 1e-4, *, beta1: float = 0.9, beta2: float = 0.99, weight_de
     """Lion (Chen et al., 2023): steps of the rate in the direction of sign(beta1 * m + (1 - beta1) * g); decay as in
     `adamw`, see `sgd` for rate and decays."""
     return _optimizer("lion", rate, decays, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+
+
+def cpp_options(name: str, options: dict) -> tuple:
+    """(name, rate, options) of an optimiser of the C++ library; those not given are its function's."""
+    known = {f.__name__: f for f in (sgd, adam, adamw, lion)}
+    if name not in known:
+        raise UserError("optimizer", f"there is no optimizer {name!r}; there are {', '.join(known)}")
+    given = inspect.signature(known[name]).parameters
+    given = {n: p.default for n, p in given.items() if n != "decays"}
+    for n, v in options.items():
+        if n not in given:
+            raise UserError("optimizer", f"{name}: has no option {n}; there are {', '.join(given)}")
+        given[n] = bool(v) if isinstance(given[n], bool) else _real(name, n, v, name)
+    return name, _checked_rate(name, given.pop("rate")), given
 
 
 # ---- around optimisers
@@ -354,34 +374,70 @@ def _schedule(kind, *arguments):
     return schedule
 
 
+def _real(who, what, value, code="schedule"):
+    try:
+        number = math.nan if isinstance(value, (bool, str)) else float(value)
+    except Error:
+        raise
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(code, f"{who}: {what} must be a number, not {value!r}")
+    return number
+
+
+def _count(who, what, value):
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise UserError("schedule", f"{who}: {what} must be an integer, not {value!r}")
+    return operator.index(value)
+
+
+def _checked_rate(who, rate):
+    """A rate that is a number of Python; it moves along the gradient's negative, so it has no sign."""
+    number = _real(who, "a rate", rate)
+    if number < 0:
+        raise UserError("schedule", f"{who}: a rate must not be negative, got {rate!r}")
+    return number
+
+
 def constant(rate: float) -> Callable:
     """Always the same; a number for a rate is that."""
+    rate = _checked_rate("constant", rate)
     return lambda step: rate
 
 
 def linear(start: float, stop: float, total: int) -> Callable:
     """From start to stop over `total` steps, then stop."""
-    return _schedule("linear", start, stop, total)
+    return _schedule("linear", _checked_rate("linear", start), _checked_rate("linear", stop), _count("linear", "total", total))
 
 
 def cosine(peak: float, total: int, floor: float = 0.0) -> Callable:
     """Half a cosine from peak to peak * floor over `total` steps, then that."""
-    return _schedule("cosine", peak, total, floor)
+    return _schedule(
+        "cosine", _checked_rate("cosine", peak), _count("cosine", "total", total), _real("cosine", "floor", floor)
+    )
 
 
 def warmup_cosine(peak: float, warmup: int, total: int, floor: float = 0.0) -> Callable:
     """peak * (step + 1) / warmup in the first `warmup` steps, then half a cosine to peak * floor at step `total`."""
-    return _schedule("warmup_cosine", peak, warmup, total, floor)
+    who = "warmup_cosine"
+    counts = _count(who, "warmup", warmup), _count(who, "total", total)
+    return _schedule(who, _checked_rate(who, peak), *counts, _real(who, "floor", floor))
 
 
 def exponential(rate: float, factor: float, every: int, staircase: bool = False) -> Callable:
     """rate * factor ** (step / every); with staircase the quotient is rounded down."""
-    return _schedule("exponential", rate, factor, every, staircase)
+    who = "exponential"
+    factor, every = _real(who, "factor", factor), _count(who, "every", every)
+    return _schedule(who, _checked_rate(who, rate), factor, every, bool(staircase))
 
 
 def piecewise(rate: float, factors: dict[int, float]) -> Callable:
     """rate, times each factor whose step has come."""
-    return _schedule("piecewise", rate, sorted(factors.items()))
+    if not isinstance(factors, dict):
+        raise UserError("schedule", f"piecewise: factors is a dict {{step: factor}}, not {factors!r}")
+    pairs = [(_count("piecewise", "a step", step), _real("piecewise", "a factor", f)) for step, f in factors.items()]
+    return _schedule("piecewise", _checked_rate("piecewise", rate), sorted(pairs))
 
 
 def warmup(schedule: Any, steps: int) -> Callable:

@@ -36,6 +36,9 @@ class CompilePipeline {
       : backend_(std::move(backend)), options_(std::move(options)) {}
   const Backend& backend() const { return *backend_; }
   const CompileOptions& options() const { return options_; }
+  CompilePipeline with(CompileOptions options) const {
+    return CompilePipeline(backend_, std::move(options));
+  }
 
   MirModule lower_hir(HirModule hir) const;
   // The passes and fusion.

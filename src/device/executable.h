@@ -97,6 +97,9 @@ class Executable {
   // is not known yet.
   virtual void upload_param(size_t index, const void* data, int64_t bytes) = 0;
   virtual void share_param(size_t index, MemoryBlock value, int64_t bytes) = 0;
+  // The same, and where the program updates the parameter it writes this memory, until another value comes. Clones take
+  // copies.
+  virtual void bind_param(size_t index, MemoryBlock value, int64_t bytes) = 0;
   virtual MemoryBlock param(size_t index) const = 0;
   virtual bool is_updated(size_t param) const = 0;
   // Writes every byte of the outputs, unless it raises.

@@ -94,6 +94,12 @@ class ProgramExecutable final : public Executable {
     if (c_->param_updated[i]) own_copy(i);
     forget_prepared(i);
   }
+  void bind_param(size_t i, MemoryBlock value, int64_t bytes) override {
+    stream_->wait();
+    params_[i] = std::move(value);
+    param_bytes_[i] = bytes;
+    forget_prepared(i);
+  }
   MemoryBlock param(size_t i) const override { return params_[i]; }
   bool is_updated(size_t i) const override { return c_->param_updated[i]; }
 

@@ -17,6 +17,38 @@ Graph TablePass::run(Graph g) const {
                          {.verify = false, .fast_math = fast_math_});
 }
 
+std::string TablePass::text() const { return to_string(Pipeline{PassUse(pass_, arguments_)}); }
+
+namespace {
+
+template <class P>
+NamedPass as_row(std::string_view cls) {
+  return {cls, std::make_shared<const P>()};
+}
+
+}  // namespace
+
+std::vector<NamedPass> named_passes() {
+  return {
+      as_row<ConstantFolding>("ConstantFolding"),
+      as_row<DeadCodeElimination>("DeadCodeElimination"),
+      as_row<AlgebraicSimplify>("AlgebraicSimplify"),
+      as_row<LegalizeBroadcast>("LegalizeBroadcast"),
+      as_row<LowerControlFlow>("LowerControlFlow"),
+      as_row<LowerDotGeneral>("LowerDotGeneral"),
+      as_row<FuseMatMulBiasAct>("FuseMatMulBiasAct"),
+      as_row<FuseResidualLN>("FuseResidualLN"),
+      as_row<FuseResidualRmsNorm>("FuseResidualRmsNorm"),
+      as_row<FuseRmsNormReshape>("FuseRmsNormReshape"),
+      as_row<FuseSwiGLUDualMatmul>("FuseSwiGLUDualMatmul"),
+      as_row<FuseSharedInputMatMul>("FuseSharedInputMatMul"),
+      as_row<FuseSwiGLU>("FuseSwiGLU"),
+      as_row<FuseAttentionBlock>("FuseAttentionBlock"),
+      as_row<FuseTransformerLayer>("FuseTransformerLayer"),
+      as_row<UnfuseElementwiseRegions>("UnfuseElementwiseRegions"),
+  };
+}
+
 Graph run_passes(Graph g, const Passes& passes, bool verbose) {
   const bool report = environment_flag("RLX_FUSION_REPORT");
   const Graph before = report ? g : Graph();

@@ -38,6 +38,8 @@ class TablePass : public Pass {
  public:
   std::string_view name() const override { return name_; }
   Graph run(Graph g) const override;
+  std::string_view doc() const { return pass_.doc; }
+  std::string text() const;  // as parse_pipeline reads it
 
  protected:
   TablePass(std::string_view name, const rlx::Pass& pass, PassArguments arguments = {},
@@ -141,6 +143,13 @@ struct UnfuseElementwiseRegions : TablePass {
 inline Graph clip_elementwise_regions(Graph g, const FusionLimits& limits) {
   return rlx::clip_elementwise_regions(std::move(g), limits.regions());
 }
+
+// The passes of the table above, with their defaults, under the names of their classes: for other languages.
+struct NamedPass {
+  std::string_view cls;
+  std::shared_ptr<const TablePass> pass;
+};
+std::vector<NamedPass> named_passes();
 
 // ---- single passes as functions
 

@@ -2,7 +2,8 @@
 // by side, and slices of its result. Lowering joins the weights once, where no update writes them (lower/lir.h).
 //
 // A slice is a view, so this is done where all readers take the view as it is, and where no region loses the product whose
-// rows it follows tile by tile. Every result is the same sum in the same order as before.
+// rows it follows tile by tile; with where=everywhere, which is the documents' FuseSharedInputMatMul, also elsewhere. Every
+// result is the same sum in the same order as before.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 #include "rlx/ops/attention/attention.h"
 #include "rlx/ops/rules.h"
 #include "rlx/passes/fuse_regions.h"
+#include "rlx/passes/named_passes.h"
 #include "rlx/passes/passes.h"
 
 namespace rlx {
@@ -59,7 +61,10 @@ bool keeps_columns_apart(const Shape& from, const Shape& to) {
 
 class Joiner {
  public:
-  Joiner(const Graph& g, const PassOptions& o) : g_(g), o_(o), uses_(g) {
+  // everywhere: whether it pays or not.
+  Joiner(const Graph& g, const PassOptions& o, bool everywhere)
+      : g_(g), o_(o), everywhere_(everywhere), uses_(g) {
+    if (everywhere) return;  // updates do not matter
     for (const Update& u : g.updates) updated_.insert(u.param);
   }
 
@@ -95,12 +100,13 @@ class Joiner {
     const Node& n = g_.node(i);
     if (n.op != &op::matmul || n.get<MatmulAttrs>().transpose_a) return std::nullopt;
     const Type& w = g_.type(n.in[1]);
-    if (w.rank() != 2 || g_.type(n.in[0]).rank() < 2 || !is_fixed(n.in[1]) || is_fixed(n.in[0]) ||
-        !w.shape[0].is_static() || !w.shape[1].is_static())
+    if (w.rank() != 2 || g_.type(n.in[0]).rank() < 2 || !is_fixed(n.in[1]) ||
+        (is_fixed(n.in[0]) && !everywhere_) || !w.shape[0].is_static() || !w.shape[1].is_static())
       return std::nullopt;
     GroupedProduct m{i, i};
     m.columns = n.type().shape.back().value();
     if (m.columns == 0) return std::nullopt;
+    if (everywhere_) return m;
     add_bias(m);
     const auto readers = uses_.users(m.end);
     m.in_tiles = m.bias.valid() || is_in_regions(g_.node(n.in[0])) ||
@@ -126,7 +132,7 @@ class Joiner {
     const int32_t first = set[0].product;
     std::optional<size_t> open, narrow;  // groups of this set without and with a limit
     for (const GroupedProduct& m : set) {
-      if (const Decision d = takes_slices(m); !d) {
+      if (const Decision d = everywhere_ ? Decision::yes() : takes_slices(m); !d) {
         refuse(m, m.product == first ? set[1] : set[0], std::string(d.why()));
         continue;
       }
@@ -206,6 +212,7 @@ class Joiner {
 
   const Graph& g_;
   const PassOptions& o_;
+  bool everywhere_;
   Uses uses_;
   std::set<std::string, std::less<>> updated_;
 };
@@ -262,8 +269,8 @@ struct ColumnsAt {
   int64_t columns;
 };
 
-Graph run_join(Graph&& given, const PassOptions& o) {
-  std::vector<ProductGroup> groups = Joiner(given, o).run();
+Graph run_join(Graph&& given, const PassOptions& o, bool everywhere, SharedText pass) {
+  std::vector<ProductGroup> groups = Joiner(given, o, everywhere).run();
   if (groups.empty()) return std::move(given);
   const std::vector<int32_t> places = leaves_first(given);
   const Graph& g = given = in_order(std::move(given), places);
@@ -282,7 +289,7 @@ Graph run_join(Graph&& given, const PassOptions& o) {
     }
   }
   Values joined(groups.size(), kNone);
-  Rebuild r(std::move(given), "join_products");
+  Rebuild r(std::move(given), std::move(pass));
   for (int32_t i = 0; i < r.size(); ++i) {
     const Node& n = r.node(i);
     const auto product = products.find(i), end = ends.find(i);
@@ -300,12 +307,33 @@ Graph run_join(Graph&& given, const PassOptions& o) {
   return r.finish();
 }
 
+constexpr PassArgument kJoinArguments[] = {
+    {"where", "pays (the default): where slices are read as they lie; or everywhere"}};
+
+bool joins_everywhere(const PassOptions& o) {
+  const std::string where = o.argument("where", "pays");
+  user_check(where == "pays" || where == "everywhere", "pass-option",
+             "join_products: where is pays or everywhere, not {}", quote(where));
+  return where == "everywhere";
+}
+
 }  // namespace
 
 constinit const Pass pass::join_products{
     .name = "join_products",
     .doc = "Products of one value with several weights become one product; its slices are views.",
-    .run = run_join,
-    .in_bodies = false};  // bodies own no memory in which joined weights outlive a run
+    .run =
+        [](Graph&& g, const PassOptions& o) {
+          return run_join(std::move(g), o, joins_everywhere(o), "join_products");
+        },
+    .in_bodies = false,  // bodies own no memory in which joined weights outlive a run
+    .arguments = kJoinArguments};
+
+constinit const Pass pass::fuse_shared_input_matmul{
+    "fuse_shared_input_matmul",
+    "Products of one value with parameters or constants become one: join_products everywhere.",
+    [](Graph&& g, const PassOptions& o) {
+      return run_join(std::move(g), o, true, "fuse_shared_input_matmul");
+    }};
 
 }  // namespace rlx

@@ -1,4 +1,4 @@
-// Named composites over more than a rule sees: products of one value, the attention block, the transformer layer.
+// Named composites over more than a rule sees: the attention block, the transformer layer.
 #include <charconv>
 #include <set>
 
@@ -9,71 +9,6 @@
 namespace rlx {
 
 namespace {
-
-// ---- products of one value with several weights
-
-// Node numbers of the products that are made as one, in order.
-using Siblings = std::vector<int32_t>;
-
-bool is_joinable(const Graph& g, const Node& n) {
-  if (n.op != &op::matmul) return false;
-  const auto& a = n.get<MatmulAttrs>();
-  const Node& weight = g.node(n.in[1]);
-  return !a.transpose_a && !a.transpose_b && weight.type().rank() == 2 &&
-         weight.type().shape[1].is_static() &&
-         (weight.op == &op::param || weight.op == &op::constant);
-}
-
-std::vector<Siblings> products_of_one(const Graph& g) {
-  std::map<std::pair<Value, Type>, size_t, decltype([](const auto& a, const auto& b) {
-             return std::pair(a.first, a.second.to_string()) <
-                    std::pair(b.first, b.second.to_string());
-           })>
-      found;
-  std::vector<Siblings> out;
-  for (int32_t i = 0; i < g.size(); ++i) {
-    const Node& n = g.node(i);
-    if (!is_joinable(g, n)) continue;
-    Type weight = g.type(n.in[1]);
-    weight.shape.pop_back();
-    const auto [at, is_new] = found.try_emplace({n.in[0], weight}, out.size());
-    if (is_new) out.emplace_back();
-    out[at->second].push_back(i);
-  }
-  std::erase_if(out, [](const Siblings& f) { return f.size() < 2; });
-  return out;
-}
-
-Graph share_inputs(const Graph& g) {
-  std::map<int32_t, const Siblings*> first;
-  const std::vector<Siblings> families = products_of_one(g);
-  for (const Siblings& f : families) first[f[0]] = &f;
-  std::map<int32_t, Value> leaves, parts;  // by node of g: made early; slices of a joint product
-  const auto weight = [&](Builder& b, int32_t i) {
-    const auto at = leaves.find(i);
-    return at != leaves.end() ? at->second : leaves[i] = b.clone(g.node(i), {})[0];
-  };
-  Graph out = rebuild(g, [&](Builder& b, int32_t i, Operands in) -> Values {
-    const Node& n = g.node(i);
-    if (n.op == &op::param || n.op == &op::constant) return {weight(b, i)};
-    if (const auto part = parts.find(i); part != parts.end()) return {part->second};
-    const auto here = first.find(i);
-    if (here == first.end()) return b.clone(n, in);
-    b.set_pass("fuse_shared_input_matmul");
-    Values weights;
-    for (int32_t j : *here->second) weights.push_back(weight(b, g.node(j).in[1].node));
-    const Value all = op::matmul(b, in[0], b.emit(op::concat.def, AxisAttrs{1}, weights)[0]);
-    Shape start(b.shape(all).size(), Dim(0));
-    for (int32_t j : *here->second) {
-      Shape limit = b.shape(all);
-      limit.back() = start.back() + g.node(j).type().shape.back();
-      parts[j] = op::slice(b, all, {start, limit, {}});
-      start.back() = limit.back();
-    }
-    return {parts[i]};
-  });
-  return first.empty() ? g : drop_dead(std::move(out));
-}
 
 // ---- blocks
 
@@ -221,11 +156,6 @@ constexpr PassArgument kThresholdArguments[] = {
     {"threshold", "the most rows (first two axes of an input) that a block is made for; 64"}};
 
 }  // namespace
-
-constinit const Pass pass::fuse_shared_input_matmul{
-    "fuse_shared_input_matmul",
-    "Products of one value with parameters or constants become one product with these joined.",
-    [](Graph&& g, const PassOptions&) { return share_inputs(g); }};
 
 constinit const Pass pass::fuse_attention_block{
     .name = "fuse_attention_block",

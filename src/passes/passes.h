@@ -6,17 +6,18 @@
 namespace rlx {
 
 namespace pass {
-extern const Pass simplify;        // local identities to a fixed point
-extern const Pass recognise;       // definitions that are written out become the ops they define
-extern const Pass canonicalise;    // the forms that fusion and kernel choice expect
-extern const Pass fold_scales;     // scales and shifts behind convolutions go into their weights
-extern const Pass cse;             // equal expressions once
-extern const Pass fold_constants;  // nodes of constants become constants
-extern const Pass dead_code;       // what nobody needs goes
-extern const Pass join_products;   // products of one value with several weights become one
-extern const Pass lower_blocks;    // HIR to MIR: blocks become their definitions
-extern const Pass decompose;       // every composite becomes its definition
-extern const Pass legalise;        // composites without a kernel become their definitions
+extern const Pass simplify;          // local identities to a fixed point
+extern const Pass recognise;         // definitions that are written out become the ops they define
+extern const Pass canonicalise;      // the forms that fusion and kernel choice expect
+extern const Pass fold_scales;       // scales and shifts behind convolutions go into their weights
+extern const Pass cse;               // equal expressions once
+extern const Pass fold_constants;    // nodes of constants become constants
+extern const Pass hoist_invariants;  // what no step changes leaves loops
+extern const Pass dead_code;         // what nobody needs goes
+extern const Pass join_products;     // products of one value with several weights become one
+extern const Pass lower_blocks;      // HIR to MIR: blocks become their definitions
+extern const Pass decompose;         // every composite becomes its definition
+extern const Pass legalise;          // composites without a kernel become their definitions
 // Products in 16 bits; auto_mixed_precision.h.
 extern const Pass auto_mixed_precision;
 extern const Pass rematerialise;  // late reads compute again: a budget of bytes

@@ -30,6 +30,8 @@ const Pipeline& default_pipeline() {
       pass::fold_constants,
       // Definitions share parts with each other.
       pass::cse,
+      // What no step of a loop changes, now that it is spelled out: before what tidies up around it.
+      pass::hoist_invariants,
       // Constants that became ones and zeros, operands that became equal.
       pass::canonicalise,
       // What the last rules made twice.
@@ -75,6 +77,7 @@ std::span<const Pass* const> all_passes() {
       &pass::fold_scales,
       &pass::cse,
       &pass::fold_constants,
+      &pass::hoist_invariants,
       &pass::dead_code,
       &pass::join_products,
       &pass::lower_blocks,

@@ -11,6 +11,7 @@
 #include "rlx/opt/fusion_report.h"
 #include "rlx/python/array.h"
 #include "rlx/python/dims.h"
+#include "rlx/python/training_programs.h"
 
 namespace rlx::python {
 
@@ -54,6 +55,15 @@ Words names_of(const opt::Passes& passes) {
 
 void bind_optimizer(nb::module_& top) {
   nb::module_ m = top.def_submodule("opt");
+  // By class: (name, text for parse_pipeline, doc).
+  m.def("named_passes", [] {
+    nb::dict out;
+    for (const opt::NamedPass& p : opt::named_passes())
+      out[nb::cast(std::string(p.cls))] =
+          nb::make_tuple(std::string(p.pass->name()), p.pass->text(), std::string(p.pass->doc()));
+    return out;
+  });
+  bind_training_programs(m);
   m.def("run_passes", [](const Graph& g, const std::string& passes, bool fast_math) {
     return run_passes(g, parse_pipeline(passes), {.fast_math = fast_math});
   });

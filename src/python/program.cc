@@ -237,8 +237,9 @@ std::shared_ptr<ArrayProgram> without_lock(Compile&& compile) {
 
 }  // namespace
 
-std::shared_ptr<ArrayProgram> compile_cached(const Graph& g, const Device& device) {
-  return without_lock([&] { return graph_cache().compile(g, device); });
+std::shared_ptr<ArrayProgram> compile_cached(const Graph& g, const Device& device,
+                                             int64_t memory_budget) {
+  return without_lock([&] { return graph_cache().compile(g, device, memory_budget); });
 }
 
 std::shared_ptr<ArrayProgram> compile_interruptibly(const Device& device, const Graph& g) {
@@ -317,8 +318,9 @@ void bind_program(nb::module_& m) {
       .def(nb::init<nb::tuple>())
       .def("use", &KeptFunction::use)
       .def_prop_ro("is_kept", &KeptFunction::is_kept);
-  m.def("compile_cached",
-        [](const Graph& g, const std::string& device) { return compile_cached(g, device); });
+  m.def("compile_cached", [](const Graph& g, const std::string& device, int64_t memory_budget) {
+    return compile_cached(g, device, memory_budget);
+  });
   m.def("device_for", [](const nb::sequence& arrays) {
     std::vector<const Array*> list;
     for (nb::handle h : arrays) list.push_back(as_array(h));

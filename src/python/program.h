@@ -68,7 +68,8 @@ class KeptFunction {
 // Compiles without the interpreter lock. Ctrl-C is noticed afterwards; a second one ends the process.
 std::shared_ptr<ArrayProgram> compile_interruptibly(const Device& device, const Graph& g);
 // Compiles, unless an equal graph has been compiled for the device before.
-std::shared_ptr<ArrayProgram> compile_cached(const Graph& g, const Device& device);
+std::shared_ptr<ArrayProgram> compile_cached(const Graph& g, const Device& device,
+                                             int64_t memory_budget = 0);
 
 // Runs f without the interpreter lock; Ctrl-C sets the flag that f is given and raises
 // KeyboardInterrupt afterwards. Where the program has a handler of its own that raises nothing, the

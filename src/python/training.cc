@@ -22,34 +22,6 @@ struct OptionValues {
   }
 };
 
-Optimizer make_optimizer(const std::string& kind, const nb::dict& values, Schedule rate,
-                         bool decays) {
-  const OptionValues given{values};
-  const ParamFilter filter = [decays](const std::string&, const Type&) { return decays; };
-  auto fill = [&](auto o) {
-    o.rate = std::move(rate), o.decays = filter;
-    given.get("weight_decay", o.weight_decay);
-    return o;
-  };
-  if (kind == "sgd") {
-    SgdOptions o = fill(SgdOptions{});
-    given.get("momentum", o.momentum), given.get("nesterov", o.nesterov);
-    return sgd(o);
-  }
-  auto betas = [&](auto o) {
-    given.get("beta1", o.beta1), given.get("beta2", o.beta2);
-    return o;
-  };
-  if (kind == "lion") return lion(betas(fill(LionOptions{})));
-  auto with_eps = [&](auto o) {
-    given.get("eps", o.eps);
-    return o;
-  };
-  if (kind == "adam") return adam(with_eps(betas(fill(AdamOptions{}))));
-  check(kind == "adamw", "there is no optimiser {}", kind);
-  return adamw(with_eps(betas(fill(AdamWOptions{}))));
-}
-
 // The rate as a further input of the program that asks for it.
 TracedTensor rate_input(const TracedTensor& step) {
   return step.make(step.builder().input("rate", step.type()));
@@ -117,6 +89,34 @@ nb::dict load_arrays(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+Optimizer make_optimizer(const std::string& kind, const nb::dict& values, Schedule rate,
+                         bool decays) {
+  const OptionValues given{values};
+  const ParamFilter filter = [decays](const std::string&, const Type&) { return decays; };
+  auto fill = [&](auto o) {
+    o.rate = std::move(rate), o.decays = filter;
+    given.get("weight_decay", o.weight_decay);
+    return o;
+  };
+  if (kind == "sgd") {
+    SgdOptions o = fill(SgdOptions{});
+    given.get("momentum", o.momentum), given.get("nesterov", o.nesterov);
+    return sgd(o);
+  }
+  auto betas = [&](auto o) {
+    given.get("beta1", o.beta1), given.get("beta2", o.beta2);
+    return o;
+  };
+  if (kind == "lion") return lion(betas(fill(LionOptions{})));
+  auto with_eps = [&](auto o) {
+    given.get("eps", o.eps);
+    return o;
+  };
+  if (kind == "adam") return adam(with_eps(betas(fill(AdamOptions{}))));
+  check(kind == "adamw", "there is no optimiser {}", kind);
+  return adamw(with_eps(betas(fill(AdamWOptions{}))));
+}
 
 void bind_training(nb::module_& m) {
   // Which state a parameter has; raises what is wrong with the options.

@@ -243,9 +243,24 @@ void CompiledGraph::set_params(const NamedDeviceTensors& values) {
 
 void CompiledGraph::share_param(size_t index, const DeviceTensor& value) {
   executable_->share_param(index, value.data(), value.type().bytes());
+  took_param(index, value.sizes());
+}
+
+void CompiledGraph::took_param(size_t index, const Ints& sizes) {
   Leaf& leaf = param_leaves_[index];
-  resize(leaf, value.sizes());
+  resize(leaf, sizes);
   if (!leaf.set) leaf.set = true, --unset_;
+}
+
+void CompiledGraph::bind_param(const std::string& name, const DeviceTensor& value) {
+  const Use use(*this);
+  within_memory([&] {
+    const size_t i = param_index(name);
+    check_type("param", name, param_leaves_[i].type, value.type());
+    check_device("param", name, value);
+    executable_->bind_param(i, value.data(), value.type().bytes());
+    took_param(i, value.sizes());
+  });
 }
 
 std::vector<std::string> CompiledGraph::param_names() const {

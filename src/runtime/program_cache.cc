@@ -7,10 +7,13 @@ namespace rlx {
 ProgramCache::ProgramCache(int64_t limit_bytes)
     : programs_(limit_bytes, [](const Program& p) { return p->resident_bytes(); }) {}
 
-std::shared_ptr<ProgramPool> ProgramCache::compile(const Graph& g, const Device& device) {
-  const uint64_t hash = mix(g.hash(), rlx::hash(device));
-  const auto same = [&](const Key& k) { return k.device == device && *k.graph == g; };
-  const Key key{device, {std::shared_ptr<const Graph>(), &g}};
+std::shared_ptr<ProgramPool> ProgramCache::compile(const Graph& g, const Device& device,
+                                                   int64_t memory_budget) {
+  const uint64_t hash = mix(mix(g.hash(), rlx::hash(device)), static_cast<uint64_t>(memory_budget));
+  const auto same = [&](const Key& k) {
+    return k.device == device && k.memory_budget == memory_budget && *k.graph == g;
+  };
+  const Key key{device, memory_budget, {std::shared_ptr<const Graph>(), &g}};
   std::promise<Program> made;
   std::shared_future<Program> others;
   {
@@ -36,13 +39,15 @@ std::shared_ptr<ProgramPool> ProgramCache::compile(const Graph& g, const Device&
     std::erase_if(pending_, [&](const Pending& p) { return p.key == &key; });
     if (!program) return;
     const Graph& own = program->signature();  // without blocks
-    programs_.insert(hash,
-                     {device, own == g ? std::shared_ptr<const Graph>(program, &own)
-                                       : std::make_shared<const Graph>(g)},
-                     program);
+    programs_.insert(
+        hash,
+        {device, memory_budget,
+         own == g ? std::shared_ptr<const Graph>(program, &own) : std::make_shared<const Graph>(g)},
+        program);
   };
   try {
-    auto program = std::make_shared<ProgramPool>(Session(device).compile(g));
+    auto program =
+        std::make_shared<ProgramPool>(Session(device).compile(g, {.memory_budget = memory_budget}));
     done(program);
     made.set_value(program);
     return program;

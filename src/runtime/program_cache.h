@@ -21,7 +21,9 @@ class ProgramCache {
   static constexpr int64_t kDefaultBytes = int64_t{512} << 20;
   explicit ProgramCache(int64_t limit_bytes = kDefaultBytes);
 
-  std::shared_ptr<ProgramPool> compile(const Graph& g, const Device& device = default_device());
+  // memory_budget: as in CompileOptions; programs of other budgets are others.
+  std::shared_ptr<ProgramPool> compile(const Graph& g, const Device& device = default_device(),
+                                       int64_t memory_budget = 0);
 
   struct Counts {
     uint64_t hits = 0, compilations = 0;  // since it was made
@@ -35,6 +37,7 @@ class ProgramCache {
   using Program = std::shared_ptr<ProgramPool>;
   struct Key {
     Device device;
+    int64_t memory_budget = 0;
     std::shared_ptr<const Graph> graph;  // as given; the program's own, where that is the same
   };
   struct Pending {  // being compiled

@@ -86,6 +86,9 @@ class CompiledGraph {
   // On the device: shares the memory, unless the program updates the parameter.
   void set_param(const std::string& name, const DeviceTensor& value);
   void set_params(const NamedDeviceTensors& values);  // all or nothing
+  // The same, and updates are written into that memory, which other programs may read between runs. Who changes it
+  // otherwise binds it again.
+  void bind_param(const std::string& name, const DeviceTensor& value);
   DeviceTensor device_param(const std::string& name) const;
   std::vector<std::string> param_names() const;  // of those that were set
 
@@ -181,6 +184,7 @@ class CompiledGraph {
   Tensor to_host(const Type& type, const std::byte* data) const;
   void store_param(size_t index, const Tensor& value);
   void share_param(size_t index, const DeviceTensor& value);
+  void took_param(size_t index, const Ints& sizes);
   Tensor read_param(size_t index) const;
   void make_outputs();
   void execute(std::span<std::byte* const> outputs, const RunOptions& options);

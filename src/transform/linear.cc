@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rlx/ops/control/unread.h"
 #include "rlx/ops/rules.h"
 #include "rlx/transform/forward.h"
 #include "rlx/transform/reverse.h"
@@ -105,7 +106,8 @@ Graph transposed(const Graph& g, const std::vector<std::string>& names) {
   back.outputs.erase(back.outputs.begin(),
                      back.outputs.begin() + static_cast<int64_t>(g.outputs.size()));
   back.updates.clear();
-  back = drop_dead(std::move(back), true);
+  // What a loop hands to its derivative, in case that reads it: a linear one's does not.
+  back = drop_unread(std::move(back));
   const std::vector<bool> bent =
       dependents(back, [&](const Node& n) { return is_named(n, names); });
   for (int32_t i = 0; i < back.size(); ++i)

@@ -17,7 +17,8 @@
 // behind the last product: the optimiser. Comparisons read f32.
 //
 // Raises Error(user): "policy-op" for a name that is neither an op nor a kind, "policy" (`allow` where all is f32),
-// "precision" for a name that is none, "policy-idle" when the program has no op that the policy computes in 16 bits.
+// "precision" for a name that is none, "policy-idle" when a policy that names ops or kinds itself finds none of what it
+// computes in 16 bits in the program (one of the policies below leaves such a program as it is).
 #pragma once
 
 #include <map>
@@ -97,6 +98,8 @@ class PrecisionPolicy {
   Precision narrow() const;
   bool uses(Precision p) const;
   bool is_f32() const { return !uses(Precision::F16) && !uses(Precision::BF16); }
+  // Whether it asks for 16 bits itself: by the name of an op, or by kinds that are none of the policies above.
+  bool asks_by_name() const;
   bool operator==(const PrecisionPolicy&) const = default;
 
  private:

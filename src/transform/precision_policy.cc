@@ -136,6 +136,15 @@ const Rule* PrecisionPolicy::rule(const OpDef& op) const {
   return found == ops_.end() ? nullptr : &found->second;
 }
 
+bool PrecisionPolicy::asks_by_name() const {
+  for (const auto& [name, rule] : ops_)
+    if (!rule.follows && rule.precision != Precision::F32) return true;
+  return std::none_of(std::begin(kPolicies), std::end(kPolicies), [&](const NamedPolicy& p) {
+    const PrecisionPolicy policy = p.make();
+    return std::equal(std::begin(kinds_), std::end(kinds_), std::begin(policy.kinds_));
+  });
+}
+
 Precision PrecisionPolicy::narrow() const {
   for (const Rule& r : kinds_)
     if (r.precision != Precision::F32) return r.precision;

@@ -112,6 +112,15 @@ def test_memory_budget(arrays):
     np.testing.assert_array_equal(np.asarray(within.run(inputs)[0]), np.asarray(plain.run(inputs)[0]))
     with pytest.raises(rlx.UserError, match="at least"):
         rlx.compile(graph, memory_budget=10)
+    step = rlx.jit(rlx.grad(deep), memory_budget=need // 2)
+    np.testing.assert_array_equal(np.asarray(step(w, x)), np.asarray(rlx.jit(rlx.grad(deep))(w, x)))
+    with pytest.raises(rlx.UserError, match="at least"):
+        rlx.jit(rlx.grad(deep), memory_budget=10)(w, x)
+    for wrong in (-1, "1 MB", 2.5, None, True, 2**63):
+        for call in (lambda: rlx.jit(deep, memory_budget=wrong), lambda: rlx.compile(graph, memory_budget=wrong)):
+            with pytest.raises(rlx.UserError, match="memory_budget is a number of bytes") as e:
+                call()
+            assert e.value.code == "memory-budget"
 
 
 def test_bad_policies():

@@ -76,3 +76,59 @@ def test_what_a_backend_makes_of_a_graph():
     assert rlx.opt.fusion_passes("cpu")[-1] == "dead_code_elimination"
     assert rlx.opt.fusion_passes_for_supported([], skip_fusion=True) == ["LowerControlFlow", "lower_dot_general"]
     assert rlx.opt.fusion_report(linear())["missed"][0]["reason"] == "NotFused"
+
+
+def golden_mlp():
+    import pathlib
+
+    lines = (pathlib.Path(__file__).parents[1] / "golden" / "mlp.txt").read_text().splitlines()[1:]
+    return {name: np.array([float.fromhex(v) for v in values]) for name, *values in map(str.split, lines)}
+
+
+def test_training_in_two_programs():
+    golden = golden_mlp()
+    sizes = {"w1": (19, 33), "b1": (33,), "w2": (33, 5), "b2": (5,)}
+    g = rlx.Graph("mlp")
+    x, labels = g.input("x", (7, 19), "float64"), g.input("labels", (7,), "int32")
+    w = {name: g.param(name, shape, "float64") for name, shape in sizes.items()}
+    h = g.tanh(x @ w["w1"] + w["b1"])
+    g.outputs = [g.reduce_mean(g.softmax_cross_entropy(h @ w["w2"] + w["b2"], labels))]
+    params = {name: golden[name].reshape(shape) for name, shape in sizes.items()}
+    inputs = {"x": golden["x"].reshape(7, 19), "labels": golden["labels"].astype("int32")}
+
+    result = rlx.opt.compile_training(g, list(sizes))
+    assert result.forward.startswith("lir @mlp_forward") and result.backward.startswith("lir @mlp_backward")
+    assert sorted(result.weights) == sorted(sizes) and result.saved > 0 and not result.state
+    f = result.program()
+    f.set_params(params)
+    np.testing.assert_allclose(np.asarray(f.forward(inputs)[0]), golden["loss"][0], rtol=1e-12)
+    for name, d in zip(sizes, f.backward()):
+        np.testing.assert_allclose(np.asarray(d).ravel(), golden["d_" + name], rtol=0, atol=1e-12)
+
+    f = rlx.opt.compile_training(g, list(sizes), optimizer="sgd", rate=0.5).program()
+    f.set_params(params)
+    for _ in range(2):
+        f.forward(inputs)
+        assert f.backward() == []
+    for name, value in f.params().items():
+        if name in sizes:
+            np.testing.assert_allclose(np.asarray(value).ravel(), golden["after_" + name], rtol=0, atol=1e-12)
+    with pytest.raises(rlx.Error, match="run that first") as e:
+        f.backward()
+    assert e.value.code == "training-order"
+    for code, call in (
+        ("optimizer", lambda: rlx.opt.compile_training(g, ["w1"], optimizer="adamax")),
+        ("optimizer", lambda: rlx.opt.compile_training(g, ["w1"], optimizer="sgd", beta1=0.5)),
+        ("schedule", lambda: rlx.opt.compile_training(g, ["w1"], optimizer="sgd", rate=-1)),
+        ("no-leaf", lambda: rlx.opt.compile_training(g, ["w9"])),
+        ("param-unknown", lambda: f.set_params({"w9": 1.0})),
+    ):
+        with pytest.raises(rlx.Error) as e:
+            call()
+        assert e.value.code == code
+
+
+def test_passes_are_those_of_the_table():
+    for name in ("ConstantFolding", "FuseSwiGLU", "LowerControlFlow", "FuseTransformerLayer"):
+        p = getattr(rlx.opt, name)()
+        assert p.name == rlx._core.opt.named_passes()[name][0] and type(p).__doc__

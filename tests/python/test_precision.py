@@ -130,8 +130,9 @@ def test_mistakes():
         rlx.mixed_precision(model, "bf17")(PARAMS, X)
     assert e.value.code == "precision"
     with pytest.raises(rlx.Error, match="has no op of f32") as e:
-        rlx.mixed_precision(lambda x: x.sum())(X)
+        rlx.mixed_precision(lambda x: x.sum(), allow="matmul")(X)
     assert e.value.code == "policy-idle"
+    np.testing.assert_array_equal(rlx.mixed_precision(lambda x: x.sum())(X), rlx.asarray(X).sum())
     with pytest.raises(TypeError, match="a name or a PrecisionPolicy"):
         rlx.mixed_precision(model, 16)
     with pytest.raises(TypeError, match="part of the PrecisionPolicy"):

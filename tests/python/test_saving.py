@@ -124,6 +124,9 @@ def test_what_cannot_be_saved(tmp_path):
     deep = rlx.ones(1)
     for _ in range(101):
         deep = [deep]
+    deeper = rlx.ones(1)
+    for _ in range(400):
+        deeper = [deeper]
     for code, part, tree in (
         ("array-like", "a.1: cannot make an array of <built-in function print>", {"a": [1, print]}),
         ("array-like", "b'bytes'", [b"bytes"]),
@@ -133,6 +136,7 @@ def test_what_cannot_be_saved(tmp_path):
         ("tree-name", "the key (1, 2)", {(1, 2): rlx.ones(1)}),
         ("tree-name", "is not Unicode text", {"\ud800": rlx.ones(1)}),
         ("tree-depth", "101 levels; 100 are allowed", deep),
+        ("tree-depth", "400 levels; 100 are allowed", deeper),
     ):
         with pytest.raises(rlx.Error) as e:
             rlx.save(tmp_path / "t", tree)

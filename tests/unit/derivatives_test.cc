@@ -7,9 +7,11 @@
 
 #include "../support/expect_error.h"
 #include "../support/op_checks.h"
+#include "rlx/front/loops.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/rules.h"
+#include "rlx/runtime/runtime.h"
 #include "rlx/train/force_energy.h"
 #include "rlx/transform/transform.h"
 
@@ -408,6 +410,117 @@ TEST(LinearTranspose, TurnsTheInnerProduct) {
     };
     EXPECT_NEAR(inner(y, ys), inner(xs, back[0]) + inner(zs, back[1]), 1e-10);
   }
+}
+
+double inner_product(const Tensors& p, const Tensors& q) {
+  double sum = 0;
+  for (size_t k = 0; k < p.size(); ++k)
+    for (int64_t i = 0; i < p[k].elements(); ++i) sum += p[k].get_float(i) * q[k].get_float(i);
+  return sum;
+}
+
+// <A x, y> = <x, A' y> of programs with control flow, linear in h [4] and xs [6, 4] together; w [4] is a constant of the map.
+TEST(LinearTranspose, GoesThroughLoopsAndBranches) {
+  using Map =
+      TracedTensors (*)(Tracer&, TracedTensor h, TracedTensor xs, TracedTensor w, TracedTensor p);
+  const std::pair<const char*, Map> maps[] = {
+      {"scan",
+       [](Tracer& t, auto h, auto xs, auto w, auto) -> TracedTensors {
+         const ScanResult r =
+             t.scan({h}, {xs}, [&](Tracer&, const TracedTensors& c, const TracedTensors& x) {
+               const TracedTensor next = c[0] * w + x[0] * 2;
+               return ScanResult{{next}, {next - x[0]}};
+             });
+         return {r.carries[0], r.ys[0]};
+       }},
+      {"scan in reverse, with checkpoints",
+       [](Tracer& t, auto h, auto xs, auto w, auto) -> TracedTensors {
+         return t
+             .scan({h}, {xs},
+                   [&](Tracer&, const TracedTensors& c, const TracedTensors& x) {
+                     return ScanResult{{c[0] * w.sin() + x[0]}, {}};
+                   },
+                   {.reverse = true, .checkpoints = 2})
+             .carries;
+       }},
+      {"fori_loop",
+       [](Tracer& t, auto h, auto xs, auto w, auto) -> TracedTensors {
+         return fori_loop(t, 0, 5, {h + xs.narrow(0, 2, 1).reshape({4})},
+                          [&](Tracer&, const TracedTensor& i, const TracedTensors& c) {
+                            return TracedTensors{c[0] * w * i.to(kF64)};
+                          });
+       }},
+      {"cond",
+       [](Tracer& t, auto h, auto xs, auto w, auto p) -> TracedTensors {
+         return t.cond(
+             p, [&](Tracer&) { return h * w + xs.narrow(0, 1, 1).reshape({4}); },
+             [&](Tracer&) { return h.cumsum(0) * 3; });
+       }},
+      {"scan of cond",
+       [](Tracer& t, auto h, auto xs, auto w, auto p) -> TracedTensors {
+         return t
+             .scan({h}, {xs},
+                   [&](Tracer& s, const TracedTensors& c, const TracedTensors& x) {
+                     return ScanResult{s.cond(
+                                           p, [&](Tracer&) { return c[0] * w; },
+                                           [&](Tracer&) { return c[0] - x[0]; }),
+                                       {}};
+                   })
+             .carries;
+       }},
+  };
+  for (const auto& [name, map] : maps)
+    for (bool p : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} {}", name, p));
+      const Graph f = trace("map", [&](Tracer& t) {
+        return map(t, t.input("h", {4}, kF64), t.input("xs", {6, 4}, kF64), t.param("w", {4}, kF64),
+                   t.input("p", {}, DType::Bool));
+      });
+      const Graph t = linear_transpose(f, {"h", "xs"});
+      EXPECT_FALSE(t.find_leaf("h").valid());
+      EXPECT_FALSE(t.find_leaf("xs").valid());
+      NamedTensors at{{"h", noise({4}, 1)},
+                      {"xs", noise({6, 4}, 2)},
+                      {"w", noise({4}, 3)},
+                      {"p", Tensor::scalar(DType::Bool, p)}};
+      const Tensors y = outputs_of(f, at), x{at.at("h"), at.at("xs")};
+      Tensors ct;
+      NamedTensors back{{"w", at.at("w")}, {"p", at.at("p")}};
+      for (size_t k = 0; k < y.size(); ++k) {
+        ct.push_back(noise(y[k].sizes(), 5 + static_cast<int>(k)));
+        back[y.size() == 1 ? "d_output" : fmt::format("d_{}", k)] = ct.back();
+      }
+      const Tensors turned = outputs_of(t, back);
+      EXPECT_NEAR(inner_product(y, ct), inner_product(x, turned), 1e-10);
+      CompiledGraph run = Session("cpu").compile(t);
+      run.set_param("w", at.at("w"));
+      back.erase("w");
+      EXPECT_NEAR(inner_product(y, ct), inner_product(x, run.run(back)), 1e-10);
+    }
+}
+
+TEST(LinearTranspose, RefusesLoopsThatAreNotLinear) {
+  const Graph f = trace("loop", [](Tracer& t) {
+    auto h = t.input("h", {4}, kF64), xs = t.input("xs", {6, 4}, kF64);
+    return t
+        .scan({h}, {xs},
+              [](Tracer&, const TracedTensors& c, const TracedTensors& x) {
+                return ScanResult{{c[0] * x[0]}, {}};
+              })
+        .carries;
+  });
+  expect_error("not-linear", "not linear in h, xs", [&] { linear_transpose(f, {"h", "xs"}); });
+  const Graph t = linear_transpose(f, {"h"});  // in each alone it is
+  EXPECT_TRUE(t.find_leaf("xs").valid());
+  expect_error("not-linear", "not linear in p", [] {
+    linear_transpose(trace("choice",
+                           [](Tracer& t) {
+                             auto x = t.input("p", {}, kF64);
+                             return t.cond(
+                                 x > 0, [&](Tracer&) { return x; }, [&](Tracer&) { return x * 2; });
+                           }),
+                     {"p"});
+  });
 }
 
 TEST(LinearTranspose, RefusesWhatIsNotLinear) {

@@ -92,30 +92,42 @@ TEST(PrecisionPolicy, MistakesAreNamed) {
                [] { run_passes(small(), parse_pipeline("auto_mixed_precision(policy=f8)")); });
 }
 
-TEST(PrecisionPolicy, AProgramWithNoneOfTheOpsIsRefused) {
+TEST(PrecisionPolicy, AProgramWithNoneOfTheOpsThatItNamesIsRefused) {
+  const auto f16 = [](const std::string& op) {
+    return PrecisionPolicy::mixed(Precision::F16).allow({op});
+  };
   expect_error("policy-idle",
-               "\"sums\" has no op of f32 that the policy computes in bf16 (kinds "
-               "and ops that it does: compute)",
-               [] { mixed_precision(sums(), PrecisionPolicy::mixed(Precision::BF16)); });
-  expect_error("policy-idle", "compute, conv)", [] {
-    mixed_precision(sums(), PrecisionPolicy::mixed(Precision::F16).allow({"conv"}));
+               "\"sums\" has no op of f32 that the policy computes in f16 (kinds "
+               "and ops that it does: compute, conv)",
+               [&] { mixed_precision(sums(), f16("conv")); });
+  expect_error("policy-idle", "computes in bf16", [] {
+    mixed_precision(sums(), PrecisionPolicy::custom({{PrecisionOpKind::compute, Precision::BF16}}));
   });
   for (const char* device : {"cpu", "reference"})
     expect_error("policy-idle", "computes in f16", [&] {
-      Session(device).compile(sums(), {.precision = PrecisionPolicy::mixed(Precision::F16)});
+      Session(device).compile(sums(), {.precision = f16("conv")});
     });
   const Graph symbolic =
       trace("symbolic", [](Tracer& t) { return t.input("x", {Dim::symbol("n")}).exp(); });
-  expect_error("policy-idle", "symbolic", [&] {
-    Session("cpu").compile(symbolic, {.precision = PrecisionPolicy::mixed(Precision::F16)});
-  });
+  expect_error("policy-idle", "symbolic",
+               [&] { Session("cpu").compile(symbolic, {.precision = f16("conv")}); });
   Builder b("again");
   const Value x = b.input("x", {DType::F32, {4}});
   b.output(op::exp(b, x));
   const Graph untouched = b.graph();
-  expect_error("policy-idle", "again",
-               [&] { mixed_precision(b, {}, PrecisionPolicy::mixed(Precision::F16)); });
+  expect_error("policy-idle", "again", [&] { mixed_precision(b, {}, f16("conv")); });
   EXPECT_EQ(b.graph(), untouched);
+}
+
+TEST(PrecisionPolicy, APolicyThatNamesNothingLeavesAProgramWithoutProductsAlone) {
+  for (const PrecisionPolicy& p :
+       {PrecisionPolicy::mixed(Precision::BF16), PrecisionPolicy::mixed(Precision::F16),
+        PrecisionPolicy::mixed(Precision::BF16).deny({"exp"})}) {
+    EXPECT_EQ(mixed_precision(sums(), p), sums());
+    for (const char* device : {"cpu", "reference"})
+      EXPECT_EQ(Session(device).compile(sums(), {.precision = p}).signature().outputs.size(),
+                sums().outputs.size());
+  }
 }
 
 // The fact that the specification states of the pass.

@@ -117,6 +117,22 @@ TEST(ProgramCache, CompilesAGraphOncePerDevice) {
   EXPECT_NE(cache.compile(plus(1)), a);
 }
 
+TEST(ProgramCache, AProgramPerMemoryBudget) {
+  Builder b("wide");
+  Value x = b.input("x", {f32, {64, 64}});
+  for (int i = 0; i < 3; ++i) x = op::matmul(b, x, x);
+  b.output(x);
+  const Graph g = b.finish();
+  ProgramCache cache;
+  const auto free = cache.compile(g, Device("cpu"));
+  EXPECT_EQ(cache.compile(g, Device("cpu"), 0), free);
+  const auto within = cache.compile(g, Device("cpu"), int64_t{1} << 20);
+  EXPECT_NE(within, free);
+  EXPECT_EQ(cache.compile(g, Device("cpu"), int64_t{1} << 20), within);
+  EXPECT_EQ(cache.counts().compilations, 2u);
+  expect_error("memory-budget", "at least", [&] { cache.compile(g, Device("cpu"), 100); });
+}
+
 TEST(ProgramCache, DropsWhatWasUsedLongestAgo) {
   ProgramCache cache(1);  // less than any program keeps: the last one stays
   const auto a = cache.compile(plus(1));

@@ -61,6 +61,7 @@ class ReferenceExecutable final : public Executable {
       params_.push_back(t.shape.is_static() ? Tensor(t.dtype, t.shape.sizes()) : Tensor());
       param_of_.emplace(signature().node(v).get<LeafAttrs>().name, param_of_.size());
     }
+    in_place_.resize(params_.size());
     info_.interpreted = true;
     if (c_->bound) enter(c_->bound);
   }
@@ -71,16 +72,25 @@ class ReferenceExecutable final : public Executable {
   void bind(const DimBinding& sizes) override {
     if (!bound_ || bound_->sizes != sizes) enter(c_->bind(sizes));
   }
-  // Parameters are replaced, never written, so clones may share all of them.
+  // Parameters that are not bound are replaced, never written, so clones may share them.
   std::unique_ptr<Executable> clone() const override {
-    return std::make_unique<ReferenceExecutable>(*this);
+    auto copy = std::make_unique<ReferenceExecutable>(*this);
+    for (size_t i = 0; i < params_.size(); ++i)
+      if (in_place_[i]) copy->upload_param(i, params_[i].raw(), params_[i].elements());
+    return copy;
   }
   // Bytes, as many as are given: what they are the program knows when its sizes are bound.
   void upload_param(size_t i, const void* data, int64_t bytes) override {
     params_[i] = Tensor::from_bytes(DType::U8, {bytes}, data, static_cast<size_t>(bytes));
+    in_place_[i] = false;
   }
   void share_param(size_t i, MemoryBlock value, int64_t bytes) override {
     params_[i] = Tensor::over(DType::U8, {bytes}, std::move(value));
+    in_place_[i] = false;
+  }
+  void bind_param(size_t i, MemoryBlock value, int64_t bytes) override {
+    share_param(i, std::move(value), bytes);
+    in_place_[i] = true;
   }
   MemoryBlock param(size_t i) const override { return params_[i].storage(); }
   bool is_updated(size_t) const override { return false; }  // in place
@@ -122,7 +132,7 @@ class ReferenceExecutable final : public Executable {
       if (t.bytes() > 0) std::memcpy(*outputs, t.raw(), t.bytes());
       ++outputs;
     }
-    for (const auto& [name, value] : result.updates) params_[param_of_.at(name)] = value;
+    write_updates(result.updates);
   }
 
   int64_t resident_bytes() const override {
@@ -139,6 +149,21 @@ class ReferenceExecutable final : public Executable {
   }
 
  private:
+  // A new value may be another parameter's memory: all are copied before one is written.
+  void write_updates(const NamedTensors& updates) {
+    const bool any_bound = std::find(in_place_.begin(), in_place_.end(), true) != in_place_.end();
+    std::vector<std::pair<size_t, Tensor>> values;
+    for (const auto& [name, value] : updates)
+      values.emplace_back(
+          param_of_.at(name),
+          any_bound ? Tensor::from_bytes(value.dtype(), value.sizes(), value.raw(), value.bytes())
+                    : value);
+    for (auto& [i, value] : values)
+      if (!in_place_[i])
+        params_[i] = std::move(value);
+      else if (value.bytes() > 0)
+        std::memcpy(params_[i].storage().get(), value.raw(), value.bytes());
+  }
   void enter(std::shared_ptr<const Bound> bound) {
     bound_ = std::move(bound);
     info_ = describe(*bound_);
@@ -161,6 +186,7 @@ class ReferenceExecutable final : public Executable {
   std::shared_ptr<const Bound> bound_;
   CompileInfo info_;
   Tensors params_;
+  std::vector<bool> in_place_;  // bound
   std::map<std::string, size_t> param_of_;
   std::vector<double> times_;
   mutable HostStream stream_;

@@ -223,6 +223,32 @@ ScanSweep plan_sweep(const Builder& b, const VjpArgs& a, const ScanParts& parts)
   return sweep;
 }
 
+bool reads_inputs(const Graph& body, size_t begin, size_t end) {
+  const Values inputs = body.inputs();
+  const auto is_one = [&](Value v) {
+    return std::find(inputs.begin() + static_cast<int64_t>(begin),
+                     inputs.begin() + static_cast<int64_t>(end), v) !=
+           inputs.begin() + static_cast<int64_t>(end);
+  };
+  return std::any_of(body.outputs.begin(), body.outputs.end(), is_one) ||
+         std::any_of(body.nodes.begin(), body.nodes.end(), [&](const Node& n) {
+           return std::any_of(n.in.begin(), n.in.end(), is_one);
+         });
+}
+
+// The body without inputs that nobody reads.
+Body without_inputs(const Graph& body, size_t begin, size_t count) {
+  Builder b(body.name);
+  std::vector<Value> bound;
+  const Values inputs = body.inputs();
+  for (size_t i = 0; i < inputs.size(); ++i)
+    bound.push_back(i >= begin && i < begin + count
+                        ? kNone
+                        : b.input(body.node(inputs[i]).get<LeafAttrs>().name, body.type(inputs[i])));
+  for (Value v : b.inline_graph(body, bound)) b.output(v);
+  return Body(b.finish());
+}
+
 // One scan in the opposite direction. It carries the cotangents of the carries and the sums of
 // those of the constants, reads the carries that entered each step, the stacked inputs and the
 // cotangents of the stacked outputs, and stacks the cotangents of the stacked inputs.
@@ -279,15 +305,23 @@ Values vjp_scan(Builder& b, const VjpArgs& a) {
   owners.insert(owners.end(), stacked_owners.begin(), stacked_owners.end());
   attrs.body = body.finish(outputs);
   Values swept;
-  if (thinned) {
+  const size_t first = at(attrs.num_carries);
+  if (thinned && !reads_inputs(*attrs.body, first, first + parts.carries)) {
+    // Linear in its carries: there is nothing to compute again.
+    attrs.body = without_inputs(*attrs.body, first, parts.carries);
+    attrs.num_xs -= static_cast<int64_t>(parts.carries);
+    body.operands.erase(body.operands.begin() + attrs.num_carries,
+                        body.operands.begin() + attrs.num_carries + s.num_carries);
+    swept = b.emit(*a.node.op, attrs, body.operands);
+  } else if (thinned) {
     const Operands all = body.operands;
-    const size_t xs = at(attrs.num_carries) + parts.carries,
+    const size_t xs = first + parts.carries,
                  end = at(attrs.num_carries + attrs.num_xs);
     const auto part = [&](size_t begin, size_t end) {
       return Values(all.begin() + static_cast<int64_t>(begin),
                     all.begin() + static_cast<int64_t>(end));
     };
-    back.carries = part(0, at(attrs.num_carries));
+    back.carries = part(0, first);
     back.xs = part(xs, xs + parts.xs);
     back.cotangents = part(xs + parts.xs, end);
     back.constants = part(end, all.size());

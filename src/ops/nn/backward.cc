@@ -133,13 +133,9 @@ Types infer_cross_entropy_backward(const InferArgs& a) {
   return {a.in[0]};
 }
 
-Values decompose_cross_entropy_backward(Builder& b, const Node& n, Operands in) {
-  const Dim classes = n.type().shape.back();
-  // Looking a label up in 0, 1, .. C-1 raises "index-range" where there is none.
-  const Value ids = op::gather(b, op::iota(b, {}, {DType::I64, {classes}, 0}), in[1], AxisAttrs{0});
-  const Values operands{in[0], ids};
-  return {
-      gradient_by(b, op::softmax_cross_entropy.def, NoAttrs{}, b.type(in[2]), operands, in[2], 0)};
+Values decompose_cross_entropy_backward(Builder& b, const Node&, Operands in) {
+  return {gradient_by(b, op::softmax_cross_entropy.def, NoAttrs{}, b.type(in[2]), in.first(2),
+                      in[2], 0)};
 }
 
 }  // namespace

@@ -305,14 +305,17 @@ Value is_label(Builder& b, Value ids, const Dim& classes) {
   return op::eq(b, with_last_axis(b, ids), op::iota(b, {}, {DType::I64, {classes}, 0}));
 }
 
+// Looking a label up in 0, 1, .. C-1 gives the label and raises "index-range" where there is none.
+Value checked_ids(Builder& b, Value labels, const Dim& classes) {
+  return op::gather(b, op::iota(b, {}, {DType::I64, {classes}, 0}), labels, AxisAttrs{0});
+}
+
 Values decompose_cross_entropy(Builder& b, const Node& n, Operands in) {
   Expr x = widen(b, in[0]);
   const int64_t axis = x.rank() - 1;
   const Dim classes = x.shape().back();
   const Exponentials e(x, axis);
-  // Looking a label up in 0, 1, .. C-1 gives the label and raises "index-range" where there is
-  // none.
-  const Value ids = op::gather(b, op::iota(b, {}, {DType::I64, {classes}, 0}), in[1], AxisAttrs{0});
+  const Value ids = checked_ids(b, in[1], classes);
   Expr picked(b, op::select(b, is_label(b, ids, classes), e.shifted, x.like(0)));
   Expr loss = op::log(e.total) - sum_along(picked, axis);
   return {reshape_to(b, narrow(loss, n.type().dtype), n.type().shape)};
@@ -321,8 +324,10 @@ Values decompose_cross_entropy(Builder& b, const Node& n, Operands in) {
 Values vjp_cross_entropy(Builder& b, const VjpArgs& a) {
   if (!a.wanted[0]) return {kNone, kNone};
   Expr x = widen(b, a.in[0]), ct(b, with_last_axis(b, widen(b, a.cotangents[0])));
-  Expr hot(b, op::select(b, is_label(b, cast_to(b, a.in[1], DType::I64), x.shape().back()),
-                         x.like(1), x.like(0)));
+  // Checked here too: a gradient may be asked for without the loss.
+  const Dim classes = x.shape().back();
+  Expr hot(b, op::select(b, is_label(b, checked_ids(b, a.in[1], classes), classes), x.like(1),
+                         x.like(0)));
   return {narrow((op::softmax(x, {-1}) - hot) * ct, b.type(a.in[0]).dtype), kNone};
 }
 
