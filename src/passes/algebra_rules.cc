@@ -29,6 +29,10 @@ bool exact_inverse(DType dtype, double v) {
   return std::abs(exponent - 1) < info(dtype).exponent;
 }
 
+bool keeps_shape_of_bool(const Match& m) {
+  return m.type(x) == m.type() && is_bool(m.type().dtype);
+}
+
 // Every value of `from` is a value of `to`.
 bool lossless(DType from, DType to) {
   if (from == to || is_bool(from)) return true;
@@ -100,6 +104,14 @@ RuleSet algebra_rules() {
       {"select-constant", pat(op::select, {any_splat.as(c), x, y}),
        [](Builder&, const Match& m) { return m.splat(c) == Complex(0) ? m[y] : m[x]; }},
       {"select-same", pat(op::select, {c, x, x}), [](Builder&, const Match& m) { return m[x]; }},
+      {"and-constant", pat(op::logical_and, {x, any_splat.as(c)}), keeps_shape_of_bool,
+       [](Builder& b, const Match& m) {
+         return m.splat(c) == Complex(0) ? full(b, m.type(), 0) : m[x];
+       }},
+      {"or-constant", pat(op::logical_or, {x, any_splat.as(c)}), keeps_shape_of_bool,
+       [](Builder& b, const Match& m) {
+         return m.splat(c) == Complex(0) ? m[x] : full(b, m.type(), 1);
+       }},
       {"not-not", pat(op::logical_not, {pat(op::logical_not, {x})}),
        [](Builder&, const Match& m) { return m[x]; }},
 

@@ -9,13 +9,6 @@
 
 namespace rlx {
 
-namespace {
-
-using namespace rule_words;
-
-// ---- products
-
-// Whether the permutation swaps the last two axes and leaves the others.
 bool swaps_matrix(const Ints& perm) {
   const size_t rank = perm.size();
   if (rank < 2) return false;
@@ -25,6 +18,12 @@ bool swaps_matrix(const Ints& perm) {
   }
   return true;
 }
+
+namespace {
+
+using namespace rule_words;
+
+// ---- products
 
 bool transposed_operand(const Match& m) { return swaps_matrix(m.get<TransposeAttrs>(z).perm); }
 

@@ -7,4 +7,7 @@ namespace rlx {
 
 RuleSet split_rules();  // rows that are merged and split again
 
+// Whether the permutation swaps the last two axes and leaves the others.
+bool swaps_matrix(const Ints& perm);
+
 }  // namespace rlx

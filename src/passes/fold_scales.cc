@@ -32,8 +32,12 @@ bool is_by_channel(const Match& m, Value v, const Type& of) {
 }
 
 // conv(x, w) * s or / s.
+constexpr std::string_view kNotByChannel = "the scale is not one number for each channel";
+
 bool scales_convolution(const Match& m) {
-  if (m.type(x) != m.type() || !is_by_channel(m, m[y], m.type())) return false;
+  if (m.type(x) != m.type()) return false;
+  if (!is_by_channel(m, m[y], m.type()))
+    return is_of_weights(m.graph(), m[y], m.updates()) && m.refuse(std::string(kNotByChannel));
   if (!is_of_weights(m.graph(), m.node(x).in[1], m.updates()))
     return m.refuse("the weights of the convolution are not the same in every run");
   return m.single_use(x) || m.refuse("the convolution is read elsewhere too");
@@ -51,6 +55,8 @@ Value scaled_convolution(Builder& b, const Match& m) {
 
 // (conv + t) * s, z the sum: conv * s + t * s.
 bool scales_shifted(const Match& m) {
+  if (!is_by_channel(m, m[y], m.type()) && is_of_weights(m.graph(), m[y], m.updates()))
+    return m.refuse(std::string(kNotByChannel));
   return m.type(z) == m.type() && m.type(x) == m.type() && is_by_channel(m, m[y], m.type()) &&
          is_by_channel(m, m[c], m.type()) &&
          is_of_weights(m.graph(), m.node(x).in[1], m.updates()) &&
@@ -80,6 +86,34 @@ Value shifted_once(Builder& b, const Match& m) {
   return op::add(b, m[x], t);
 }
 
+// A reshape that moves axes of size 1 alone, of what is computed of weights elementwise: as the formula of batch norm has
+// it, which computes on [C, 1, 1] what exporters compute on [C].
+bool only_moves_units(const Shape& from, const Shape& to) {
+  const auto sizes = [](const Shape& s) {
+    std::vector<Dim> out;
+    for (const Dim& d : s)
+      if (!(d == Dim(1))) out.push_back(d);
+    return out;
+  };
+  return sizes(from) == sizes(to);
+}
+
+bool is_reshaped_weight(const Match& m) {
+  const Node& n = m.node(x);
+  if (n.in.empty() || !only_moves_units(m.shape(x), m.type().shape)) return false;
+  for (Value v : n.in)
+    if (m.graph().type(v).rank() > 0 && m.graph().type(v).shape != m.shape(x)) return false;
+  return m.single_use(x) && is_of_weights(m.graph(), m[x], m.updates());
+}
+
+Value on_reshaped_weights(Builder& b, const Match& m) {
+  const Node n = m.node(x);  // NOLINT: a copy, the graph grows
+  Values in = n.in;
+  for (Value& v : in)
+    if (b.type(v).rank() > 0) v = reshape_to(b, v, m.type().shape);
+  return b.emit(*n.op, n.attrs, in)[0];
+}
+
 const Pattern shifted = pat({op::add, op::sub}, {pat(op::conv).as(x), c}).as(z);
 
 }  // namespace
@@ -92,6 +126,8 @@ const RuleSet& fold_scales_rules() {
        scaled_convolution},
       {"conv-shift-scale", pat(op::mul, {shifted, y}), scales_shifted, scaled_apart},
       {"conv-shift-divisor", pat(op::div, {shifted, y}), scales_shifted, scaled_apart},
+      {"weight-shape", pat(op::reshape, {pat(Kind::elementwise).as(x)}), is_reshaped_weight,
+       on_reshaped_weights},
       {"conv-shifts", pat({op::add, op::sub}, {shifted, y}), shifts_twice, shifted_once},
   };
   return rules;

@@ -100,6 +100,32 @@ Value slice_of_piece(Builder& b, const Match& m) {
   return op::slice(b, piece.value, s);
 }
 
+// What is done to each element of [a | a] is done to a once. The other operands are scalars or such concats, too.
+std::optional<Node> repeated_parts(const Match& m) {
+  std::optional<Node> first;
+  for (Value v : m.root().in) {
+    const Node& n = m.graph().node(v);
+    if (n.type().rank() == 0) continue;
+    const bool repeats =
+        n.op == &op::concat && n.in.size() > 1 && n.type().shape == m.type().shape &&
+        std::all_of(n.in.begin(), n.in.end(), [&](Value part) { return part == n.in[0]; });
+    if (!repeats) return std::nullopt;
+    if (!first) first = n;
+    if (first->in.size() != n.in.size() || first->get<AxisAttrs>().axis != n.get<AxisAttrs>().axis)
+      return std::nullopt;
+  }
+  return first;
+}
+
+Value computed_once(Builder& b, const Match& m) {
+  const Node concat = *repeated_parts(m);
+  Values in = m.root().in;
+  for (Value& v : in)
+    if (b.type(v).rank() > 0) v = b.node(v).in[0];
+  const Value part = b.emit(*m.root().op, m.root().attrs, in)[0];
+  return b.emit(op::concat.def, concat.attrs, Values(concat.in.size(), part))[0];
+}
+
 // ---- pad
 
 bool pads_merge(const Match& m) {
@@ -220,6 +246,8 @@ RuleSet movement_rules() {
 
       {"concat-one", pat(op::concat, {x}), [](Builder&, const Match& m) { return m[x]; }},
       {"concat-concat", pat(op::concat), has_concat, flat_concat},
+      {"concat-same", pat(Kind::elementwise),
+       [](const Match& m) { return repeated_parts(m).has_value(); }, computed_once},
 
       {"pad-nothing", pat(op::pad, {x, y}),
        [](const Match& m) {

@@ -9,7 +9,10 @@
 #include "rlx/ops/linalg/linalg.h"
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/nn/nn.h"
+#include "rlx/ops/reduce/reduce_rules.h"
+#include "rlx/ops/reduce/statistics.h"
 #include "rlx/ops/rules.h"
+#include "rlx/passes/canonicalise_rules.h"
 #include "rlx/passes/recognise_rules.h"
 
 namespace rlx {
@@ -36,31 +39,35 @@ Value unmerged(const Graph& g, Value v) {
   return keeps ? n->in[0] : v;
 }
 
-// Whether a score of this, or with this added, leaves its key out.
-bool hides(double v) { return v <= -1e9; }
-
-// scale * v, where v is seen through products with constants and merges.
+// scale * v, or with turned its transpose, where v is seen through products with constants and merges, and through a transpose
+// behind which a constant scales.
 struct ScaledMatrix {
   double scale;
   Value v;
+  bool turned = false;
 };
-std::optional<ScaledMatrix> unscaled(const Graph& g, Value v) {
+ScaledMatrix unscaled(const Graph& g, Value v, bool through_transposes) {
   ScaledMatrix s{1, v};
   for (Value last = kNone; s.v != last;) {
     last = s.v;
     const Product p = product_of(g, unmerged(g, s.v));
-    if (p.factors.size() != 1) return std::nullopt;
-    s = {s.scale * p.scale, p.factors[0]};
+    if (p.factors.size() != 1) break;
+    s.scale *= p.scale, s.v = p.factors[0];
+    const Node* turn = through_transposes ? made_by(g, s.v, op::transpose) : nullptr;
+    if (!turn || !swaps_matrix(turn->get<TransposeAttrs>().perm)) continue;
+    const ScaledMatrix behind = unscaled(g, turn->in[0], false);
+    if (behind.scale != 1) s = {s.scale * behind.scale, behind.v, !s.turned};
   }
   return s;
 }
 
 struct Attention {
-  Value q, k, v;
+  Value q, k, v, scores;
   bool k_is_transposed = false;  // [.., D, S_k]
   double scale = 1;
   std::optional<double> softcap;
   Value mask = kNone, bias = kNone;
+  double hides_by = 0;  // what takes the place of scores that the mask hides
   Dim batch, heads;
 };
 
@@ -68,10 +75,12 @@ struct Attention {
 bool read_products(const Graph& g, Value scores, Attention& a) {
   a.softcap.reset();  // of an attempt before
   // Constants that are taken off may have repeated what they scaled.
-  const auto same = [&](Value v, Value in) {
-    const Shape &s = g.type(v).shape, &t = g.type(in).shape;
-    return s.size() >= 2 && std::equal(s.end() - 2, s.end(), t.end() - 2) &&
-           matrices(s) == matrices(t);
+  const auto same = [&](Value v, Value in, bool turned) {
+    Shape s = g.type(v).shape;
+    const Shape& t = g.type(in).shape;
+    if (s.size() < 2) return false;
+    if (turned) std::swap(s[s.size() - 1], s[s.size() - 2]);
+    return std::equal(s.end() - 2, s.end(), t.end() - 2) && matrices(s) == matrices(t);
   };
   Product p = product_of(g, scores);
   if (p.factors.size() != 1) return false;
@@ -84,73 +93,27 @@ bool read_products(const Graph& g, Value scores, Attention& a) {
   }
   a.scale = p.scale;
   const Node* product = made_by(g, unmerged(g, p.factors[0]), op::matmul);
-  if (!product || product->get<MatmulAttrs>().transpose_a || !same(p.factors[0], scores))
+  if (!product || product->get<MatmulAttrs>().transpose_a || !same(p.factors[0], scores, false))
     return false;
   if (leading(g.type(product->in[0]).shape) != leading(g.type(product->in[1]).shape)) return false;
-  const auto q = unscaled(g, product->in[0]), k = unscaled(g, product->in[1]);
-  if (!q || !k) return false;
-  a.q = q->v, a.k = k->v;
-  a.scale *= q->scale * k->scale;
-  a.k_is_transposed = !product->get<MatmulAttrs>().transpose_b;
-  return same(a.q, product->in[0]) && same(a.k, product->in[1]);
-}
-
-// What a mask lets through of [.., S_q, S_k]: as bools, or as a bias of 0 and numbers that hide.
-enum class Seen { other, some_key_by_row, causal };
-
-Seen what_is_seen(const Tensor& t) {
-  const Ints& sizes = t.sizes();
-  if (sizes.size() < 2 || t.elements() == 0) return Seen::other;
-  const int64_t rows = sizes[sizes.size() - 2], columns = sizes.back();
-  const double least = is_float(t.dtype()) ? -info(t.dtype()).largest : 0;
-  bool every_row = true, causal = rows == columns;
-  for (int64_t i = 0; i < t.elements() / columns; ++i) {
-    bool some = false;
-    for (int64_t j = 0; j < columns; ++j) {
-      const int64_t at = i * columns + j;
-      const double v = is_bool(t.dtype()) ? (t.get_int(at) ? 0 : least - 1) : t.get_float(at);
-      const bool hidden = is_bool(t.dtype()) ? v < 0 : hides(v) || v == least;
-      if (!hidden && v != 0) return Seen::other;
-      some = some || !hidden;
-      causal = causal && hidden == (j > i % rows);
-    }
-    every_row = every_row && some;
-  }
-  return causal ? Seen::causal : every_row ? Seen::some_key_by_row : Seen::other;
-}
-
-// Of a mask or bias beside scores: a constant, or the comparison of two counters.
-Seen what_is_seen(const Graph& g, Value v, const Shape& scores) {
-  if (const Node* n = made_by(g, v, op::broadcast)) v = n->in[0];
-  const Dim &queries = scores[scores.size() - 2], &keys = scores.back();
-  const Node& n = g.node(v);
-  if (n.op == &op::constant && (is_float(n.type().dtype) || is_bool(n.type().dtype))) {
-    const Seen seen = what_is_seen(n.get<ConstantAttrs>().value);
-    const Shape& s = n.type().shape;
-    const bool whole = s.rank() >= 2 && s[at(s.rank() - 2)] == queries && s.back() == keys;
-    return whole ? seen : Seen::other;
-  }
-  if (!(queries == keys) || (n.op != &op::le && n.op != &op::ge)) return Seen::other;
-  const size_t key = n.op == &op::le ? 0 : 1;
-  const auto counts = [&](Value c, int64_t from_behind) {
-    if (const Node* b = made_by(g, c, op::broadcast)) c = b->in[0];
-    const Node* iota = made_by(g, c, op::iota);
-    if (!iota) return false;
-    const int64_t rank = iota->type().rank(), axis = iota->get<IotaAttrs>().axis;
-    return rank - axis == from_behind && iota->type().shape[at(axis)] == keys &&
-           info(iota->type().dtype).digits >= 24;  // counts as far as axes go
-  };
-  return counts(n.in[key], 1) && counts(n.in[1 - key], 2) ? Seen::causal : Seen::other;
+  const ScaledMatrix q = unscaled(g, product->in[0], false), k = unscaled(g, product->in[1], true);
+  a.q = q.v, a.k = k.v;
+  a.scale *= q.scale * k.scale;
+  a.k_is_transposed = product->get<MatmulAttrs>().transpose_b == k.turned;
+  return same(a.q, product->in[0], false) && same(a.k, product->in[1], k.turned);
 }
 
 // Scores with a bias or a mask on top of them.
 bool read_scores(const Match& m, Value scores, Attention& a) {
   const Graph& g = m.graph();
+  a.scores = scores;
   scores = unmerged(g, scores);
   if (const Node* sum = made_by(g, scores, op::add)) {
     for (size_t i : {0, 1}) {
       a.bias = sum->in[1 - i];
-      if (g.type(sum->in[i]) == sum->type() && read_products(g, sum->in[i], a)) return true;
+      if (g.type(sum->in[i]) != sum->type() || !read_products(g, sum->in[i], a)) continue;
+      a.scores = scores;  // the bias lies beside these
+      return true;
     }
     a.bias = kNone;
   }
@@ -161,8 +124,7 @@ bool read_scores(const Match& m, Value scores, Attention& a) {
       return false;
     if (!hidden || !hides(*hidden))
       return m.refuse("what takes the place of scores that a mask hides is not -1e9 or less");
-    if (!std::isfinite(*hidden) && what_is_seen(g, a.mask, select->type().shape) == Seen::other)
-      return m.refuse("a mask that selects -inf might hide all keys of a query");
+    a.hides_by = *hidden, a.scores = scores;
     return true;
   }
   return read_products(g, scores, a);
@@ -184,11 +146,70 @@ bool is_weight(const Graph& g, Value v) {
   return g.node(v).op == &op::param || g.node(v).op == &op::constant;
 }
 
+// Whether v says of each row of scores that all of them are -inf, or with `some` that not all are.
+bool says_hidden(const Graph& g, Value v, Value scores, bool some) {
+  if (const Node* n = made_by(g, v, op::broadcast)) v = n->in[0];
+  for (const Node* n; (n = made_by(g, v, op::logical_not)) != nullptr; some = !some) v = n->in[0];
+  const Node* fold = made_by(g, v, some ? op::any : op::all);
+  if (!fold || fold->get<ReduceAttrs>().axes != Ints{g.type(scores).rank() - 1} ||
+      !fold->get<ReduceAttrs>().keepdims)
+    return false;
+  v = fold->in[0];
+  bool equal = !some;
+  for (const Node* n; (n = made_by(g, v, op::logical_not)) != nullptr; equal = !equal) v = n->in[0];
+  const Node* compared = made_by(g, v, equal ? op::eq : op::ne);
+  for (size_t i : {0, 1})
+    if (compared && compared->in[i] == scores && real_splat(g, compared->in[1 - i]) == -INFINITY)
+      return true;
+  return false;
+}
+
+// The weights: a softmax, or one whose rows are 0 where all scores are -inf, as scaled_dot_product_attention has it.
+struct Weights {
+  const Node* softmax = nullptr;
+  bool zero_without_keys = false;
+};
+Weights weights_of(const Graph& g, Value v) {
+  v = unmerged(g, v);
+  if (const Node* n = made_by(g, v, op::softmax)) return {n};
+  const Node* select = made_by(g, v, op::select);
+  for (size_t zero : {1, 2}) {
+    if (!select || real_splat(g, select->in[zero]) != 0) continue;
+    const Node* n = made_by(g, select->in[3 - zero], op::softmax);
+    if (n && n->type() == select->type() && n->get<SoftmaxAttrs>().axis == n->type().rank() - 1 &&
+        says_hidden(g, select->in[0], n->in[0], zero == 2))
+      return {n, true};
+  }
+  return {};
+}
+
+// Whether some key of each query is seen, so that no row of scores is hidden whole; scores themselves are taken for finite.
+bool every_row_sees(const Match& m, const Attention& a, bool zero_without_keys) {
+  const Graph& g = m.graph();
+  const Shape scores = g.type(a.scores).shape;
+  if (a.mask.valid() && !std::isfinite(a.hides_by) &&
+      what_is_seen(g, a.mask, scores) == Seen::other)
+    return m.refuse("a mask that selects -inf might hide all keys of a query");
+  if (zero_without_keys && a.bias.valid() && what_is_seen(g, a.bias, scores) == Seen::other)
+    return m.refuse("a bias might hide all keys of a query, whose result is 0 then");
+  return true;
+}
+
 std::optional<Attention> attention_of(const Match& m) {
   const Graph& g = m.graph();
   const auto& attrs = m.get<MatmulAttrs>();
-  const Node* softmax = made_by(g, unmerged(g, m[x]), op::softmax);
-  if (!softmax || !is_float(m.type().dtype)) return std::nullopt;
+  const auto [softmax, zero_without_keys] = weights_of(g, m[x]);
+  if (!is_float(m.type().dtype)) return std::nullopt;
+  if (!softmax) {
+    const Node& between = g.node(unmerged(g, m[x]));
+    const bool is_near = between.op->kind == Kind::elementwise &&
+                         std::any_of(between.in.begin(), between.in.end(), [&](Value v) {
+                           return made_by(g, v, op::softmax) != nullptr;
+                         });
+    if (is_near)
+      m.refuse(fmt::format("{} stands between softmax and the values", between.op->name));
+    return std::nullopt;
+  }
   if (attrs.transpose_a || attrs.transpose_b)
     return missed(m, "the weights or the values are transposed");
   if (m.type(x).rank() != m.type(y).rank() || leading(m.shape(x)) != leading(m.shape(y)))
@@ -199,8 +220,8 @@ std::optional<Attention> attention_of(const Match& m) {
   a.v = m[y];
   if (!read_scores(m, softmax->in[0], a))
     return missed(m, "the scores are not scale * q k' with a mask or a bias on top");
-  const Shape& scores = softmax->type().shape;
-  const Shape batch = leading(scores);
+  if (!every_row_sees(m, a, zero_without_keys)) return std::nullopt;
+  const Shape scores = g.type(a.scores).shape, batch = leading(scores);
   if (batch.size() > 2) return missed(m, "there are more axes than those of batches and heads");
   a.heads = batch.size() == 2 ? batch[1] : Dim(1);
   a.batch = batch.empty() ? Dim(1) : batch[0];
@@ -238,7 +259,7 @@ Value below_its_largest(Builder& b, Value bias) {
 
 Value emit_attention(Builder& b, const Match& m) {
   const Attention a = *attention_of(m);
-  const Shape scores = m.graph().type(unmerged(m.graph(), m[x])).shape;
+  const Shape scores = m.graph().type(a.scores).shape;
   AttentionAttrs attrs{.num_heads = a.heads.value(),
                        .scale = a.scale,
                        .softcap = a.softcap,

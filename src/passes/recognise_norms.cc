@@ -95,30 +95,51 @@ std::optional<Rooted> under_root(const Graph& g, Value v, OpRef root) {
   return std::nullopt;
 }
 
-// What is scaled by one over the root of a quantity: v / sqrt(q + eps), v * rsqrt(q + eps).
+// What v is one over: 1 / x, reciprocal(x).
+Value one_over(const Graph& g, Value v) {
+  if (const Node* n = made_by(g, v, op::reciprocal)) return n->in[0];
+  const Node* quotient = made_by(g, v, op::div);
+  return quotient && real_splat(g, quotient->in[0]) == 1 ? quotient->in[1] : kNone;
+}
+
+// What is scaled by one over the root of a quantity: v / sqrt(q + eps), v * rsqrt(q + eps), v * (1 / sqrt(q + eps)).
 struct Scaled {
   Value v;
   Rooted by;
 };
 std::vector<Scaled> scalings(const Match& m) {
   std::vector<Scaled> out;
+  const Graph& g = m.graph();
   const bool is_quotient = m.root().op == &op::div;
   for (size_t i : {1, 0}) {
-    if (const auto by =
-            under_root(m.graph(), m.root().in[i], is_quotient ? OpRef(op::sqrt) : OpRef(op::rsqrt)))
-      out.push_back({m.root().in[1 - i], *by});
+    const Value by = m.root().in[i], root = is_quotient ? by : one_over(g, by);
+    auto rooted = root.valid() ? under_root(g, root, op::sqrt) : std::nullopt;
+    if (!rooted && !is_quotient) rooted = under_root(g, by, op::rsqrt);
+    if (rooted) out.push_back({m.root().in[1 - i], *rooted});
     if (is_quotient) break;
   }
   return out;
 }
 
-// v / (sqrt(q) + eps).
-bool eps_outside(const Match& m) {
+// v / (sqrt(q) + eps), v * (rsqrt(q) + eps), v * (1 / (sqrt(q) + eps)): the eps of none of the norms.
+std::optional<Scaled> eps_outside(const Match& m) {
   const Graph& g = m.graph();
-  const Node* sum = m.root().op == &op::div ? made_by(g, m.root().in[1], op::add) : nullptr;
-  for (size_t i : {0, 1})
-    if (sum && real_splat(g, sum->in[i]) && made_by(g, sum->in[1 - i], op::sqrt)) return true;
-  return false;
+  const auto read = [&](Value v, Value sum, OpRef root) -> std::optional<Scaled> {
+    const Node* n = sum.valid() ? made_by(g, sum, op::add) : nullptr;
+    for (size_t i : {0, 1}) {
+      const auto eps = n ? real_splat(g, n->in[i]) : std::nullopt;
+      const Node* rooted = eps ? made_by(g, n->in[1 - i], root) : nullptr;
+      if (rooted) return Scaled{v, {rooted->in[0], *eps}};
+    }
+    return std::nullopt;
+  };
+  const Values& in = m.root().in;
+  if (m.root().op == &op::div) return read(in[0], in[1], op::sqrt);
+  for (size_t i : {0, 1}) {
+    if (const auto s = read(in[1 - i], in[i], op::rsqrt)) return s;
+    if (const auto s = read(in[1 - i], one_over(g, in[i]), op::sqrt)) return s;
+  }
+  return std::nullopt;
 }
 
 struct Norm {
@@ -145,7 +166,8 @@ std::optional<Norm> layer_norm_of(const Match& m) {
       return Norm{x_of->x, x_of->axis, s.by.eps};
     m.refuse("what stands under the root is not the variance of what is centred, along its axis");
   }
-  if (eps_outside(m) && centred(g, m.root().in[0])) m.refuse("eps stands outside of the root");
+  if (const auto s = eps_outside(m); s && centred(g, s->v))
+    m.refuse("eps stands outside of the root");
   return std::nullopt;
 }
 
@@ -158,6 +180,11 @@ std::optional<Norm> rms_norm_of(const Match& m) {
       return Norm{s.v, squares->axis, s.by.eps};
     if (square && !centred(g, square->in[0]))
       m.refuse("what is scaled is not that whose squares stand under the root");
+  }
+  if (const auto s = eps_outside(m)) {
+    const auto squares = mean_beside(g, s->by.quantity);
+    const Node* square = squares ? made_by(g, squares->x, op::square) : nullptr;
+    if (square && square->in[0] == s->v) m.refuse("eps stands outside of the root");
   }
   return std::nullopt;
 }
@@ -172,10 +199,14 @@ bool along_the_axis(const Match& m) {
   const int64_t axis = m.get<NormAttrs>(y).axis, rank = m.type(y).rank();
   const Shape& by = m.shape(z);
   if (m.type(y) != m.type() || m.type(z).dtype != m.type().dtype) return false;
-  if (by.rank() < rank - axis || by.rank() > rank) return false;
-  for (int64_t i = 0; i < by.rank(); ++i) {
+  bool along = by.rank() >= rank - axis && by.rank() <= rank;
+  for (int64_t i = 0; along && i < by.rank(); ++i) {
     const bool is_axis = i + rank - by.rank() == axis;
-    if (!(by[at(i)] == (is_axis ? m.shape(y)[at(axis)] : Dim(1)))) return false;
+    along = by[at(i)] == (is_axis ? m.shape(y)[at(axis)] : Dim(1));
+  }
+  if (!along) {  // a value of each element, or one for all, is no factor or term of a norm
+    if (by.empty() || by == m.shape(y)) return false;
+    return m.refuse("what scales or shifts the norm does not lie along its axis alone");
   }
   return m.single_use(y) || m.refuse("the norm is read elsewhere too");
 }

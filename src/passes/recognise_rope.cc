@@ -7,6 +7,7 @@
 // In the first form the tables have a column for each element, and the columns of a pair must be the same; that is asked of
 // how they are made.
 #include <algorithm>
+#include <array>
 
 #include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/movement/movement.h"
@@ -14,6 +15,7 @@
 #include "rlx/ops/nn/nn.h"
 #include "rlx/ops/rules.h"
 #include "rlx/passes/recognise_rules.h"
+#include "rlx/passes/rope_tables.h"
 
 namespace rlx {
 
@@ -94,35 +96,6 @@ std::optional<OfPairs> of_pairs(const Graph& g, Value v) {
   return std::nullopt;
 }
 
-// [.., n] of [.., n, 1].
-Value before_column(const Graph& g, Value v) {
-  const Node* n = made_by(g, v, op::reshape);
-  if (!n) return kNone;
-  Shape as_column = g.type(n->in[0]).shape;
-  as_column.push_back(1);
-  return n->type().shape == as_column ? n->in[0] : kNone;
-}
-
-bool is_concat_of(const Node& n, size_t parts) {
-  return n.op == &op::concat && n.in.size() == parts &&
-         n.get<AxisAttrs>().axis == n.type().rank() - 1;
-}
-
-// The two that lie beside each other as pairs [.., n, 2]; columns: they are [.., n, 1] themselves.
-struct Neighbours {
-  Value first, second;
-  bool columns = false;
-};
-std::optional<Neighbours> neighbours(const Graph& g, const Node& n) {
-  if (n.op == &op::stack && n.in.size() == 2 && n.get<AxisAttrs>().axis == n.type().rank() - 1)
-    return Neighbours{n.in[0], n.in[1], false};
-  if (!is_concat_of(n, 2) || !(n.type().shape.back() == Dim(2)) || n.type().rank() < 2)
-    return std::nullopt;
-  const Value first = before_column(g, n.in[0]), second = before_column(g, n.in[1]);
-  if (first.valid() && second.valid()) return Neighbours{first, second, false};
-  return Neighbours{n.in[0], n.in[1], true};
-}
-
 // The value behind reshapes: the elements in their order.
 Value elements_of(const Graph& g, Value v) {
   while (const Node* n = made_by(g, v, op::reshape)) v = n->in[0];
@@ -142,7 +115,7 @@ std::optional<OfPairs> rotated(const Graph& g, Value v) {
     return one && other && other->goes_with(*one) ? one : std::nullopt;
   };
   const Node* n = &g.node(v);
-  if (is_concat_of(*n, 2))
+  if (is_concat_along_last(*n, 2))
     if (const auto p = read(n->in[0], n->in[1], false); p && !p->interleaved) return p;
   if (n->op != &op::reshape) return std::nullopt;
   const auto both = neighbours(g, g.node(n->in[0]));
@@ -155,58 +128,22 @@ std::optional<OfPairs> rotated(const Graph& g, Value v) {
   return p && p->interleaved ? p : std::nullopt;
 }
 
-// ---- the tables
-
-// Whether the columns of each pair of v's last axis are the same, by how v is made.
-bool pairs_are_equal(const Graph& g, Value v, bool interleaved, int depth = 0) {
-  constexpr int kDeepest = 12;
-  const Node& n = g.node(v);
-  if (depth > kDeepest || n.type().rank() == 0) return false;
-  const auto same = [&](Value of) { return pairs_are_equal(g, of, interleaved, depth + 1); };
-  const Dim& width = n.type().shape.back();
-  if (n.op == &op::constant) {
-    const Tensor& t = n.get<ConstantAttrs>().value;
-    const int64_t columns = t.sizes().back();
-    if (!is_float(t.dtype()) || columns % 2 != 0) return false;
-    for (int64_t i = 0; i < t.elements(); i += columns)
-      for (int64_t k = 0; k < columns / 2; ++k)
-        if (t.get_float(i + (interleaved ? 2 * k : k)) !=
-            t.get_float(i + (interleaved ? 2 * k + 1 : k + columns / 2)))
-          return false;
-    return true;
+// Whether v joins the elements of pairs in another way than rotated() asks.
+bool turns_otherwise(const Graph& g, Value v) {
+  const Node* n = &g.node(v);
+  if (n->op == &op::reshape) n = &g.node(n->in[0]);
+  if (n->in.size() != 2 || (n->op != &op::concat && n->op != &op::stack)) return false;
+  std::array<std::optional<OfPairs>, 2> parts;
+  for (size_t i : {0, 1}) {
+    Value part = n->in[i];
+    if (const Node* neg = made_by(g, part, op::neg)) part = neg->in[0];
+    parts[i] = of_pairs(g, part);
+    if (!parts[i]) parts[i] = of_split_pairs(g, part, true);
   }
-  if (!interleaved && is_concat_of(n, 2)) return n.in[0] == n.in[1];
-  if (interleaved && n.op == &op::repeat) {
-    const auto& a = n.get<RepeatAttrs>();
-    return a.axis == n.type().rank() - 1 && a.repeats == 2;
-  }
-  if (interleaved && n.op == &op::reshape) {  // of [.., pairs, 2]
-    const Node& pairs = g.node(n.in[0]);
-    const Shape& s = pairs.type().shape;
-    if (s.size() >= 2 && s.back() == Dim(2) && s[s.size() - 2] * Dim(2) == width) {
-      if (pairs.op == &op::broadcast) return g.type(pairs.in[0]).shape.back() == Dim(1);
-      const auto both = neighbours(g, pairs);
-      return both && both->first == both->second;
-    }
-  }
-  if (n.op == &op::reshape || n.op == &op::broadcast)
-    return g.type(n.in[0]).rank() > 0 && g.type(n.in[0]).shape.back() == width && same(n.in[0]);
-  if (n.op == &op::transpose)
-    return n.get<TransposeAttrs>().perm.back() == n.type().rank() - 1 && same(n.in[0]);
-  if (n.op == &op::gather)  // of rows
-    return g.type(n.in[0]).rank() >= 2 && n.get<AxisAttrs>().axis < g.type(n.in[0]).rank() - 1 &&
-           same(n.in[0]);
-  if (n.op == &op::slice) {
-    const auto& a = n.get<SliceAttrs>();
-    return a.start.back() == Dim(0) && a.limit.back() == g.type(n.in[0]).shape.back() &&
-           a.stride.back() == 1 && same(n.in[0]);
-  }
-  if (n.op->kind != Kind::elementwise || n.in.empty()) return false;
-  return std::all_of(n.in.begin(), n.in.end(), [&](Value of) {
-    const Type& t = g.type(of);
-    return t.rank() == 0 || t.shape.back() == Dim(1) || (t.shape.back() == width && same(of));
-  });
+  return parts[0] && parts[1] && parts[0]->of == parts[1]->of;
 }
+
+// ---- the tables
 
 // A table of angles as it lies beside [.., columns]: which of those axes counts its rows.
 struct Table {
@@ -270,7 +207,11 @@ std::optional<Rotation> whole_rotation(const Match& m) {
                  *turned = made_by(g, m.root().in[1 - i], op::mul);
       if (!plain || !turned) return std::nullopt;
       const auto pairs = rotated(g, turned->in[k]);
-      if (!pairs) continue;
+      if (!pairs) {
+        if (turns_otherwise(g, turned->in[k]))
+          m.refuse("the elements of pairs are not joined as [-second | first]");
+        continue;
+      }
       const Type& t = g.type(turned->in[k]);
       for (size_t l : {0, 1}) {
         const Value of = plain->in[l];
@@ -344,7 +285,8 @@ std::optional<Rotation> joined_rotation(const Match& m) {
     if (const auto r = rotation_by_elements(m, both->first, both->second, both->columns);
         r && r->pairs.interleaved)
       return r;
-  if (n.op != &op::concat || !(is_concat_of(n, 2) || is_concat_of(n, 3))) return std::nullopt;
+  if (n.op != &op::concat || !(is_concat_along_last(n, 2) || is_concat_along_last(n, 3)))
+    return std::nullopt;
   auto r = rotation_by_elements(m, n.in[0], n.in[1], false);
   if (!r || r->pairs.interleaved) return std::nullopt;
   if (n.in.size() == 3) {
@@ -360,13 +302,10 @@ std::optional<Rotation> joined_rotation(const Match& m) {
   return r;
 }
 
-// The rows of a table, [rows, columns], one for each pair.
+// The rows of a table, [rows, pairs].
 Value rows_of(Builder& b, const Rotation& r, Value table) {
-  const Shape s = b.shape(table);
-  const Dim rows = r.shape[at(r.axis)];
-  Value v = reshape_to(b, table, {rows, s.back()});
-  if (r.doubled && r.pairs.interleaved) v = op::slice(b, v, {{}, {rows, s.back()}, {1, 2}});
-  return v;
+  if (r.doubled) table = column_of_pairs(b, table, r.pairs.interleaved);
+  return reshape_to(b, table, {r.shape[at(r.axis)], b.shape(table).back()});
 }
 
 // What is turned, [.., 2 * pairs] or more.
@@ -392,15 +331,15 @@ Value emit_rotation(Builder& b, const Rotation& r, const Type& result) {
   }
   const RopeAttrs attrs{
       .head_dim = width.value(), .n_rot = 2 * r.pairs.pairs, .interleaved = r.pairs.interleaved};
-  return reshape_to(b, op::rope(b, of, rows_of(b, r, r.cos), rows_of(b, r, r.sin), attrs),
-                    result.shape);
+  const Value cos = rows_of(b, r, r.cos), sin = rows_of(b, r, r.sin);
+  return reshape_to(b, op::rope(b, of, cos, sin, attrs), result.shape);
 }
 
 // [rope(x[:n]) | x[n:]].
 bool rest_is_copied(const Match& m) {
   const Graph& g = m.graph();
   const Node& n = m.root();
-  if (!is_concat_of(n, 2)) return false;
+  if (!is_concat_along_last(n, 2)) return false;
   const Node* rope = made_by(g, n.in[0], op::rope);
   if (!rope) return false;
   const auto first = last_part(g, rope->in[0]), rest = last_part(g, n.in[1]);
@@ -412,6 +351,23 @@ bool rest_is_copied(const Match& m) {
   return true;
 }
 
+// A table of rope whose second half repeats the first, which is all that is read.
+bool repeats_itself(const Match& m, Value table) {
+  const Dim columns = m.graph().type(table).shape.back();
+  if (!(columns == Dim(m.get<RopeAttrs>().n_rot))) return false;
+  return pairs_are_equal(m.graph(), table, false) ||
+         m.refuse("the halves of a table of angles are not known to be the same");
+}
+
+Value on_first_halves(Builder& b, const Match& m) {
+  const RopeAttrs attrs = m.get<RopeAttrs>();
+  std::array<Value, 2> tables{m[y], m[z]};
+  const std::array halves{repeats_itself(m, m[y]), repeats_itself(m, m[z])};
+  for (size_t i : {0, 1})
+    if (halves[i]) tables[i] = column_of_pairs(b, tables[i], false);
+  return op::rope(b, m[x], tables[0], tables[1], attrs);
+}
+
 }  // namespace
 
 RuleSet rope_recognisers() {
@@ -421,6 +377,9 @@ RuleSet rope_recognisers() {
       {"rope-by-elements", pat({op::concat, op::stack}),
        [](const Match& m) { return joined_rotation(m).has_value(); },
        [](Builder& b, const Match& m) { return emit_rotation(b, *joined_rotation(m), m.type()); }},
+      {"rope-halves", pat(op::rope, {x, y, z}),
+       [](const Match& m) { return repeats_itself(m, m[y]) || repeats_itself(m, m[z]); },
+       on_first_halves},
       {"rope-rest", pat(op::concat, {x, y}), rest_is_copied,
        [](Builder& b, const Match& m) {
          const Node rope = m.node(x);  // NOLINT: a copy, the graph grows

@@ -42,4 +42,15 @@ struct Fold {
 };
 std::optional<Fold> fold_beside(const Graph& g, Value v, OpRef reduction);
 
+// What a mask lets through of scores [.., S_q, S_k], itself or as a bias of 0 and numbers that hide.
+enum class Seen : uint8_t {
+  other,
+  some_key_by_row,  // each query sees one at least
+  causal,           // query i sees the keys up to i + max(S_k - S_q, 0)
+};
+// By a constant, or by comparing counters.
+Seen what_is_seen(const Graph& g, Value v, const Shape& scores);
+// Whether a score of this, or with this added, leaves its key out.
+inline bool hides(double v) { return v <= -1e9; }
+
 }  // namespace rlx

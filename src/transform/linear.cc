@@ -4,6 +4,7 @@
 
 #include "rlx/ops/control/unread.h"
 #include "rlx/ops/rules.h"
+#include "rlx/transform/dependence.h"
 #include "rlx/transform/forward.h"
 #include "rlx/transform/reverse.h"
 #include "rlx/transform/walk.h"
@@ -108,24 +109,31 @@ Graph transposed(const Graph& g, const std::vector<std::string>& names) {
   back.updates.clear();
   // What a loop hands to its derivative, in case that reads it: a linear one's does not.
   back = drop_unread(std::move(back));
-  const std::vector<bool> bent =
-      dependents(back, [&](const Node& n) { return is_named(n, names); });
-  for (int32_t i = 0; i < back.size(); ++i)
-    user_check(
-        !bent[static_cast<size_t>(i)] || is_leaf(back.node(i)), "not-linear",
-        "linear_transpose: \"{}\" is not linear in {}: its derivative depends on it (%{} {})",
-        g.name, fmt::join(names, ", "), i, back.node(i).op->name);
-  Builder b(g.name + "_transpose");
-  Copier copier(b, back);
-  for (int32_t i = 0; i < back.size(); ++i)
-    if (!is_named(back.node(i), names)) copier.copy(i);
+  const ResultFlags bent = dependence(back, [&](const Node& n) { return is_named(n, names); });
+  const auto is_bent = [&](Value v) {
+    return bent[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  };
   for (Value v : back.outputs) {
-    user_check(!bent[static_cast<size_t>(v.node)], "not-linear",
+    user_check(!is_bent(v) || !is_leaf(back.node(v)), "not-linear",
                "linear_transpose: \"{}\" is not linear in {}: a cotangent is {}", g.name,
                fmt::join(names, ", "), describe(back, v));
-    b.output(copier.at(v));
+    for (int32_t i = 0; is_bent(v) && i < back.size(); ++i)
+      user_check(
+          is_leaf(back.node(i)) || !is_bent({i, 0}), "not-linear",
+          "linear_transpose: \"{}\" is not linear in {}: its derivative depends on it (%{} {})",
+          g.name, fmt::join(names, ", "), i, back.node(i).op->name);
   }
-  return b.finish();
+  // What the results do not depend on may still be carried along beside what they do: there the leaves are zeros.
+  Builder b(g.name + "_transpose");
+  Copier copier(b, back);
+  for (int32_t i = 0; i < back.size(); ++i) {
+    if (is_named(back.node(i), names))
+      copier.bind({i, 0}, zeros(b, back.node(i).type()));
+    else
+      copier.copy(i);
+  }
+  for (Value v : back.outputs) b.output(copier.at(v));
+  return drop_dead(b.finish(), true);
 }
 
 }  // namespace

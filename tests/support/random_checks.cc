@@ -348,6 +348,11 @@ std::string check_plan(const RandomProgram& p, uint64_t seed, CompareStats*) {
 
 }  // namespace
 
+std::string compare_on_cpu(const Graph& g, const NamedTensors& leaves, uint64_t seed,
+                           CompareStats* stats) {
+  return compare_cpu(g, leaves, seed, stats, cpu_options(seed));
+}
+
 std::span<const RandomCheck> random_checks() {
   static constexpr RandomCheck checks[] = {
       {"text", "printing and parsing", 1, check_text},

@@ -19,6 +19,10 @@ struct RandomCheck {
 };
 std::span<const RandomCheck> random_checks();
 
+// The program compiled in a way that the seed chooses, against the reference, and run twice.
+std::string compare_on_cpu(const Graph& g, const NamedTensors& leaves, uint64_t seed,
+                           CompareStats* stats);
+
 // Runs a check, errors included.
 std::string run_check(const RandomCheck& c, const RandomProgram& p, uint64_t seed,
                       CompareStats* stats = nullptr);

@@ -16,25 +16,45 @@ namespace {
 using Noisy = NoisyEvaluator::Noisy;
 using RowsByOp = std::vector<std::vector<const Sample*>>;
 
+// Whether a loop of this kind, begun anywhere, comes to its end.
+bool always_ends(const OpDef& op, const Attrs& attrs) {
+  return &op != &op::while_loop.def || attrs.get<WhileAttrs>().max_iterations.has_value();
+}
+
+RowsByOp group_by_op(FunctionRef<bool(const Sample&, const OpDef&)> is_drawn) {
+  std::map<std::string, std::vector<const Sample*>> by_name;
+  for (const Sample& s : samples())  // a block is drawn as the ops that it is made of
+    if (const OpDef& op = *op_table().find(s.op); !op.block && is_drawn(s, op))
+      by_name[s.op].push_back(&s);
+  RowsByOp out;
+  for (auto& [name, list] : by_name) out.push_back(list);
+  return out;
+}
+
 const RowsByOp& rows_by_op() {
-  static const RowsByOp rows = [] {
-    std::map<std::string, std::vector<const Sample*>> by_name;
-    for (const Sample& s : samples())  // a block is drawn as the ops that it is made of
-      if (!op_table().find(s.op)->block) by_name[s.op].push_back(&s);
-    RowsByOp out;
-    for (auto& [name, list] : by_name) out.push_back(list);
-    return out;
-  }();
+  static const RowsByOp rows = group_by_op([](const Sample&, const OpDef&) { return true; });
   return rows;
 }
 
-constexpr int64_t kMaxElements = 1500, kMaxLargeElements = 100'000;
+// Those whose stated derivatives are those of the function, in f64.
+const RowsByOp& differentiable_rows() {
+  static const RowsByOp rows = group_by_op([](const Sample& s, const OpDef& op) {
+    const bool leads = !s.operands.empty() && s.operands[0].dtype == "T";
+    return s.differences && s.second && s.swept() && s.dtypes.has(DType::F64) &&
+           (!leads || op.dtypes.has(DType::F64)) &&
+           always_ends(op, read_attrs(op, replace_all(s.attrs, "$T", "f64")));
+  });
+  return rows;
+}
+
+constexpr int64_t kMaxElements = 1500, kMaxLargeElements = 100'000, kMaxSmoothElements = 60;
 
 // What is shared by a graph and its bodies.
 struct Source {
   std::mt19937_64 random;
   std::map<int64_t, int64_t> sizes;  // of the samples, renamed
   bool tame = true;                  // results must be finite and of moderate size
+  bool smooth = false;               // numbers are of f64, ops have derivatives
   Ints sides;                        // programs of matrices: their sides
   int64_t max_elements = kMaxElements;
   NamedTensors leaves;
@@ -105,9 +125,9 @@ class Generator {
       const double dice = std::uniform_real_distribution<double>(0, 1)(s_.random);
       if (!s_.sides.empty() && dice < 0.9)
         square_step();
-      else if (dice < 0.05 && depth_ < 2)
+      else if (dice < (s_.smooth ? 0.1 : 0.05) && depth_ < 2)
         scan();
-      else if (dice < 0.09 && depth_ < 2)
+      else if (dice < (s_.smooth ? 0.16 : 0.09) && depth_ < 2)
         cond();
       else if (dice < 0.18)
         look_through(random_entry());
@@ -147,7 +167,7 @@ class Generator {
   }
   // Recent values more often, so that graphs are deep.
   Entry& random_entry() {
-    if (pool_.empty()) leaf({}, DType::F32, {3});
+    if (pool_.empty()) leaf({}, s_.smooth ? DType::F64 : DType::F32, {3});
     const size_t n = pool_.size();
     const size_t back = s_.chance(0.5) ? s_.pick(std::min<size_t>(n, 6)) : s_.pick(n);
     return pool_[n - 1 - back];
@@ -192,6 +212,7 @@ bool same_float(double a, double b) { return a == b || (std::isnan(a) && std::is
 bool Generator::good(const Tensor& plain, const Noisy& noisy) const {
   if (plain.elements() > s_.max_elements) return false;
   const DType d = plain.dtype();
+  if (s_.smooth && is_differentiable(d) && d != DType::F64) return false;
   const double slack = d == DType::BF16  ? 0.2
                        : d == DType::F16 ? 0.05
                        : d == DType::F64 ? 1e-9
@@ -205,7 +226,7 @@ bool Generator::good(const Tensor& plain, const Noisy& noisy) const {
     }
     const Complex v = plain.get_complex(i), w = noisy.value.get_complex(i);
     const bool finite = std::isfinite(std::abs(v)) && std::isfinite(std::abs(w));
-    if (s_.tame && (!finite || std::abs(v) > (is_narrow(d) ? 30 : 1000))) return false;
+    if (s_.tame && (!finite || std::abs(v) > (s_.smooth || is_narrow(d) ? 30 : 1000))) return false;
     if (finite && std::abs(v - w) > slack * (0.1 + std::abs(v))) return false;
     if (!finite && std::isnan(std::abs(v)) != std::isnan(std::abs(w))) return false;
   }
@@ -216,11 +237,6 @@ std::vector<Noisy> Generator::noisy_of(const Values& in) {
   std::vector<Noisy> out;
   for (Value v : in) out.push_back(entry(v).noisy);
   return out;
-}
-
-// Whether a loop of this kind, begun anywhere, comes to its end.
-bool always_ends(const OpDef& op, const Attrs& attrs) {
-  return &op != &op::while_loop.def || attrs.get<WhileAttrs>().max_iterations.has_value();
 }
 
 std::optional<Values> Generator::keep(const OpDef& op, const Attrs& attrs, const Values& in) {
@@ -259,7 +275,7 @@ Value Generator::leaf(const OperandSpec& spec, DType d, const Ints& sizes) {
   o.sizes = sizes;
   Tensor t = make_operand(o, d, s_.random());
   const bool free = o.kind.empty() || o.kind == "distinct";
-  if (is_float(d) && free && s_.chance(0.3))  // many ties
+  if (is_float(d) && free && !s_.smooth && s_.chance(0.3))  // many ties
     for (int64_t i = 0; i < t.elements(); ++i) t.set_float(i, std::round(t.get_float(i) * 2) / 2);
   Value v;
   if (depth_ > 0 || keeps_its_order(o.kind) || s_.chance(0.12)) {
@@ -407,10 +423,12 @@ std::optional<Value> Generator::look_through(const Entry& e) {
 // ---- steps
 
 void Generator::sample_step() {
-  const auto& rows = rows_by_op()[s_.pick(rows_by_op().size())];
+  const RowsByOp& ops = s_.smooth ? differentiable_rows() : rows_by_op();
+  const auto& rows = ops[s_.pick(ops.size())];
   const Sample& row = *rows[s_.pick(rows.size())];
   const OpDef& op = *op_table().find(row.op);
   DType d = s_.chance(0.45) ? DType::F32 : kDTypes[s_.pick(kDTypeCount)].dtype;
+  if (s_.smooth) d = DType::F64;
   const bool leads = !row.operands.empty() && row.operands[0].dtype == "T";
   while (leads && !op.dtypes.has(d)) d = kDTypes[s_.pick(kDTypeCount)].dtype;
   const bool renamed = s_.chance(0.75);
@@ -520,7 +538,9 @@ void Generator::scan() {
   Values in = some(1 + s_.pick(2), 100);
   const size_t carries = in.size();
   if (carries == 0) return;
-  const DType d = s_.chance(0.7) ? DType::F32 : kDTypes[s_.pick(kDTypeCount)].dtype;
+  const DType d = s_.smooth        ? DType::F64
+                  : s_.chance(0.7) ? DType::F32
+                                   : kDTypes[s_.pick(kDTypeCount)].dtype;
   for (uint64_t k = s_.pick(3); k > 0; --k) {
     const int64_t width = s_.renamed(static_cast<int64_t>(1 + s_.pick(4)));
     in.push_back(of_type({d, s_.chance(0.3) ? Shape{length} : Shape{length, width}}));
@@ -675,6 +695,19 @@ RandomProgram random_square_program(uint64_t seed) {
   const auto side = static_cast<int64_t>(2 + source.pick(7));
   const size_t nodes = 8 + source.pick(13);
   return random_matrices(fmt::format("square{}", seed), std::move(source), side, 2, 9, nodes);
+}
+
+RandomProgram random_smooth_program(uint64_t seed) {
+  static constexpr int64_t kSizes[] = {1, 2, 2, 3, 3, 4};
+  Source source{.random = std::mt19937_64(seed * 0x9e3779b97f4a7c15u + 4)};
+  source.smooth = true;
+  source.max_elements = kMaxSmoothElements;
+  for (int64_t size = 2; size <= 8; ++size)
+    if (source.chance(0.7)) source.sizes[size] = kSizes[source.pick(std::size(kSizes))];
+  Generator g(source, fmt::format("smooth{}", seed), 0);
+  g.grow(static_cast<int>(5 + source.pick(14)));
+  g.outputs();
+  return {g.builder().finish(), source.leaves};
 }
 
 void count_ops(const Graph& g, OpCounts& counts) {

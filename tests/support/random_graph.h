@@ -35,6 +35,9 @@ RandomProgram random_large_program(uint64_t seed);
 // depend on the size.
 RandomProgram random_square_program(uint64_t seed);
 
+// Few nodes of f64 on small operands, of ops that have derivatives of second order; more control flow, no updates.
+RandomProgram random_smooth_program(uint64_t seed);
+
 // How often each op occurs, bodies included.
 using OpCounts = std::map<std::string, int>;
 void count_ops(const Graph& g, OpCounts& counts);

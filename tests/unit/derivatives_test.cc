@@ -8,6 +8,8 @@
 #include "../support/expect_error.h"
 #include "../support/op_checks.h"
 #include "rlx/front/loops.h"
+#include "rlx/ops/control/checkpoint.h"
+#include "rlx/ops/control/control.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/rules.h"
@@ -521,6 +523,59 @@ TEST(LinearTranspose, RefusesLoopsThatAreNotLinear) {
                            }),
                      {"p"});
   });
+}
+
+// x' = tanh(x + u) * z with z carried along, which moves for itself: a scan of two carries.
+Graph scan_of_two(int64_t length) {
+  Builder step("step");
+  const Value x = step.input("x", {kF64, {3}}), z = step.input("z", {kF64, {3}}),
+              u = step.input("u", {kF64, {3}});
+  step.output(op::mul(step, op::tanh(step, op::add(step, x, u)), z));
+  step.output(op::sin(step, z));
+  Builder b("two");
+  const Values in{b.input("x", {kF64, {3}}), b.input("z", {kF64, {3}}),
+                  b.input("us", {kF64, {length, 3}})};
+  const ScanAttrs attrs{.body = step.finish(), .length = length, .num_carries = 2, .num_xs = 1};
+  b.output(b.emit(op::scan.def, attrs, in)[0]);
+  return b.finish();
+}
+
+// What linearize makes of control flow carries values and tangents side by side: linear in the tangents nevertheless.
+TEST(LinearTranspose, LooksIntoControlFlow) {
+  Builder once("once"), kept("kept");
+  const Value v = once.input("v", {kF64, {3}});
+  once.output(op::mul(once, op::sin(once, v), v));
+  const Graph body = once.finish();
+  const Value w = kept.input("x", {kF64, {3}});
+  kept.output(kept.emit(op::checkpoint.def, CheckpointAttrs{.body = body}, Values{w})[0]);
+  Builder chosen("chosen");
+  const Value x = chosen.input("x", {kF64, {3}}), yes = chosen.input("yes", {DType::Bool, {}});
+  Builder other("other");
+  other.output(op::exp(other, other.input("v", {kF64, {3}})));
+  chosen.output(chosen.emit(op::cond.def, CondAttrs{body, other.finish()}, Values{yes, x})[0]);
+  NamedTensors leaves{{"x", noise({3}, 1)},
+                      {"z", noise({3}, 2)},
+                      {"us", noise({5, 3}, 3)},
+                      {"yes", Tensor::scalar(DType::Bool, 1)}};
+  for (const Graph& f : {scan_of_two(5), kept.finish(), chosen.finish()}) {
+    SCOPED_TRACE(f.name);
+    const Linearized l = linearize(f, {"x"});
+    const Graph t = linear_transpose(l.tangent, {"tangent_x"}), pull = vjp(f, {"x"});
+    NamedTensors own;
+    for (Value leaf : f.inputs()) {
+      const std::string& name = f.node(leaf).get<LeafAttrs>().name;
+      own[name] = leaves.at(name);
+    }
+    const Tensors values = outputs_of(l.value, own);
+    NamedTensors residuals{{"d_output", noise({3}, 4)}};
+    for (size_t i = 0; i < l.residuals; ++i)
+      residuals[fmt::format("residual_{}", i)] = values[values.size() - l.residuals + i];
+    own["d_output"] = noise({3}, 4);
+    const Tensor got = outputs_of(t, residuals)[0], want = outputs_of(pull, own)[1];
+    for (int64_t i = 0; i < 3; ++i) EXPECT_NEAR(got.get_float(i), want.get_float(i), 1e-12);
+  }
+  // A carry that the leaf moves, and that moves what comes out, is not linear.
+  expect_error("not-linear", "not linear in z", [&] { linear_transpose(scan_of_two(5), {"z"}); });
 }
 
 TEST(LinearTranspose, RefusesWhatIsNotLinear) {

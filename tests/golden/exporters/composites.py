@@ -96,8 +96,8 @@ class Composites:
         frequencies = 1.0 / (10000.0 ** (np.arange(0, HEAD, 2, dtype=np.float32) / np.float32(HEAD)))
         angles = p.matmul(p.constant(frequencies.reshape(1, HEAD // 2, 1).astype(np.float32)),
                           p.cast(p.reshape(positions, (1, 1, LENGTH)), "f32"))
-        angles = p.reshape(p.transpose(angles, (0, 2, 1)), (LENGTH, HEAD // 2))
-        cos, sin = self.one("cos", angles), self.one("sin", angles)
+        angles = p.transpose(angles, (0, 2, 1))
+        cos, sin = (p.reshape(self.one(op, angles), (LENGTH, HEAD // 2)) for op in ("cos", "sin"))
         rope = lambda v: p.emit("rope", [v, cos, sin], {"head_dim": HEAD, "n_rot": HEAD}, (v.shape, "f32"))
         n = self.rms(x, "norm1")
         kv = HEADS // 2

@@ -144,6 +144,8 @@ class Llama(nn.Module):
         a, b = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
         if self.broken == "pairs":
             return x * cos + torch.cat((b, a), dim=-1) * sin
+        if self.broken == "half":  # the other half is negated
+            return x * cos + torch.cat((b, -a), dim=-1) * sin
         return x * cos + torch.cat((-b, a), dim=-1) * sin
 
     @staticmethod
@@ -168,7 +170,7 @@ class Llama(nn.Module):
 
     def forward(self, x, positions):
         angles = (self.frequencies[None, :, None] @ positions[:, None, :].float()).transpose(1, 2)
-        angles = torch.cat((angles, angles), dim=-1)
+        angles = torch.cat((angles, 2 * angles if self.broken == "angles" else angles), dim=-1)
         cos, sin = angles.cos().unsqueeze(1), angles.sin().unsqueeze(1)
         n = self.norm1(x)
         q, k, v = split_heads(self.q(n)), split_heads(self.k(n), self.KV), split_heads(self.v(n), self.KV)
@@ -205,7 +207,11 @@ class Vit(nn.Module):
             a = F.scaled_dot_product_attention(q, k, v)
         else:
             weights = (q * HEAD**-0.5) @ k.transpose(-2, -1)
-            a = weights.softmax(dim=-2 if self.broken == "softmax" else -1) @ v
+            scores, weights = weights, weights.softmax(dim=-2 if self.broken == "softmax" else -1)
+            if self.broken == "safe":  # keys that no query sees are left out, instead of queries that see no key
+                hidden = (scores == -math.inf).all(dim=-2, keepdim=True)
+                weights = torch.where(hidden, torch.zeros_like(weights), weights)
+            a = weights @ v
         x = x + self.proj(a.transpose(1, 2).reshape(b, n, WIDTH))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
@@ -290,8 +296,9 @@ class Whisper(nn.Module):
 LAYERS = {
     "bert": (Bert, {"mask": "attention", "eps": "layer_norm", "axis": "layer_norm"}),
     "gpt2": (Gpt2, {"mask": "attention", "eps": "layer_norm", "axis": "layer_norm"}),
-    "llama": (Llama, {"mask": "attention", "eps": "rms_norm", "axis": "rms_norm", "pairs": "rope"}),
-    "vit": (Vit, {"softmax": "attention", "eps": "layer_norm", "axis": "layer_norm"}),
+    "llama": (Llama, {"mask": "attention", "eps": "rms_norm", "axis": "rms_norm", "pairs": "rope",
+                      "half": "rope", "angles": "rope"}),
+    "vit": (Vit, {"softmax": "attention", "safe": "attention", "eps": "layer_norm", "axis": "layer_norm"}),
     "resnet": (Resnet, {"eps": "batch_norm", "axis": "batch_norm"}),
     "whisper": (Whisper, {"softmax": "attention", "eps": "layer_norm", "axis": "layer_norm"}),
 }
