@@ -102,15 +102,20 @@ function(rlx_define folder)
   endif()
 endfunction()
 
-# rlx_instruction_set(isa bytes flag...): compiles each src/backend/cpu/kernels/**/<name>_impl.h for one instruction set:
-# <name>_<isa>.cc, made in the build folder, says how wide its vectors are and includes it.
+# rlx_instruction_set(isa bytes [ONLY ending] flag...): compiles each src/backend/cpu/kernels/**/<name>_impl.h for one
+# instruction set: <name>_<isa>.cc, made in the build folder, says how wide its vectors are and includes it. ONLY: those
+# whose names have this ending.
 function(rlx_instruction_set isa bytes)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "ONLY" "")
+  if(NOT arg_ONLY)
+    set(arg_ONLY _impl.h)
+  endif()
   get_target_property(type rlx_backend_cpu TYPE)
   if(type STREQUAL INTERFACE_LIBRARY)
     return()  # nothing to compile
   endif()
   set(source_dir ${PROJECT_SOURCE_DIR}/src)
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${source_dir}/backend/cpu/kernels/*_impl.h)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${source_dir}/backend/cpu/kernels/*${arg_ONLY})
   foreach(header ${headers})
     file(RELATIVE_PATH path ${source_dir} ${header})
     string(REPLACE "_impl.h" "_${isa}.cc" source ${PROJECT_BINARY_DIR}/instruction_sets/${path})
@@ -123,6 +128,6 @@ constexpr int kVectorBytes = ${bytes};
 ")
     target_sources(rlx_backend_cpu PRIVATE ${source})
     set_source_files_properties(${source} PROPERTIES
-      COMPILE_OPTIONS "${ARGN}" SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+      COMPILE_OPTIONS "${arg_UNPARSED_ARGUMENTS}" SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
   endforeach()
 endfunction()

@@ -15,6 +15,7 @@
 #include "../support/samples.h"
 #include "native_util.h"
 #include "rlx/backend/cpu/block_kernel.h"
+#include "rlx/ops/quant/quantise.h"
 
 namespace rlx::testing {
 namespace {
@@ -227,6 +228,23 @@ constexpr RowCase kRowCases[] = {
        return b.finish();
      },
      5},
+    {&op::matmul_integer.def,
+     [](int64_t rows, DType d, int variant) {
+       // Columns, contracted, packed, zero points; what follows is made of the same rows.
+       static constexpr int64_t shapes[][4] = {
+           {33, 70, 0, 1}, {64, 17, 1, 1}, {1, 300, 1, 0}, {40, 64, 1, 1}, {64, 0, 1, 1}};
+       const auto& [n, k, packed, zeros] = shapes[variant];
+       Builder b("integers");
+       Values in{b.input("a", {d, {rows, k}})};
+       const Type weights{variant % 2 ? DType::I8 : DType::U8, {k, n}};
+       in.push_back(packed ? b.param("b", weights) : b.input("b", weights));
+       if (zeros) in.push_back(b.input("za", {d, {rows}}));
+       if (zeros) in.push_back(b.param("zb", {weights.dtype, {n}}));
+       const Value sums = b.emit(op::matmul_integer.def, NoAttrs{}, in)[0];
+       b.output(Expr(b, op::cast(b, sums, {DType::F32})) * 0.5);
+       return b.finish();
+     },
+     5},
 };
 
 NamedTensors leaves_of(const Graph& g) {
@@ -242,8 +260,8 @@ NamedTensors leaves_of(const Graph& g) {
 TEST(KernelBlocks, NativeKernelsByRows) {
   for (const RowCase& c : kRowCases) {
     int by_rows = 0;
-    for (const DType d :
-         {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I32, DType::C64}) {
+    for (const DType d : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I32, DType::U8,
+                          DType::I8, DType::C64}) {
       if (!c.op->dtypes.has(d)) continue;
       for (int variant = 0; variant < c.variants; ++variant)
         for (const int64_t rows : {1, 5, 63, 64, 65, 127, 128, 129, 300}) {

@@ -2,6 +2,7 @@
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/image/conv.h"
 #include "rlx/backend/cpu/kernels/image/pool.h"
+#include "rlx/backend/cpu/product_views.h"
 #include "rlx/ops/image/conv.h"
 #include "rlx/ops/image/pool.h"
 
@@ -14,6 +15,8 @@ Sizes3 spatial(const Ints& list, size_t axes, int64_t missing) {
   for (size_t i = 0; i < axes; ++i) out[3 - axes + i] = list[list.size() - axes + i];
   return out;
 }
+
+}  // namespace
 
 // ---- convolution
 
@@ -29,6 +32,8 @@ ConvProblem conv_problem(const ConvAttrs& c, const View& x, const View& w, const
   p.low = spatial(c.low, axes, 0);
   return p;
 }
+
+namespace {
 
 Plan plan_sum(const ConvProblem& p, ConvSum sum, Isa isa) {
   const std::shared_ptr<const ConvPlan> plan = make_conv(p, sum, isa);

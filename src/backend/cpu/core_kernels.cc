@@ -1,6 +1,7 @@
 // Native kernels: products.
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/matmul/matmul.h"
+#include "rlx/backend/cpu/product_views.h"
 #include "rlx/ops/core.h"
 
 namespace rlx::cpu {
@@ -9,12 +10,16 @@ namespace {
 
 bool unit(int64_t stride, int64_t size) { return stride == 1 || size == 1; }
 
+}  // namespace
+
 Decision matmul_view(const Node&, size_t, const View& v) {
   const size_t r = v.dims.size();
   if (unit(v.strides[r - 1], v.dims[r - 1]) || unit(v.strides[r - 2], v.dims[r - 2]))
     return Decision::yes();
   return Decision::no("one of the last two dims must have stride 1");
 }
+
+namespace {
 
 // Row and column strides of the last two dims, swapped when transposed; a dim of size 1 counts as
 // dense.
@@ -31,8 +36,10 @@ Matrix matrix_of(const View& v, bool transpose) {
   return m;
 }
 
-MatmulProblem matmul_problem(const Node& n, std::span<const View> in, std::span<const View> out) {
-  const auto& attrs = n.get<MatmulAttrs>();
+}  // namespace
+
+MatmulProblem matmul_problem(const MatmulAttrs& attrs, std::span<const View> in,
+                             std::span<const View> out) {
   const Matrix a = matrix_of(in[0], attrs.transpose_a), b = matrix_of(in[1], attrs.transpose_b),
                c = matrix_of(out[0], false);
   MatmulProblem p;
@@ -60,6 +67,8 @@ MatmulProblem matmul_problem(const Node& n, std::span<const View> in, std::span<
   }
   return p;
 }
+
+namespace {
 
 class MatmulKernel final : public BlockKernel {
  public:
@@ -114,7 +123,8 @@ class MatmulKernel final : public BlockKernel {
 
 std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<const View> in,
                                               std::span<const View> out) {
-  return std::make_shared<MatmulKernel>(MatmulPlan::make(matmul_problem(n, in, out), isa));
+  return std::make_shared<MatmulKernel>(
+      MatmulPlan::make(matmul_problem(n.get<MatmulAttrs>(), in, out), isa));
 }
 
 constexpr KernelRow kCoreKernels[] = {

@@ -27,6 +27,7 @@ std::shared_ptr<const StepKernel> user_step(std::shared_ptr<const HostKernel> ke
                                             std::span<const View> in, std::span<const View> out);
 
 std::span<const KernelRow> core_kernels();
+std::span<const KernelRow> integer_kernels();
 std::span<const KernelRow> complex_kernels();
 std::span<const KernelRow> custom_kernels();
 std::span<const KernelRow> array_kernels();

@@ -17,21 +17,26 @@ Window window_of(const ConvAttrs& c, const Ints& kernel) {
   return {kernel, c.stride, c.dilation, c.low, c.high};
 }
 
+size_t axes_of_rank(int64_t rank) { return at(std::max<int64_t>(rank - 2, 0)); }
+
 template <class A>
 void normalise_conv(void* attrs, std::string_view, std::span<const Type> in) {
   A& c = *static_cast<A*>(attrs);
-  const auto axes = at(std::max<int64_t>(in[0].rank() - 2, 0));
-  fill_window(c.stride, c.dilation, c.low, c.high, axes);
+  fill_window(c, in[0].rank());
   if constexpr (std::is_same_v<A, ConvTransposeAttrs>)
-    if (c.output_padding.empty()) c.output_padding.assign(axes, 0);
+    if (c.output_padding.empty()) c.output_padding.assign(axes_of_rank(in[0].rank()), 0);
 }
 
-void require_ranks(const InferArgs& a) {
-  require_same_dtype(a);
+void require_conv_ranks(const InferArgs& a) {
   const int64_t rank = a.in[0].rank();
   if (rank < 3 || rank > 5 || a.in[1].rank() != rank)
     bad_operands(a, "conv-shape",
                  "operands must have the same rank, with 1, 2 or 3 axes behind the first two");
+}
+
+void require_ranks(const InferArgs& a) {
+  require_same_dtype(a);
+  require_conv_ranks(a);
 }
 
 Ints kernel_of(const InferArgs& a, const Type& w) {
@@ -83,12 +88,8 @@ Type image(const Type& like, const Dim& channels, const Shape& size) {
 }
 
 Types infer_conv(const InferArgs& a) {
-  require_ranks(a);
-  const auto& c = a.get<ConvAttrs>();
-  const Type &x = a.in[0], &w = a.in[1];
-  require_equal(a, w.shape[1], per_group(a, x.shape[1], c.groups), "axis 1 of w");
-  per_group(a, w.shape[0], c.groups);
-  return {image(x, w.shape[0], counts(a, spatial(x.shape), window_of(c, kernel_of(a, w))))};
+  require_same_dtype(a);
+  return {{a.in[0].dtype, conv_shape(a, a.get<ConvAttrs>())}};
 }
 
 Types infer_backward_input(const InferArgs& a) {
@@ -308,6 +309,18 @@ constexpr OpDef convolution(std::string_view name, std::string_view doc, std::st
 }
 
 }  // namespace
+
+Shape conv_shape(const InferArgs& a, const ConvAttrs& c) {
+  require_conv_ranks(a);
+  const Type &x = a.in[0], &w = a.in[1];
+  require_equal(a, w.shape[1], per_group(a, x.shape[1], c.groups), "axis 1 of w");
+  per_group(a, w.shape[0], c.groups);
+  return image(x, w.shape[0], counts(a, spatial(x.shape), window_of(c, kernel_of(a, w)))).shape;
+}
+
+void fill_window(ConvAttrs& c, int64_t rank) {
+  fill_window(c.stride, c.dilation, c.low, c.high, axes_of_rank(rank));
+}
 
 namespace op {
 

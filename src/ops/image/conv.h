@@ -56,6 +56,11 @@ extern const Op<ConvBackwardInputAttrs> conv_backward_input;    // dy, w -> dx
 extern const Op<ConvBackwardWeightAttrs> conv_backward_weight;  // x, dy -> dw
 }  // namespace op
 
+// What ops that convolve other dtypes share with conv: the shape of its result, by the shapes of x and
+// w, which may differ in dtype; and the defaults of empty lists, for an x of this rank.
+Shape conv_shape(const InferArgs& a, const ConvAttrs& c);
+void fill_window(ConvAttrs& c, int64_t rank);
+
 extern const Family kConv;
 
 }  // namespace rlx

@@ -1,9 +1,6 @@
-// Packed weights, and products with int8 and packed operands.
-#include <cmath>
-
+// Packed weights and products with them.
 #include "rlx/base/checked.h"
 #include "rlx/ops/elementwise/elementwise.h"
-#include "rlx/ops/image/windows.h"
 #include "rlx/ops/linalg/linalg.h"
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/quant/quant_rules.h"
@@ -28,8 +25,6 @@ int64_t row_bytes(std::string_view op, const FormatInfo& f, const Dim& k) {
 }
 
 namespace {
-
-Value to_i32(Builder& b, Value v) { return cast_to(b, v, DType::I32); }
 
 // ---- blocks ---------------------------------------------------------------------------------------------
 
@@ -202,197 +197,9 @@ Values decompose_dequant_matmul(Builder& b, const Node& n, Operands in) {
   return {op::matmul(b, in[0], cast_to(b, w, wide), MatmulAttrs{.transpose_b = true})};
 }
 
-// ---- int8 products --------------------------------------------------------------------------------------
-
-// clamp(rhaz(f32(acc) * mult) + zero_point) as i8.
-Value requantise(Builder& b, Value acc, double mult, int64_t zero_point) {
-  const Expr sum(b, cast_to(b, acc, DType::F32));
-  const Expr q = round_half_away(sum * mult) + static_cast<double>(zero_point);
-  return cast_to(b, op::clamp(b, q, q.like(-128), q.like(127)), DType::I8);
-}
-
-Value centred(Builder& b, Value x, int64_t zero_point) {
-  const Expr v(b, to_i32(b, x));
-  return zero_point ? v - static_cast<double>(zero_point) : v;
-}
-
-void require_dtypes(const InferArgs& a, DType x, DType w, DType bias) {
-  if (a.in[0].dtype != x || a.in[1].dtype != w || a.in[2].dtype != bias)
-    bad_operands(a, "dtype", fmt::format("the operands must be {}, {} and {}", x, w, bias));
-}
-
-Types infer_q_matmul(const InferArgs& a) {
-  require_dtypes(a, DType::I8, DType::I8, DType::I32);
-  const Shape &x = a.in[0].shape, &w = a.in[1].shape, &bias = a.in[2].shape;
-  if (x.rank() < 2 || w.rank() != 2) bad_operands(a, "matmul-rank", "x is [.., M, K] and w [K, N]");
-  if (differ(x.back(), w[0]))
-    bad_operands(
-        a, "matmul-inner",
-        fmt::format("{} columns of x meet {} rows of w; they must be equal", x.back(), w[0]));
-  if (bias.rank() != 1 || differ(bias[0], w[1]))
-    bad_operands(a, "quant-operands", fmt::format("the bias must be [{}]", w[1]));
-  Shape shape = x;
-  shape.back() = w[1];
-  return {{DType::I8, shape}};
-}
-
-Values decompose_q_matmul(Builder& b, const Node& n, Operands in) {
-  const auto& q = n.get<QMatmulAttrs>();
-  const Expr acc(b, op::matmul(b, centred(b, in[0], q.x_zp), centred(b, in[1], q.w_zp)));
-  return {requantise(b, acc + Expr(b, in[2]), q.mult, q.out_zp)};
-}
-
-Types infer_q_conv(const InferArgs& a) {
-  const auto& q = a.get<QConvAttrs>();
-  require_dtypes(a, DType::I8, DType::I8, DType::I32);
-  const Shape &x = a.in[0].shape, &w = a.in[1].shape, &bias = a.in[2].shape;
-  auto refuse = [&](const std::string& why) { bad_operands(a, "quant-conv", why); };
-  if (x.rank() != 4 || w.rank() != 4 || bias.rank() != 1)
-    refuse("x is [N, C, H, W], w [O, C / groups, kh, kw], bias [O]");
-  for (size_t i = 1; i < 4; ++i)
-    if (!x[i].is_static() || !w[i].is_static()) refuse("all sizes but N must be known");
-  if (!w[0].is_static() || q.groups < 1 || w[0].value() % q.groups != 0 ||
-      !(x[1] == w[1] * q.groups) || differ(bias[0], w[0]))
-    refuse(fmt::format("{} groups of channels do not fit", q.groups));
-  const Window window{.kernel = {w[2].value(), w[3].value()},
-                      .stride = q.stride,
-                      .dilation = q.dilation,
-                      .low = q.padding,
-                      .high = q.padding};
-  require_window(a.op.name, window);
-  for (int64_t p : q.padding)
-    if (p < 0) refuse(fmt::format("padding must be 0 or more, not {}", p));
-  return {{DType::I8,
-           {x[0], w[0], count_windows(a.op.name, x[2], window, 0),
-            count_windows(a.op.name, x[3], window, 1)}}};
-}
-
-// Every tap's window of x side by side: [N, groups, C / groups * kh * kw, OH * OW].
-Value patches(Builder& b, const Node& n, Value x, const Shape& w) {
-  const auto& q = n.get<QConvAttrs>();
-  const Shape& out = n.out[0].shape;
-  const Dim channels = b.shape(x)[1], pixels = out[2] * out[3];
-  Values taps;
-  for (int64_t i = 0; i < w[2].value(); ++i)
-    for (int64_t j = 0; j < w[3].value(); ++j) {
-      const Dim top = i * q.dilation[0], left = j * q.dilation[1];
-      const Value window =
-          op::slice(b, x,
-                    {.start = {0, 0, top, left},
-                     .limit = {out[0], channels, top + (out[2] - 1) * q.stride[0] + 1,
-                               left + (out[3] - 1) * q.stride[1] + 1},
-                     .stride = {1, 1, q.stride[0], q.stride[1]}});
-      taps.push_back(reshape_to(b, window, {out[0], q.groups, w[1], 1, pixels}));
-    }
-  const Value all = b.emit(*&op::concat, AxisAttrs{3}, taps)[0];
-  return reshape_to(b, all, {out[0], q.groups, w[1] * w[2] * w[3], pixels});
-}
-
-Values decompose_q_conv(Builder& b, const Node& n, Operands in) {
-  const auto& q = n.get<QConvAttrs>();
-  const Shape w = b.shape(in[1]);
-  Value x = centred(b, in[0], q.x_zp);  // so padding with x_zp is padding with 0
-  if (q.padding[0] || q.padding[1]) {
-    const Shape edge{0, 0, q.padding[0], q.padding[1]};
-    x = op::pad(b, x, b.constant_like(x, 0), PadAttrs{edge, edge});
-  }
-  const Dim per_group = w[0].value() / q.groups;
-  const Value kernel =
-      reshape_to(b, centred(b, in[1], q.w_zp), {q.groups, per_group, w[1] * w[2] * w[3]});
-  const Value product =
-      op::matmul(b, kernel, patches(b, n, x, w));  // [N, groups, O / groups, pixels]
-  const Expr acc(b, reshape_to(b, product, n.out[0].shape));
-  const Expr bias(b, reshape_to(b, in[2], {w[0], 1, 1}));
-  return {requantise(b, acc + bias, q.mult, q.out_zp)};
-}
-
-constexpr DTypeSet kBytes{DType::U8, DType::I8};
-
-Types infer_matmul_integer(const InferArgs& a) {
-  const Shape &x = a.in[0].shape, &y = a.in[1].shape;
-  for (size_t i = 1; i < a.in.size(); ++i)
-    if (a.in[i].dtype != a.in[i % 2].dtype || !kBytes.has(a.in[i].dtype))
-      bad_operands(a, "dtype", "operands are u8 or i8, zero points of the same");
-  if (x.rank() < 2 || y.rank() < 2) bad_operands(a, "matmul-rank", "operands have rank 2 or more");
-  if (differ(x.back(), y[at(y.rank() - 2)]))
-    bad_operands(a, "matmul-inner",
-                 fmt::format("{} columns of a meet {} rows of b; they must be equal", x.back(),
-                             y[at(y.rank() - 2)]));
-  const Dim lengths[] = {x[at(x.rank() - 2)], y.back()};
-  for (size_t i = 2; i < a.in.size(); ++i)
-    if (a.in[i].rank() > 1 || (a.in[i].rank() == 1 && differ(a.in[i].shape[0], lengths[i - 2])))
-      bad_operands(a, "quant-operands",
-                   "a zero point is a scalar or has one element per row of a or column of b");
-  auto shape = broadcast_shapes(Shape(x.begin(), x.end() - 2), Shape(y.begin(), y.end() - 2));
-  if (!shape) bad_operands(a, "broadcast", "the batch dims do not broadcast");
-  shape->push_back(lengths[0]);
-  shape->push_back(lengths[1]);
-  return {{DType::I32, *shape}};
-}
-
-Values decompose_matmul_integer(Builder& b, const Node&, Operands in) {
-  Expr x(b, to_i32(b, in[0])), y(b, to_i32(b, in[1]));
-  if (in.size() > 2) {
-    const Value zero = to_i32(b, in[2]);
-    x = x - Expr(b, b.shape(zero).empty() ? zero : reshape_to(b, zero, {b.shape(zero)[0], 1}));
-  }
-  if (in.size() > 3) y = y - Expr(b, to_i32(b, in[3]));
-  return {op::matmul(b, x, y)};
-}
-
-constexpr std::string_view kIntegers = "its operands are integers";
-
 }  // namespace
 
 namespace op {
-
-constinit const Op<> matmul_integer = OpDef{
-    .name = "matmul_integer",
-    .doc =
-        "(a - zero point) @ (b - zero point) of u8 or i8 matrices in i32, which wraps. Zero points "
-        "are scalars, or "
-        "one per row of a and column of b; those that are not given are 0.",
-    .numerics = Numerics::exact,
-    .arity = 4,
-    .min_arity = 2,
-    .operands = "a, b, a_zero_point?, b_zero_point?",
-    .dtypes = kBytes,
-    .infer = infer_matmul_integer,
-    .decompose = decompose_matmul_integer,
-    .not_differentiable = kIntegers,
-};
-
-constinit const Op<QMatmulAttrs> q_matmul = OpDef{
-    .name = "q_matmul",
-    .doc =
-        "i8 product: acc = bias + sum over k of (x - x_zp)(w - w_zp) in i32, then "
-        "clamp(rhaz(f32(acc) * mult) + "
-        "out_zp, -128, 127).",
-    .reference = "QMatMul",
-    .numerics = Numerics::exact,
-    .arity = 3,
-    .operands = "x, w, bias",
-    .dtypes = {DType::I8},
-    .infer = infer_q_matmul,
-    .decompose = decompose_q_matmul,
-    .not_differentiable = kIntegers,
-};
-
-constinit const Op<QConvAttrs> q_conv2d = OpDef{
-    .name = "q_conv2d",
-    .doc =
-        "i8 convolution, NCHW: acc = bias + the sum over taps of (x - x_zp)(w - w_zp) in i32, "
-        "padded taps adding "
-        "nothing, then clamp(rhaz(f32(acc) * mult) + out_zp, -128, 127).",
-    .reference = "QConv2d",
-    .numerics = Numerics::exact,
-    .arity = 3,
-    .operands = "x, w, bias",
-    .dtypes = {DType::I8},
-    .infer = infer_q_conv,
-    .decompose = decompose_q_conv,
-    .not_differentiable = kIntegers,
-};
 
 constinit const Op<SchemeAttrs> quantise_blocks = OpDef{
     .name = "quantise_blocks",

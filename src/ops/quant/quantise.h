@@ -11,10 +11,10 @@
 //
 // Raises Error(user): "quant-bits", "quant-scales", "quant-state", "quant-scheme", "quant-block" (K is not whole
 // blocks), "quant-bytes" (packed operand of the wrong size), "quant-operands" (number, dtype or shape of scales
-// and zero points), "quant-conv", "window", "matmul-inner", "matmul-rank", "dtype", "axis-range".
+// and zero points), "quant-conv", "conv-*" (image/conv.h), "window", "matmul-inner", "matmul-rank", "dtype", "axis-range".
 #pragma once
 
-#include "rlx/ir/op.h"
+#include "rlx/ops/image/conv.h"
 #include "rlx/quant/format.h"
 
 namespace rlx {
@@ -124,7 +124,8 @@ extern const Op<LsqAttrs> fake_quantize_lsq_backward_x, fake_quantize_lsq_backwa
 extern const Op<> dynamic_quantize_linear;             // x -> u8, scale [], zero point []
 extern const Op<QuantizeLinearAttrs> quantize_linear;  // x, scale [] or [C] [, zero point]
 extern const Op<DequantizeLinearAttrs> dequantize_linear;
-extern const Op<> matmul_integer;  // a, b [, zero point of a] [, of b] -> i32
+extern const Op<> matmul_integer;         // a, b [, zero point of a] [, of b] -> i32
+extern const Op<ConvAttrs> conv_integer;  // x, w [, zero point of x] [, of w] -> i32
 
 extern const Op<QMatmulAttrs> q_matmul;          // x i8 [.., M, K], w i8 [K, N], bias i32 [N] -> i8
 extern const Op<QConvAttrs> q_conv2d;            // x i8 NCHW, w i8 OIHW, bias i32 [O] -> i8 NCHW

@@ -305,6 +305,77 @@ def onnx():
             yield sample(name, inputs, (xs @ ys).astype("<i4"), EXACT, "")
 
 
+INTEGER_CONV = [  # x, w, stride, low, high, dilation, groups
+    ((2, 3, 7), (4, 3, 3), [2], [1], [2], [1], 1),
+    ((1, 2, 4, 4), (3, 2, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1], 1),
+    ((2, 4, 5, 6), (6, 2, 2, 3), [2, 1], [1, 2], [0, 1], [1, 2], 2),
+    ((1, 5, 4, 4), (5, 1, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1], 5),
+    ((1, 2, 3, 4, 3), (2, 2, 2, 2, 2), [1, 2, 1], [1, 0, 0], [0, 1, 1], [1, 1, 2], 1),
+    ((1, 2, 5, 5), (2, 2, 2, 2), [1, 1], [-1, 0], [0, -1], [1, 1], 1),
+]
+
+
+def integer_sums(x, w, stride, low, high, dilation, groups):
+    """conv of integers without zero points: a sum over the places of the kernel."""
+    axes = w.ndim - 2
+    inner = [slice(max(-p, 0), x.shape[2 + d] - max(-q, 0)) for d, (p, q) in enumerate(zip(low, high))]
+    x = x[(slice(None), slice(None), *inner)]
+    padded = np.pad(x, ((0, 0), (0, 0), *[(max(p, 0), max(q, 0)) for p, q in zip(low, high)]))
+    out = [(padded.shape[2 + d] - dilation[d] * (w.shape[2 + d] - 1) - 1) // stride[d] + 1 for d in range(axes)]
+    acc = np.zeros((x.shape[0], w.shape[0], *out), int)
+    per = w.shape[0] // groups
+    for o in range(w.shape[0]):
+        for k in np.ndindex(w.shape[1:]):
+            places = [
+                slice(k[1 + d] * dilation[d], k[1 + d] * dilation[d] + (out[d] - 1) * stride[d] + 1, stride[d])
+                for d in range(axes)
+            ]
+            acc[:, o] += padded[(slice(None), o // per * w.shape[1] + k[0], *places)] * w[(o, *k)]
+    return acc
+
+
+def integer_convolutions():
+    bounds = {"u8": (0, 256, "u1"), "i8": (-128, 128, "i1")}
+    for a, b in (("u8", "u8"), ("u8", "i8"), ("i8", "i8"), ("i8", "u8")):
+        for n, (xs, ws, *window) in enumerate(INTEGER_CONV):
+            zeros = ("none", "scalar", "vector")[n % 3]
+            name = f"conv_integer/{a}/{b}-case-{n}"
+            rng = rng_of(name)
+            x = rng.integers(*bounds[a][:2], xs).astype(bounds[a][2])
+            w = rng.integers(*bounds[b][:2], ws).astype(bounds[b][2])
+            inputs, x_zero, w_zero = [x, w], 0, np.zeros((), int)
+            if zeros != "none":
+                x_zero = rng.integers(*bounds[a][:2], ())
+                w_zero = rng.integers(*bounds[b][:2], () if zeros == "scalar" else ws[0])
+                inputs += [np.asarray(x_zero).astype(bounds[a][2]), np.asarray(w_zero).astype(bounds[b][2])]
+            centre = np.reshape(w_zero, (-1, *[1] * (len(ws) - 1)) if zeros == "vector" else ())
+            acc = integer_sums(x.astype(int) - int(x_zero), w.astype(int) - centre, *window)
+            stride, low, high, dilation, groups = window
+            attrs = {"stride": stride, "low": low, "high": high, "dilation": dilation, "groups": groups}
+            yield sample(name, inputs, acc.astype("<i4"), EXACT, "", **attrs)
+    for a in ("u8", "i8"):  # the largest products there are
+        low, high, kind = bounds[a]
+        x, w = np.full((1, 64, 3, 3), low if a == "i8" else high - 1, kind), np.full((2, 64, 3, 3), -128, "i1")
+        acc = integer_sums(x.astype(int), w.astype(int), [1, 1], [1, 1], [1, 1], [1, 1], 1)
+        yield sample(
+            f"conv_integer/{a}/largest",
+            [x, w],
+            acc.astype("<i4"),
+            EXACT,
+            "sums of pairs leave 16 bits",
+            low=[1, 1],
+            high=[1, 1],
+        )
+        a2, b2 = np.full((2, 130), low if a == "i8" else high - 1, kind), np.full((130, 3), -128, "i1")
+        yield sample(
+            f"matmul_integer/{a}/largest",
+            [a2, b2],
+            (a2.astype(int) @ b2.astype(int)).astype("<i4"),
+            EXACT,
+            "sums of pairs leave 16 bits",
+        )
+
+
 # ---- int8 products
 
 
@@ -488,6 +559,7 @@ def samples():
     yield from affine()
     yield from fakes()
     yield from onnx()
+    yield from integer_convolutions()
     yield from int8_products()
     yield from packed_products()
     yield from coded_products()

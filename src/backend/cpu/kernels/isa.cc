@@ -48,4 +48,51 @@ void fail_without(Isa isa) {
   fail(ErrorKind::internal, "internal", "this machine has no {}", isa_name(isa));
 }
 
+bool dot_isa_supported(DotIsa isa) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case DotIsa::Baseline:
+      return true;
+    case DotIsa::Avx2:
+      return isa_supported(Isa::Avx2);
+    case DotIsa::Avx512:
+      return isa_supported(Isa::Avx512);
+    case DotIsa::AvxVnni:
+      return isa_supported(Isa::Avx2) && __builtin_cpu_supports("avxvnni");
+    case DotIsa::Avx512Vnni:
+      return isa_supported(Isa::Avx512) && __builtin_cpu_supports("avx512vnni");
+  }
+  return false;
+#else
+  return isa == DotIsa::Baseline;
+#endif
+}
+
+DotIsa dot_isa(Isa isa) {
+  if (isa == Isa::Avx512)
+    return dot_isa_supported(DotIsa::Avx512Vnni) ? DotIsa::Avx512Vnni : DotIsa::Avx512;
+  if (isa == Isa::Avx2) return dot_isa_supported(DotIsa::AvxVnni) ? DotIsa::AvxVnni : DotIsa::Avx2;
+  return DotIsa::Baseline;
+}
+
+std::string_view dot_isa_name(DotIsa isa) {
+  switch (isa) {
+    case DotIsa::Baseline:
+      return "baseline";
+    case DotIsa::Avx2:
+      return "avx2";
+    case DotIsa::Avx512:
+      return "avx512";
+    case DotIsa::AvxVnni:
+      return "avx-vnni";
+    case DotIsa::Avx512Vnni:
+      return "avx512-vnni";
+  }
+  return "unknown";
+}
+
+void fail_without_dots(DotIsa isa) {
+  fail(ErrorKind::internal, "internal", "this machine has no {}", dot_isa_name(isa));
+}
+
 }  // namespace rlx::cpu

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "rlx/backend/cpu/kernels/dot_isa.h"
+
 namespace rlx::cpu {
 
 enum class Isa : uint8_t {
@@ -36,6 +38,8 @@ int vector_bytes(Isa isa);
 
 [[noreturn]] void fail_without(Isa isa);  // a kernel was asked for that this architecture has not
 
+[[noreturn]] void fail_without_dots(DotIsa isa);
+
 // f with the width of the instruction set's vectors in bytes, a constant: picks what was compiled for it.
 template <class F>
 auto for_isa(Isa isa, F&& f) {
@@ -45,6 +49,37 @@ auto for_isa(Isa isa, F&& f) {
 #endif
   if (isa != Isa::Baseline) fail_without(isa);
   return f(std::integral_constant<int, 16>());
+}
+
+// DotIsa (dot_isa.h) for kernels of bytes:
+//
+//   const DotIsa dots = dot_isa(isa);
+//   for_dot_isa(dots, [](auto d) { return byte_dot_fns_of<d>(); });
+//
+// The best that this machine has for vectors no wider than those of `isa`.
+DotIsa dot_isa(Isa isa);
+bool dot_isa_supported(DotIsa isa);
+std::string_view dot_isa_name(DotIsa isa);
+
+// f with the constant `isa`: picks what was compiled for it.
+template <class F>
+auto for_dot_isa(DotIsa isa, F&& f) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case DotIsa::Avx512Vnni:
+      return f(std::integral_constant<DotIsa, DotIsa::Avx512Vnni>());
+    case DotIsa::AvxVnni:
+      return f(std::integral_constant<DotIsa, DotIsa::AvxVnni>());
+    case DotIsa::Avx512:
+      return f(std::integral_constant<DotIsa, DotIsa::Avx512>());
+    case DotIsa::Avx2:
+      return f(std::integral_constant<DotIsa, DotIsa::Avx2>());
+    case DotIsa::Baseline:
+      break;
+  }
+#endif
+  if (isa != DotIsa::Baseline) fail_without_dots(isa);
+  return f(std::integral_constant<DotIsa, DotIsa::Baseline>());
 }
 
 }  // namespace rlx::cpu

@@ -14,39 +14,12 @@ namespace rlx::cpu {
 namespace {
 
 constexpr int64_t kTileBytes = 1 << 20;  // of an unfolded tile
-constexpr int64_t kBlocksWanted = 8, kStep = 16;
 
 const std::byte* advance(const void* p, DType d, int64_t elements) {
   return static_cast<const std::byte*>(p) + elements * size_of(d);
 }
 std::byte* advance(void* p, DType d, int64_t elements) {
   return static_cast<std::byte*>(p) + elements * size_of(d);
-}
-
-// n cut into parts of `step`, the last one shorter.
-struct Parts {
-  int64_t n = 0, step = 1;
-  int64_t count() const { return ceil_div(n, step); }
-  int64_t first(int64_t i) const { return i * step; }
-  int64_t size(int64_t i) const { return std::min(step, n - i * step); }
-  bool is_last(int64_t i) const { return size(i) != step; }
-};
-Parts cut(int64_t n, int64_t step) {
-  return {n, std::clamp<int64_t>(step, 1, std::max<int64_t>(n, 1))};
-}
-// Parts of at least `least`, about `parts` of them.
-Parts share(int64_t n, int64_t parts, int64_t least) {
-  return cut(n, std::max(least, align_up(ceil_div(n, std::max<int64_t>(parts, 1)), kStep)));
-}
-
-// Calls f(line, first column, count, offset) for the pieces of lines in positions [begin, end).
-template <class F>
-void for_each_piece(const ConvProblem& p, int64_t begin, int64_t end, F f) {
-  for (int64_t at = begin; at < end;) {
-    const int64_t column = at % p.y[2], count = std::min(p.y[2] - column, end - at);
-    f(at / p.y[2], column, count, at - begin);
-    at += count;
-  }
 }
 
 // Rows [row, row + rows) of the matrix of windows [in * taps, positions], columns [begin, end), of a

@@ -247,16 +247,27 @@ TileShape matmul_tile_shape(int64_t m, int64_t n, int64_t k, int64_t batches) {
   return best;
 }
 
-MatmulPlan::MatmulPlan(const MatmulProblem& problem) : problem_(problem) {
+namespace {
+
+TileShape shape_of(const MatmulProblem& p) {
+  int64_t batches = 1;
+  for (const MatmulBatch& b : p.batch) batches *= b.size;
+  return matmul_tile_shape(p.m, p.n, p.k, batches);
+}
+
+}  // namespace
+
+MatmulPlan::MatmulPlan(const MatmulProblem& problem) : MatmulTiles(problem, shape_of(problem)) {}
+
+MatmulTiles::MatmulTiles(const MatmulProblem& problem, TileShape shape) : problem_(problem) {
   for (const MatmulBatch& b : problem_.batch) batches_ *= b.size;
-  const TileShape shape = matmul_tile_shape(problem_.m, problem_.n, problem_.k, batches_);
   tile_m_ = shape.m;
   tile_n_ = shape.n;
   tiles_m_ = ceil_div(problem_.m, tile_m_);
   tiles_n_ = ceil_div(problem_.n, tile_n_);
 }
 
-MatmulTile MatmulPlan::tile(int64_t index) const {
+MatmulTile MatmulTiles::tile(int64_t index) const {
   const int64_t column = index % tiles_n_;
   const int64_t row = index / tiles_n_ % tiles_m_;
   MatmulTile t;
@@ -268,7 +279,7 @@ MatmulTile MatmulPlan::tile(int64_t index) const {
   return t;
 }
 
-MatmulPlan::BatchOffsets MatmulPlan::offsets(int64_t batch) const {
+MatmulTiles::BatchOffsets MatmulTiles::offsets(int64_t batch) const {
   BatchOffsets at;
   int64_t b_scale = 1;
   for (auto dim = problem_.batch.rbegin(); dim != problem_.batch.rend(); ++dim) {
@@ -285,13 +296,13 @@ MatmulPlan::BatchOffsets MatmulPlan::offsets(int64_t batch) const {
   return at;
 }
 
-int64_t MatmulPlan::distinct_b() const {
+int64_t MatmulTiles::distinct_b() const {
   int64_t count = 1;
   for (const MatmulBatch& b : problem_.batch) count *= b.b != 0 ? b.size : 1;
   return count;
 }
 
-std::string MatmulPlan::b_text() const {
+std::string MatmulTiles::b_text() const {
   const MatmulProblem& p = problem_;
   std::string text = fmt::format("{} {}x{} strides {}, {}", p.dtype, p.k, p.n, p.b_row, p.b_col);
   for (const MatmulBatch& b : p.batch)
@@ -299,7 +310,7 @@ std::string MatmulPlan::b_text() const {
   return text;
 }
 
-int64_t MatmulPlan::c_offset(int64_t index) const {
+int64_t MatmulTiles::c_offset(int64_t index) const {
   const MatmulTile t = tile(index);
   return offsets(t.batch).c + t.m_begin * problem_.c_row + t.n_begin * problem_.c_col;
 }

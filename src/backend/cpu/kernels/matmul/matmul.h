@@ -64,12 +64,19 @@ struct MatmulTile {
   int64_t n_begin = 0, n_end = 0;
 };
 
-class MatmulPlan {
- public:
-  // Returns the plan of this problem; all who hold one at a time share it.
-  static std::shared_ptr<const MatmulPlan> make(const MatmulProblem& problem, Isa isa = host_isa());
+// The most rows and columns that a tile has.
+inline constexpr int64_t kTallestTile = 128, kWidestTile = 1024;
 
-  virtual ~MatmulPlan() = default;
+// The tile sizes chosen for a problem of these dims: a function of the dims alone.
+struct TileShape {
+  int64_t m = 1, n = 1;
+};
+TileShape matmul_tile_shape(int64_t m, int64_t n, int64_t k, int64_t batches);
+
+// How a problem is cut into tiles.
+class MatmulTiles {
+ public:
+  MatmulTiles(const MatmulProblem& problem, TileShape shape);
 
   int64_t tiles() const { return tiles_m_ * tiles_n_ * batches_; }
   MatmulTile tile(int64_t index) const;
@@ -81,6 +88,29 @@ class MatmulPlan {
   // let a tile land in a private buffer, pass c = buffer - c_offset(index) * size of an element.
   int64_t c_offset(int64_t index) const;
   const MatmulProblem& problem() const { return problem_; }
+  int64_t batches() const { return batches_; }
+  struct BatchOffsets {
+    int64_t a = 0, b = 0, c = 0;
+    int64_t b_index = 0;  // which of the distinct B matrices
+  };
+  BatchOffsets offsets(int64_t batch) const;
+  int64_t distinct_b() const;
+  std::string b_text() const;  // which B it is: dtype, sizes, strides
+
+ protected:
+  MatmulProblem problem_;
+  int64_t batches_ = 1;
+  int64_t tile_m_ = 1, tile_n_ = 1;    // size of a tile; the last of a row or column may be smaller
+  int64_t tiles_m_ = 0, tiles_n_ = 0;  // tiles per matrix
+};
+
+class MatmulPlan : public MatmulTiles {
+ public:
+  // Returns the plan of this problem; all who hold one at a time share it.
+  static std::shared_ptr<const MatmulPlan> make(const MatmulProblem& problem, Isa isa = host_isa());
+
+  virtual ~MatmulPlan() = default;
+
   // Which implementation runs, for reports.
   virtual const char* name() const = 0;
 
@@ -103,27 +133,6 @@ class MatmulPlan {
 
  protected:
   explicit MatmulPlan(const MatmulProblem& problem);
-  struct BatchOffsets {
-    int64_t a = 0, b = 0, c = 0;
-    int64_t b_index = 0;  // which of the distinct B matrices
-  };
-  BatchOffsets offsets(int64_t batch) const;
-  int64_t distinct_b() const;
-  std::string b_text() const;  // which B it is: dtype, sizes, strides
-
-  MatmulProblem problem_;
-  int64_t batches_ = 1;
-  int64_t tile_m_ = 1, tile_n_ = 1;    // size of a tile; the last of a row or column may be smaller
-  int64_t tiles_m_ = 0, tiles_n_ = 0;  // tiles per matrix
 };
-
-// The most rows and columns that a tile has.
-inline constexpr int64_t kTallestTile = 128, kWidestTile = 1024;
-
-// The tile sizes chosen for a problem of these dims: a function of the dims alone.
-struct TileShape {
-  int64_t m = 1, n = 1;
-};
-TileShape matmul_tile_shape(int64_t m, int64_t n, int64_t k, int64_t batches);
 
 }  // namespace rlx::cpu

@@ -1,0 +1,264 @@
+#include "rlx/backend/cpu/kernels/image/byte_conv.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace rlx::cpu {
+namespace {
+
+constexpr int64_t kWindowBytes = 1 << 19;  // of an unfolded tile
+
+// A kernel of one tap that reads every pixel reads them as one line.
+ConvProblem joined_lines(ConvProblem p) {
+  if (p.taps() == 1 && p.x == p.y && p.stride == Sizes3{1, 1, 1} && p.low == Sizes3{0, 0, 0})
+    p.x = p.y = {1, 1, p.pixels()};
+  return p;
+}
+
+int32_t number(const void* p, int64_t i, DType d) {
+  return d == DType::I8 ? static_cast<const int8_t*>(p)[i] : static_cast<const uint8_t*>(p)[i];
+}
+
+}  // namespace
+
+ByteConv::ByteConv(const ByteConvProblem& problem, DotIsa isa)
+    : p_(problem),
+      conv_(joined_lines(problem.conv)),
+      isa_(isa),
+      fns_(byte_dot_fns(isa)),
+      shift_(byte_shift(isa, problem.w_dtype == DType::I8, problem.x_dtype == DType::I8)) {
+  const int64_t planes = conv_.images * conv_.groups;
+  if (is_direct()) {
+    columns_ = cut(conv_.positions(), std::max<int64_t>(1, conv_.positions()));
+    rows_ = cut(conv_.out, 1);
+  } else {
+    const int64_t fit = kWindowBytes / std::max<int64_t>(4 * depth(), 1) / fns_.panel * fns_.panel;
+    const int64_t wanted =
+        ceil_div(conv_.positions(), ceil_div(kBlocksWanted, std::max<int64_t>(planes, 1)));
+    columns_ = cut(conv_.positions(),
+                   std::clamp<int64_t>(std::min(fit, align_up(wanted, fns_.panel)), 64, 1024));
+    rows_ = share(conv_.out, kBlocksWanted / std::max<int64_t>(1, planes * columns_.count()),
+                  4 * kStep);
+  }
+  area_ = areas();
+}
+
+int64_t ByteConv::blocks() const {
+  return conv_.images * conv_.groups * rows_.count() * columns_.count();
+}
+
+ByteConv::Areas ByteConv::areas() const {
+  Areas at;
+  int64_t end = 0;
+  auto place = [&](int64_t& area, int64_t words) {
+    area = end;
+    end += align_up(4 * words, int64_t{64});
+  };
+  if (is_direct()) {
+    place(at.windows, conv_.x[2]);
+    place(at.sums, 2 * conv_.y[2]);
+    at.end = end;
+    return at;
+  }
+  const int64_t columns = align_up(columns_.step, fns_.panel);
+  place(at.w, rows_.step * depth());
+  place(at.windows, columns * depth());
+  place(at.sums, rows_.step);
+  place(at.ones, depth());
+  place(at.zero, rows_.step + columns);
+  place(at.column, columns);
+  at.end = end;
+  return at;
+}
+
+// Weights of every output channel as lines of groups, then the sum of each line.
+size_t ByteConv::packed_bytes() const {
+  if (is_direct()) return 0;
+  return static_cast<size_t>(4 * conv_.groups * conv_.out * (depth() + 1));
+}
+
+std::string ByteConv::packed_form() const {
+  return fmt::format("{} channels of {} by {} taps", dot_isa_name(isa_), conv_.in, conv_.taps());
+}
+
+void ByteConv::pack_channels(const uint8_t* w, int64_t count, uint32_t* out, uint32_t* sums) const {
+  const bool is_signed = p_.w_dtype == DType::I8;
+  for (int64_t o = 0; o < count; ++o, w += conv_.depth(), out += depth()) {
+    for (int64_t c = 0; c < channel_groups(); ++c)
+      for (int64_t tap = 0; tap < conv_.taps(); ++tap)
+        fns_.pack_line(w + c * fns_.group * conv_.taps() + tap, conv_.taps(),
+                       std::min(fns_.group, conv_.in - c * fns_.group), is_signed,
+                       out + c * conv_.taps() + tap);
+    sums[o] = fns_.sum(out, depth(), is_signed);
+  }
+}
+
+void ByteConv::pack_w(const void* w, void* packed) const {
+  auto* out = static_cast<uint32_t*>(packed);
+  const int64_t channels = conv_.groups * conv_.out;
+  pack_channels(static_cast<const uint8_t*>(w), channels, out, out + channels * depth());
+}
+
+// Columns [begin, end) of a group's windows as panels. What lies outside of x is its zero point; channels that only fill a
+// group are 0 as stored.
+void ByteConv::unfold(const uint8_t* x, int32_t zero, int64_t begin, int64_t end,
+                      uint32_t* out) const {
+  const int64_t panel_stride = depth() * fns_.panel, stride = conv_.stride[2];
+  const auto byte = static_cast<uint8_t>(zero);
+  for (int64_t c = 0; c < channel_groups(); ++c) {
+    const int64_t channels = std::min(fns_.group, conv_.in - c * fns_.group);
+    ByteRows rows{
+        .row = {}, .step = stride, .is_signed = p_.x_dtype == DType::I8, .keep = 0, .flip = 0};
+    ByteRows outside = rows;
+    outside.step = 0;
+    for (int64_t i = 0; i < channels; ++i) {
+      rows.keep |= fns_.group == 4 ? 0xffu << 8 * i : 0xffffu << 16 * i;
+      rows.flip |= static_cast<uint32_t>(shift_.flip) << 8 * i;
+    }
+    outside.keep = rows.keep, outside.flip = rows.flip;
+    std::fill(outside.row, outside.row + fns_.group, &byte);
+    for (int64_t k = 0; k < conv_.taps(); ++k) {
+      uint32_t* const to = out + (c * conv_.taps() + k) * fns_.panel;
+      const Tap tap = tap_of(conv_, k);
+      for_each_piece(
+          conv_, begin, end, [&](int64_t line, int64_t column, int64_t count, int64_t at) {
+            const uint8_t* const from =
+                line_of(conv_, x + c * fns_.group * conv_.pixels(), tap, line);
+            const int64_t start = start_of(conv_, tap, column);
+            const Valid valid =
+                from ? Valid(start, stride, conv_.x[2], count) : Valid(0, 1, 0, count);
+            if (valid.begin) fns_.pack_rows(outside, valid.begin, to, at, panel_stride);
+            if (valid.end > valid.begin) {
+              for (int64_t i = 0; i < fns_.group; ++i)
+                rows.row[i] =
+                    from + (i < channels ? i : 0) * conv_.pixels() + start + valid.begin * stride;
+              fns_.pack_rows(rows, valid.end - valid.begin, to, at + valid.begin, panel_stride);
+            }
+            if (valid.end < count)
+              fns_.pack_rows(outside, count - valid.end, to, at + valid.end, panel_stride);
+          });
+    }
+  }
+}
+
+void ByteConv::run(int64_t block, const ByteOperands& in, bool packed, std::byte* scratch) const {
+  if (is_direct()) return run_direct(block, in, scratch);
+  auto words = [&](int64_t area) { return reinterpret_cast<uint32_t*>(scratch + area); };
+  const int64_t column = block % columns_.count(), row = block / columns_.count() % rows_.count();
+  const int64_t plane = block / columns_.count() / rows_.count();  // image * groups + group
+  const int64_t begin = columns_.first(column), n = columns_.size(column), m = rows_.size(row);
+  const int64_t first = plane % conv_.groups * conv_.out + rows_.first(row);
+  const int64_t columns = align_up(n, fns_.panel);
+  const bool w_signed = p_.w_dtype == DType::I8;
+
+  const int32_t x_zero = p_.x_zeros ? number(in.a_zero, 0, p_.x_dtype) : 0;
+  uint32_t* const windows = words(area_.windows);
+  if (n % fns_.panel)
+    std::fill_n(windows + n / fns_.panel * depth() * fns_.panel, depth() * fns_.panel, 0u);
+  unfold(static_cast<const uint8_t*>(in.a) + plane * conv_.in * conv_.pixels(), x_zero, begin,
+         begin + n, windows);
+
+  const uint32_t *w, *sums;
+  if (packed) {
+    const auto* all = static_cast<const uint32_t*>(in.b);
+    w = all + first * depth();
+    sums = all + conv_.groups * conv_.out * depth() + first;
+  } else {
+    pack_channels(static_cast<const uint8_t*>(in.b) + first * conv_.depth(), m, words(area_.w),
+                  words(area_.sums));
+    w = words(area_.w), sums = words(area_.sums);
+  }
+  ByteTile t{.m = m,
+             .n = n,
+             .groups = depth(),
+             .a_signed = w_signed,
+             .a = w,
+             .a_row = 4 * depth(),
+             .b = windows,
+             .panel_stride = depth() * fns_.panel,
+             .c = static_cast<int32_t*>(in.c) +
+                  (plane * conv_.out + rows_.first(row)) * conv_.positions() + begin,
+             .c_row = conv_.positions(),
+             .terms = {}};
+
+  // As in byte_dots.h: the zero of w times the sums of the windows, and the zero of x times the sums of the weights.
+  const int32_t zero = x_zero - shift_.shift;
+  uint32_t any = 0, *const w_zeros = words(area_.zero);
+  for (int64_t i = 0; i < m; ++i) {
+    const int64_t at = p_.w_zeros == 1 ? 0 : first + i;
+    w_zeros[i] = p_.w_zeros ? static_cast<uint32_t>(number(in.b_zero, at, p_.w_dtype)) : 0;
+    any |= w_zeros[i];
+  }
+  if (any) {
+    uint32_t *const ones = words(area_.ones), *const column_sums = words(area_.column);
+    std::fill_n(ones, depth(), fns_.group == 4 ? 0x01010101u : 0x00010001u);
+    fns_.run({.m = 1,
+              .n = columns,
+              .groups = depth(),
+              .a_signed = w_signed,
+              .a = ones,
+              .a_row = 0,
+              .b = windows,
+              .panel_stride = t.panel_stride,
+              .c = reinterpret_cast<int32_t*>(column_sums),
+              .c_row = 0,
+              .terms = {}});
+    const auto all = static_cast<uint32_t>(conv_.depth()) * static_cast<uint32_t>(zero);
+    for (int64_t j = 0; j < columns; ++j) column_sums[j] -= all;
+    t.terms[0] = {w_zeros, column_sums};
+  }
+  if (zero) {
+    uint32_t* const column_zero = w_zeros + rows_.step;
+    std::fill_n(column_zero, columns, static_cast<uint32_t>(zero));
+    t.terms[1] = {sums, column_zero};
+  }
+  fns_.run(t);
+}
+
+// One channel in per group: line by line, a run of taps at a time. A float holds the sums of 256 products exactly.
+void ByteConv::run_direct(int64_t block, const ByteOperands& in, std::byte* scratch) const {
+  constexpr int64_t kExact = 256;
+  static_assert(kExact * 255 * 255 <= 1 << 24);
+  const int64_t o = block % conv_.out, plane = block / conv_.out;
+  const int64_t channel = plane % conv_.groups * conv_.out + o, width = conv_.y[2];
+  const auto* x = static_cast<const uint8_t*>(in.a) + plane * conv_.pixels();
+  const auto* w = static_cast<const uint8_t*>(in.b) + channel * conv_.taps();
+  const int32_t x_zero = p_.x_zeros ? number(in.a_zero, 0, p_.x_dtype) : 0;
+  const int32_t w_zero =
+      p_.w_zeros ? number(in.b_zero, p_.w_zeros == 1 ? 0 : channel, p_.w_dtype) : 0;
+  auto* line_x = reinterpret_cast<float*>(scratch + area_.windows);
+  auto* sums = reinterpret_cast<float*>(scratch + area_.sums);
+  auto* whole = reinterpret_cast<uint32_t*>(sums + width);
+  auto* y = static_cast<int32_t*>(in.c) + (plane * conv_.out + o) * conv_.positions();
+  const bool many = conv_.taps() > kExact;
+  for (int64_t line = 0; line < conv_.y[0] * conv_.y[1]; ++line, y += width) {
+    std::fill_n(sums, width, 0.0f);
+    if (many) std::fill_n(whole, width, 0u);
+    const uint8_t* read = nullptr;  // the line of x that line_x is
+    for (int64_t k = 0; k < conv_.taps(); ++k) {
+      const Tap tap = tap_of(conv_, k);
+      if (const uint8_t* from = line_of(conv_, x, tap, line)) {
+        if (from != read) fns_.numbers(from, conv_.x[2], p_.x_dtype == DType::I8, x_zero, line_x);
+        read = from;
+        const int64_t start = start_of(conv_, tap, 0);
+        const Valid valid(start, conv_.stride[2], conv_.x[2], width);
+        if (valid.end > valid.begin)
+          fns_.add_scaled(line_x + start + valid.begin * conv_.stride[2], conv_.stride[2],
+                          static_cast<float>(number(w, k, p_.w_dtype) - w_zero),
+                          valid.end - valid.begin, sums + valid.begin);
+      }
+      if (many && k % kExact == kExact - 1) {
+        for (int64_t i = 0; i < width; ++i) {
+          whole[i] += static_cast<uint32_t>(static_cast<int32_t>(sums[i]));
+          sums[i] = 0;
+        }
+      }
+    }
+    for (int64_t i = 0; i < width; ++i) {
+      const auto sum = static_cast<uint32_t>(static_cast<int32_t>(sums[i]));
+      y[i] = static_cast<int32_t>(many ? whole[i] + sum : sum);
+    }
+  }
+}
+
+}  // namespace rlx::cpu
