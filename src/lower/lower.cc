@@ -300,24 +300,26 @@ class Lowering {
     s.kernel = way ? way->form->at(sizes_) : target_.make(n, graph(), s.in, s.out);
     views_[static_cast<size_t>(i)] = s.out;
     if (!is_once) pack_weights(s);
-    const auto kernel = s.kernel;
-    Step second;
-    s.workspace = workspace(*kernel);
-    s.node = second.node = step_of_;
-    if (const StepKernel::Rest* rest = kernel->rest()) {
-      second.label = s.label + ": combine";
-      second.kernel = rest->kernel;
-      second.workspace = workspace(*rest->kernel);
-      for (size_t k = 0; k < rest->results.size(); ++k) {
-        View& out = s.out[rest->results[k]];
-        second.out.push_back(out);
-        out = new_view(rest->partials[k]);
-        second.in.push_back(out);
-      }
-    }
+    s.workspace = workspace(*s.kernel);
+    s.node = step_of_;
     const std::string label = s.label;
-    p_.steps.push_back(std::move(s));
-    if (second.kernel) p_.steps.push_back(std::move(second));
+    std::vector<Step> steps{std::move(s)};
+    for (const StepKernel::Rest* rest = steps[0].kernel->rest(); rest;
+         rest = rest->kernel->rest()) {
+      Step next;
+      next.label = label + ": combine";
+      next.kernel = rest->kernel;
+      next.workspace = workspace(*rest->kernel);
+      next.node = step_of_;
+      for (size_t k = 0; k < rest->results.size(); ++k) {
+        View& out = steps.back().out[rest->results[k]];
+        next.out.push_back(out);
+        out = new_view(rest->partials[k]);
+        next.in.push_back(out);
+      }
+      steps.push_back(std::move(next));
+    }
+    for (Step& step : steps) p_.steps.push_back(std::move(step));
     if (!is_once) return;
     auto& results = views_[static_cast<size_t>(i)];
     results = once(first_step, first_buffer, results, label);

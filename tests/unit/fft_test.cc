@@ -65,6 +65,19 @@ std::vector<Probes> read_probes() {
   return out;
 }
 
+// All phases, the blocks of each from the last to the first, over memory that holds no numbers.
+void run_plan(const cpu::FftPlan& plan, const void* x, void* y) {
+  std::vector<std::byte> scratch(plan.scratch_bytes(), std::byte{0xff}), from, to;
+  for (int phase = 0; phase < plan.phases(); ++phase) {
+    const bool last = phase + 1 == plan.phases();
+    to.assign(last ? 0 : plan.between_bytes(phase), std::byte{0xff});
+    for (int64_t block = plan.blocks(phase); block-- > 0;)
+      plan.run(phase, phase == 0 ? x : from.data(), last ? y : to.data(), scratch.data(), block,
+               block + 1);
+    from.swap(to);
+  }
+}
+
 // The same signal on every line of [outer, n, inner]; the largest error of a probe on any line, in
 // roundings of the dtype relative to the signal's norm, which is the typical size of a bin.
 double probe_error(const Probes& probes, DType dtype, int64_t outer, int64_t inner, cpu::Isa isa) {
@@ -83,13 +96,10 @@ double probe_error(const Probes& probes, DType dtype, int64_t outer, int64_t inn
   std::vector<float> narrow(in.begin(), in.end()), narrow_out(in.size());
   std::vector<double> out(in.size());
   const cpu::FftPlan plan({dtype, outer, n, inner, false, 1}, isa);
-  std::vector<std::byte> scratch(plan.scratch_bytes(), std::byte{0xff});
-  for (int64_t block = plan.blocks(); block-- > 0;) {
-    if (dtype == DType::F64)
-      plan.run(in.data(), out.data(), scratch.data(), block, block + 1);
-    else
-      plan.run(narrow.data(), narrow_out.data(), scratch.data(), block, block + 1);
-  }
+  if (dtype == DType::F64)
+    run_plan(plan, in.data(), out.data());
+  else
+    run_plan(plan, narrow.data(), narrow_out.data());
   if (dtype != DType::F64) out.assign(narrow_out.begin(), narrow_out.end());
   double worst = 0;
   for (int64_t line = 0; line < outer * inner; ++line)
@@ -122,6 +132,134 @@ TEST(FftKernel, EveryLengthAgainstNumPy) {
       }
     }
   }
+}
+
+// By the definition, in long double.
+Numbers direct(const Numbers& x, bool inverse) {
+  using Long = std::complex<long double>;
+  const size_t n = x.size();
+  const long double turn = (inverse ? 2 : -2) * 3.14159265358979323846264338327950288L;
+  std::vector<Long> w;
+  for (size_t k = 0; k < n; ++k)
+    w.push_back(std::polar(1.0L, turn * static_cast<long double>(k) / static_cast<long double>(n)));
+  Numbers y;
+  for (size_t k = 0; k < n; ++k) {
+    Long sum = 0;
+    for (size_t j = 0; j < n; ++j) sum += Long(x[j]) * w[j * k % n];
+    y.emplace_back(sum);
+  }
+  return y;
+}
+
+// A problem's lines: the signal times a power of two and of i that differ from line to line, so that lines that are
+// mixed up are seen. The largest error of any number of the result, in roundings relative to its line.
+class Lines {
+ public:
+  Lines(cpu::FftProblem p, cpu::Isa isa) : p_(p), isa_(isa) {
+    signal_ = signal_of(p.n);
+    if (p.real != cpu::FftReal::none)
+      for (Complex& z : signal_) z = z.real();
+    want_ = direct(signal_, p.inverse);
+    if (p.real != cpu::FftReal::from_bins) return;
+    want_ = signal_;
+    for (Complex& z : want_) z *= static_cast<double>(p.n);
+    signal_ = direct(signal_, false);
+  }
+  double error() const {
+    return p_.dtype == DType::F64 ? error_in<double>(0x1p-52) : error_in<float>(0x1p-23);
+  }
+
+ private:
+  template <class T>
+  double error_in(double rounding) const {
+    const bool bins_in = p_.real == cpu::FftReal::from_bins,
+               bins = p_.real == cpu::FftReal::to_bins;
+    const int64_t in = bins_in ? p_.n / 2 + 1 : p_.n, out = bins ? p_.n / 2 + 1 : p_.n;
+    std::vector<T> x(at(2 * p_.outer * in * p_.inner)),
+        y(at(2 * p_.outer * out * p_.inner), T(-77));
+    for (int64_t line = 0; line < p_.outer * p_.inner; ++line)
+      for (int64_t k = 0; k < in; ++k) {
+        Complex z = signal_[at(k)] * factor(line);
+        // What a real signal's bins 0 and n / 2 have of imaginary parts does not count.
+        if (bins_in && (k == 0 || 2 * k == p_.n)) z += Complex(0, 3);
+        const auto [re, im] = places(line, k, in, bins);
+        x[re] = static_cast<T>(z.real());
+        if (im) x[im] = static_cast<T>(z.imag());
+      }
+    const cpu::FftPlan plan(p_, isa_);
+    run_plan(plan, x.data(), y.data());
+    double worst = 0;
+    for (int64_t line = 0; line < p_.outer * p_.inner; ++line)
+      for (int64_t k = 0; k < out; ++k) {
+        const auto [re, im] = places(line, k, out, bins_in);
+        const Complex got(y[re], im ? y[im] : T(0)), want = want_[at(k)] * factor(line) * p_.scale;
+        const double error = std::abs(got - want) / std::abs(factor(line)) / p_.scale;
+        worst = std::isnan(error) ? INFINITY : std::max(worst, error);
+      }
+    return worst / norm_of(signal_) / rounding;
+  }
+  Complex factor(int64_t line) const {
+    const double size = std::ldexp(1.0, static_cast<int>(line % 7) - 3);
+    return p_.real == cpu::FftReal::none
+               ? size * std::pow(Complex(0, 1), static_cast<int>(line % 4))
+               : size;
+  }
+  // Where the parts of an element are; the imaginary one of a real number nowhere (0).
+  std::pair<size_t, size_t> places(int64_t line, int64_t k, int64_t n, bool real) const {
+    const int64_t o = line / p_.inner, q = line % p_.inner, i = (o * n + k) * p_.inner + q;
+    if (real) return {at(i), 0};
+    if (p_.dtype == DType::C64) return {at(2 * i), at(2 * i + 1)};
+    const int64_t re = (o * 2 * n + k) * p_.inner + q;
+    return {at(re), at(re + n * p_.inner)};
+  }
+
+  cpu::FftProblem p_;
+  cpu::Isa isa_;
+  Numbers signal_, want_;
+};
+
+template <class F>
+void for_each_isa(F&& f) {
+  for (cpu::Isa isa : {cpu::Isa::Baseline, cpu::Isa::Avx2, cpu::Isa::Avx512})
+    if (cpu::isa_supported(isa)) f(isa);
+}
+
+// Batches below, at and above the vectors' lanes, as rows and as columns, both ways.
+TEST(FftKernel, EveryLayout) {
+  for_each_isa([](cpu::Isa isa) {
+    for (int64_t n : {1,  2,  3,  4,  5,  6,   8,   9,   12,  16,  17,  24,  31, 32,
+                      36, 48, 64, 65, 72, 127, 128, 129, 131, 144, 256, 272, 288})
+      for (bool inverse : {false, true})
+        for (const auto& [outer, inner] : std::vector<std::pair<int64_t, int64_t>>{
+                 {1, 1}, {2, 1}, {7, 1}, {8, 1}, {9, 1}, {17, 1}, {1, 8}, {2, 17}, {1, 35}, {3, 2}})
+          for (DType d : {DType::C64, DType::F32, DType::F64})
+            EXPECT_LE(Lines({d, outer, n, inner, inverse, 0.5}, isa).error(), kRoundings)
+                << n << " of [" << outer << ", " << inner << "] " << to_string(d) << (inverse ? " back " : " ")
+                << cpu::isa_name(isa);
+  });
+}
+
+TEST(FftKernel, RealLines) {
+  for_each_isa([](cpu::Isa isa) {
+    for (int64_t n : {2,   4,   6,   8,   10,  16,  22,  30,  32,  34,  62,  64,  66,   96,   126,
+                      128, 130, 254, 256, 258, 262, 288, 510, 512, 514, 576, 768, 1022, 1024, 1026})
+      for (const auto& [outer, inner] : std::vector<std::pair<int64_t, int64_t>>{
+               {1, 1}, {2, 1}, {9, 1}, {17, 1}, {1, 8}, {2, 17}, {1, 35}, {3, 2}}) {
+        if (n > 300 && inner > 8) continue;
+        for (cpu::FftReal real : {cpu::FftReal::to_bins, cpu::FftReal::from_bins})
+          EXPECT_LE(Lines({.outer = outer,
+                           .n = n,
+                           .inner = inner,
+                           .inverse = real == cpu::FftReal::from_bins,
+                           .scale = 0.5,
+                           .real = real},
+                          isa)
+                        .error(),
+                    kRoundings)
+              << n << " of [" << outer << ", " << inner << "] "
+              << (real == cpu::FftReal::to_bins ? "to" : "from") << " bins " << cpu::isa_name(isa);
+      }
+  });
 }
 
 TEST(FftReference, AgainstNumPy) {
@@ -262,15 +400,45 @@ TEST(Fft, BlocksAreComplexNumbers) {
                 Complex(c.get_float(o * 72 + k), c.get_float(o * 72 + 36 + k)));
 }
 
+// Lines side by side, one after the other, and by halves; complex and real.
 TEST(Fft, ThreadsDoNotChangeBits) {
-  const Tensor x = complex_tensor({37, 120});
-  Builder b("f");
-  b.output(op::fft(b, b.input("x", x.type())));
-  const Graph g = b.finish();
-  auto with = [&](int threads) {
-    return Session("cpu").compile(g, {.threads = threads}).run(NamedTensors{{"x", x}})[0];
+  const auto same = [](const Tensor& x, const Body& body) {
+    Builder b("f");
+    b.output(body(b, b.input("x", x.type())));
+    const Graph g = b.finish();
+    auto with = [&](int threads) {
+      return Session("cpu").compile(g, {.threads = threads}).run(NamedTensors{{"x", x}})[0];
+    };
+    const Tensor one = with(1);
+    for (int threads : {2, 3, 8})
+      EXPECT_TRUE(one.same_bits(with(threads))) << x.elements() << " by " << threads;
   };
-  EXPECT_TRUE(with(1).same_bits(with(3)));
+  for (const Ints& sizes : {Ints{37, 120}, {37, 1024}, {1, 40000}, {3, 65536}, {1, 65537}}) {
+    same(complex_tensor(sizes), transform({}));
+    same(complex_tensor(sizes), transform({.inverse = true, .axis = 0}));
+  }
+  same(real_tensor({2, 65536}), [](Builder& b, Value x) { return op::rfft(b, x); });
+  same(complex_tensor({2, 32769}), [](Builder& b, Value z) { return op::irfft(b, z); });
+}
+
+// Real lines by the halves that threads share, against the transform of as many complex numbers in double.
+TEST(Fft, LongRealLines) {
+  for (int64_t n : {40000, 65536, 118098}) {
+    const Tensor x = real_tensor({2, n});
+    const Tensor bins = run([](Builder& b, Value v) { return op::rfft(b, v); }, x);
+    for (int64_t line = 0; line < 2; ++line) {
+      Tensor z(DType::F64, {2 * n});
+      for (int64_t k = 0; k < n; ++k) z.set_float(k, x.get_float(line * n + k));
+      const Tensor want = run(transform({}), z);
+      double worst = 0;
+      for (int64_t k = 0; k <= n / 2; ++k)
+        worst = std::max(worst, std::abs(bins.get_complex(line * (n / 2 + 1) + k) -
+                                         Complex(want.get_float(k), want.get_float(n + k))));
+      EXPECT_LE(worst, kRoundings * 0x1p-23 * norm_of(numbers(x))) << n;
+    }
+    const Tensor back = run([](Builder& b, Value v) { return op::irfft(b, v); }, bins);
+    EXPECT_LE(distance(numbers(back), numbers(x)), 1e-6) << n;
+  }
 }
 
 TEST(Fft, ErrorsSayWhatIsWrong) {

@@ -1,207 +1,27 @@
 // The Fourier transforms of fft.h on vectors of W bytes. Included only by the fft_<isa>.cc files.
-//
-// A buffer of lanes holds element k of L lines as two vectors, the real parts at k * 2L and the
-// imaginary parts L behind them. All transforms are forward: an inverse one swaps real and
-// imaginary parts on the way in and on the way out.
 #pragma once
 
-#include "rlx/backend/cpu/kernels/signal/fft_tables.h"
-#include "rlx/backend/cpu/kernels/simd.h"
+#include "rlx/backend/cpu/kernels/signal/fft_lanes.h"
 
 namespace rlx::cpu {
 
 template <class T, int W>
-struct LaneFft {
-  static constexpr int L = kLanes<T, W>;
-  using V = Vec<T, W>;
-  struct C {
-    V re, im;
-  };
-
-  [[gnu::always_inline]] static C get(const T* p) { return {load<T, W>(p), load<T, W>(p + L)}; }
-  [[gnu::always_inline]] static void put(T* p, C x) {
-    store<T, W>(p, x.re);
-    store<T, W>(p + L, x.im);
-  }
-  [[gnu::always_inline]] static C add(C a, C b) { return {a.re + b.re, a.im + b.im}; }
-  [[gnu::always_inline]] static C sub(C a, C b) { return {a.re - b.re, a.im - b.im}; }
-  [[gnu::always_inline]] static C mul(C a, V re, V im) {
-    return {a.re * re - a.im * im, a.re * im + a.im * re};
-  }
-  [[gnu::always_inline]] static C times_minus_i(C a) { return {a.im, -a.re}; }
-
-  // ---- butterflies: the transform of R values in registers
-
-  [[gnu::always_inline]] static void dft2(C& a, C& b) {
-    const C t = a;
-    a = add(t, b);
-    b = sub(t, b);
-  }
-  [[gnu::always_inline]] static void dft4(C& a, C& b, C& c, C& d) {
-    dft2(a, c);
-    dft2(b, d);
-    d = times_minus_i(d);
-    dft2(a, b);
-    dft2(c, d);
-    const C t = b;  // in order: a, c, b, d
-    b = c;
-    c = t;
-  }
-  [[gnu::always_inline]] static void dft8(C* x) {
-    const V half = splat<T, W>(static_cast<T>(0.70710678118654752440));
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) dft2(x[i], x[i + 4]);
-    x[5] = {(x[5].re + x[5].im) * half, (x[5].im - x[5].re) * half};
-    x[6] = times_minus_i(x[6]);
-    x[7] = {(x[7].im - x[7].re) * half, -(x[7].re + x[7].im) * half};
-    dft4(x[0], x[1], x[2], x[3]);
-    dft4(x[4], x[5], x[6], x[7]);
-    const C t1 = x[1], t2 = x[2], t3 = x[3];
-    x[1] = x[4], x[2] = t1, x[4] = t2;
-    x[3] = x[5], x[5] = x[6], x[6] = t3;
-  }
-  // Odd R: pairs j and R - j share their products. roots[j] is e^(-2 pi i j / R).
-  template <int R>
-  [[gnu::always_inline]] static void dft_odd(C* x, int r, const T* roots) {
-    constexpr int kMost = R ? R / 2 + 1 : kFftMaxPrime / 2 + 1;
-    const int radix = R ? R : r, half = radix / 2;
-    C sum[kMost], difference[kMost], first = x[0];
-#pragma GCC unroll 3
-    for (int j = 1; j <= half; ++j) {
-      sum[j] = add(x[j], x[radix - j]);
-      difference[j] = sub(x[j], x[radix - j]);
-      first = add(first, sum[j]);
-    }
-#pragma GCC unroll 3
-    for (int k = 1; k <= half; ++k) {
-      C even = x[0], odd = {V{}, V{}};
-      int at = 0;
-#pragma GCC unroll 3
-      for (int j = 1; j <= half; ++j) {
-        at = at + k < radix ? at + k : at + k - radix;
-        const T cosine = roots[2 * at], sine = roots[2 * at + 1];
-        even = {even.re + sum[j].re * cosine, even.im + sum[j].im * cosine};
-        odd = {odd.re - difference[j].im * sine, odd.im + difference[j].re * sine};
-      }
-      x[k] = add(even, odd), x[radix - k] = sub(even, odd);
-    }
-    x[0] = first;
-  }
-  template <int R>
-  [[gnu::always_inline]] static void butterfly(C* x, int r, const T* roots) {
-    if constexpr (R == 2)
-      dft2(x[0], x[1]);
-    else if constexpr (R == 4)
-      dft4(x[0], x[1], x[2], x[3]);
-    else if constexpr (R == 8)
-      dft8(x);
-    else
-      dft_odd<R>(x, r, roots);
-  }
-
-  // ---- stages
-
-  // Stockham's form, decimated in frequency:
-  // y[q + s (R p + k)] = w^(p k) sum_j x[q + s (p + m j)] e^(-2 pi i j k / R), w = e^(-2 pi i / m R).
-  template <int R>
-  static void stage(const FftStage<T>& f, const T* x, T* y) {
-    const int64_t s = f.stride, m = f.groups, radix = R ? R : f.radix;
-    for (int64_t p = 0; p < m; ++p) {
-      const T* w = f.twiddles + 2 * p * (radix - 1);
-      for (int64_t q = 0; q < s; ++q) {
-        C a[R ? R : kFftMaxPrime];
-        a[0] = get(x + (q + s * p) * 2 * L);
-#pragma GCC unroll 8
-        for (int64_t j = 1; j < radix; ++j) a[j] = get(x + (q + s * (p + m * j)) * 2 * L);
-        butterfly<R>(a, static_cast<int>(radix), f.roots);
-        T* to = y + (q + s * radix * p) * 2 * L;
-        put(to, a[0]);
-#pragma GCC unroll 8
-        for (int64_t k = 1; k < radix; ++k) {
-          const C z = p == 0
-                          ? a[k]
-                          : mul(a[k], splat<T, W>(w[2 * (k - 1)]), splat<T, W>(w[2 * (k - 1) + 1]));
-          put(to + k * s * 2 * L, z);
-        }
-      }
-    }
-  }
-
-  // Transforms the lines in `a`; returns the one of the two buffers that holds the result.
-  static T* transform(const FftTables<T>& f, T* a, T* b) {
-    if (f.padded) return bluestein(f, a, b);
-    for (int64_t i = 0; i < f.stages; ++i) {
-      const FftStage<T>& s = f.stage[i];
-      switch (s.radix) {
-        case 2:
-          stage<2>(s, a, b);
-          break;
-        case 3:
-          stage<3>(s, a, b);
-          break;
-        case 4:
-          stage<4>(s, a, b);
-          break;
-        case 5:
-          stage<5>(s, a, b);
-          break;
-        case 7:
-          stage<7>(s, a, b);
-          break;
-        case 8:
-          stage<8>(s, a, b);
-          break;
-        default:
-          stage<0>(s, a, b);
-      }
-      T* t = a;
-      a = b, b = t;
-    }
-    return a;
-  }
-
-  // x[k] *= factors[k] for k < n.
-  static void scale_by(T* x, const T* factors, int64_t n) {
-    for (int64_t k = 0; k < n; ++k)
-      put(x + k * 2 * L,
-          mul(get(x + k * 2 * L), splat<T, W>(factors[2 * k]), splat<T, W>(factors[2 * k + 1])));
-  }
-
-  // The transform as a circular convolution of a friendlier length.
-  static T* bluestein(const FftTables<T>& f, T* a, T* b) {
-    scale_by(a, f.chirp, f.n);
-    for (int64_t k = f.n; k < f.padded; ++k) put(a + k * 2 * L, {V{}, V{}});
-    T* spectrum = transform(*f.inner, a, b);
-    for (int64_t k = 0; k < f.padded; ++k) {  // times the kernel, swapped: the way back
-      const C z = mul(get(spectrum + k * 2 * L), splat<T, W>(f.kernel[2 * k]),
-                      splat<T, W>(f.kernel[2 * k + 1]));
-      put(spectrum + k * 2 * L, {z.im, z.re});
-    }
-    T* y = transform(*f.inner, spectrum, spectrum == a ? b : a);
-    for (int64_t k = 0; k < f.n; ++k) {
-      const C z = get(y + k * 2 * L);
-      put(y + k * 2 * L, {z.im, z.re});
-    }
-    scale_by(y, f.chirp, f.n);
-    return y;
-  }
+struct FftRun : FftLanes<T, W> {
+  using Base = FftLanes<T, W>;
+  using Base::get;
+  using Base::L;
+  using Base::last_free;
+  using Base::put;
+  using Base::transform;
+  using Base::with_sink;
+  using Base::with_source;
+  using typename Base::Ahead;
+  using typename Base::C;
+  using typename Base::Lanes;
+  using typename Base::ToLanes;
+  using typename Base::V;
 
   // ---- between memory and lanes
-
-  template <int O>
-  [[gnu::always_inline]] static V every_second(V a, V b) {
-    if constexpr (L == 2) {
-      return __builtin_shufflevector(a, b, O, O + 2);
-    } else if constexpr (L == 4) {
-      return __builtin_shufflevector(a, b, O, O + 2, O + 4, O + 6);
-    } else if constexpr (L == 8) {
-      return __builtin_shufflevector(a, b, O, O + 2, O + 4, O + 6, O + 8, O + 10, O + 12, O + 14);
-    } else {
-      return __builtin_shufflevector(a, b, O, O + 2, O + 4, O + 6, O + 8, O + 10, O + 12, O + 14,
-                                     O + 16, O + 18, O + 20, O + 22, O + 24, O + 26, O + 28,
-                                     O + 30);
-    }
-  }
 
   // Rows of `columns` numbers, L of them a `step` apart, to vectors: column c goes to to(c).
   template <class To>
@@ -249,6 +69,8 @@ struct LaneFft {
     return x.inner_step == 1 ? Form::block_columns : Form::scattered;
   }
 
+  static bool is_columns(Form f) { return f == Form::columns || f == Form::block_columns; }
+
   static void gather(const FftLines<const T>& x, int64_t n, int64_t first, int64_t count, bool swap,
                      T* buffer) {
     const T* base = x.base + x.offset(first);
@@ -266,8 +88,8 @@ struct LaneFft {
       case Form::columns:
         for (int64_t k = 0; k < n; ++k) {
           const V a = load<T, W>(base + k * x.step), b = load<T, W>(base + k * x.step + L);
-          store<T, W>(buffer + k * 2 * L + re, every_second<0>(a, b));
-          store<T, W>(buffer + k * 2 * L + im, every_second<1>(a, b));
+          store<T, W>(buffer + k * 2 * L + re, Base::template every_second<0>(a, b));
+          store<T, W>(buffer + k * 2 * L + im, Base::template every_second<1>(a, b));
         }
         break;
       case Form::block_columns:
@@ -328,93 +150,356 @@ struct LaneFft {
     }
   }
 
-  // ---- whole transforms
-
-  // L lines at once.
-  static void lines(const FftProgram<T>& f, const FftLines<const T>& x, const FftLines<T>& y,
-                    int64_t first, T* scratch) {
-    const int64_t count = first + L <= f.lines ? L : f.lines - first;
-    T *a = scratch, *b = scratch + f.tables.points * 2 * L;
-    gather(x, f.tables.n, first, count, f.inverse, a);
-    scatter(transform(f.tables, a, b), f.tables.n, first, count, f.inverse, f.scale, y);
+  // The elements of L lines from `first` on that are columns, to be fetched; of blocks the real parts, and the
+  // imaginary ones where they are beside them.
+  template <class P>
+  static Ahead rows_of(const FftLines<P>& x, int64_t first, int64_t n) {
+    if (!is_columns(form(x, first, L))) return {};
+    Ahead a;
+    a.p = x.base + x.offset(first), a.step = x.step, a.left = n;
+    a.lines = (x.im == 1 ? 2 : 1) * W / 64 + 1;
+    a.each = 4;
+    return a;
   }
 
-  // One long line, as a matrix of rows x columns: transforms of its columns, twiddles, transforms
-  // of its rows, read out by columns. x and y describe one line (offset 0).
-  static void split(const FftSplit<T>& f, const FftLines<const T>& x, const FftLines<T>& y,
-                    bool swap, T factor, T* scratch) {
-    const int64_t rows = f.column.n, columns = f.row.n;
-    T *matrix = scratch, *a = matrix + 2 * rows * columns, *b = a + f.points * 2 * L;
-    const FftLines<const T> in{x.base, columns, 0, x.step, x.step * columns, x.im};
-    const FftLines<T> middle{matrix, columns, 0, 2, 2 * columns, 1};
-    for (int64_t first = 0; first < columns; first += L) {
-      const int64_t count = first + L <= columns ? L : columns - first;
-      gather(in, rows, first, count, swap, a);
-      T* t = transform(f.column, a, b);
-      for (int64_t k = 1; k < rows; ++k) {
-        const T* w = f.twiddles + k * f.pitch + first;
-        put(t + k * 2 * L, mul(get(t + k * 2 * L), load<T, W>(w), load<T, W>(w + rows * f.pitch)));
+  // ---- lines side by side
+
+  static void lanes(const FftProgram<T>& f, const FftLines<const T>& x, const FftLines<T>& y,
+                    int64_t group, T* scratch) {
+    int64_t first = group * L, end = f.lines;
+    if (f.row_groups) {
+      first = group / f.row_groups * x.inner + group % f.row_groups * L;
+      end = (group / f.row_groups + 1) * x.inner;
+    }
+    const int64_t count = first + L <= end ? L : end - first;
+    T *a = scratch, *b = scratch + f.buffer;
+    Ahead following = rows_of(x, first + L, f.n), ahead = rows_of(y, first, f.n);
+    if (first + 2 * L > end) following.left = 0;
+    ahead.next = &following;
+    const bool reads = f.real != FftReal::from_bins && is_columns(form(x, first, count)),
+               writes = f.real != FftReal::to_bins && is_columns(form(y, first, count));
+    const auto to = [&](auto source) {
+      if (writes) {
+        with_sink({y.base + y.offset(first), 0, 0, 0, 0, y.im}, y.step, f.inverse, f.scale,
+                  [&](auto sink) { transform(f.tables, source, sink, a, b, ahead); });
+        return;
       }
-      scatter(t, rows, first, count, false, 1, middle);
+      T* result = last_free(f.tables, a, b);
+      transform(f.tables, source, ToLanes{result}, a, b, ahead);
+      if (f.real == FftReal::to_bins) {
+        T* bins = result == a ? b : a;
+        Base::to_bins(result, bins, f.n, f.half, f.half_pitch);
+        result = bins;
+      }
+      scatter(result, f.n + (f.real == FftReal::to_bins), first, count, f.inverse, f.scale, y);
+    };
+    if (reads) {
+      with_source(FftLines<const T>{x.base + x.offset(first), 0, 0, 0, 0, x.im}, x.step, f.inverse,
+                  to);
+      return;
     }
-    const FftLines<const T> again{matrix, 1, 2 * columns, 0, 2, 1};
-    const FftLines<T> out{y.base, rows, 0, y.step, y.step * rows, y.im};
-    for (int64_t first = 0; first < rows; first += L) {
-      const int64_t count = first + L <= rows ? L : rows - first;
-      gather(again, columns, first, count, false, a);
-      scatter(transform(f.row, a, b), columns, first, count, swap, factor, out);
+    if (f.real == FftReal::from_bins) {
+      gather(x, f.n + 1, first, count, false, b);
+      Base::from_bins(b, a, f.n, f.half, f.half_pitch);
+    } else {
+      gather(x, f.n, first, count, f.inverse, a);
+    }
+    to(Lanes{a});
+  }
+
+  // ---- one line; x and y describe it with offset 0, elements are neighbours
+
+  // L rows of L elements of a line: their transforms by columns, times w, as elements of lanes.
+  template <class Source>
+  [[gnu::always_inline]] static void across(Source x, const T* w, T* to) {
+    C v[L];
+#pragma GCC unroll 16
+    for (int j = 0; j < L; ++j) v[j] = x.get(j);
+    Base::template butterfly<L>(v, L, nullptr);
+    V re[L], im[L];
+    re[0] = v[0].re, im[0] = v[0].im;
+#pragma GCC unroll 16
+    for (int k = 1; k < L; ++k) {
+      const C z = Base::mul(v[k], load<T, W>(w + k * 2 * L), load<T, W>(w + k * 2 * L + L));
+      re[k] = z.re, im[k] = z.im;
+    }
+    transpose<T, W>(re);
+    transpose<T, W>(im);
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) put(to + i * 2 * L, {re[i], im[i]});
+  }
+
+  [[gnu::always_inline]] static void fetch(const T* p, int64_t count) {
+    for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T)))
+      __builtin_prefetch(p + i, 0, 2);
+  }
+
+  // Fetches line `following` meanwhile, if there is one.
+  static void row(const FftLine<T>& f, const FftLines<const T>& x, const FftLines<T>& y, bool swap,
+                  T factor, T* scratch, const T* following) {
+    const int64_t m = f.tables.n, span = 2 * L * L;
+    T *a = scratch, *b = scratch + f.buffer;
+    with_source(x, x.step * m, swap, [&](auto source) {
+      const T* w = f.across;
+      for (int64_t p = 0; p < m; p += L, w += 2 * L * L) {
+        const int64_t first = p + L <= m ? p : m - L;
+        fetch(y.base + p * 2 * L, span);
+        if (following) fetch(following + p * 2 * L, span);
+        across(source.moved(first * x.step), w, a + first * 2 * L);
+      }
+    });
+    with_sink(y, y.step * L, swap, factor, [&](auto sink) {
+      Ahead none;
+      transform(f.tables, Lanes{a}, sink, a, b, none);
+    });
+  }
+
+  // The transforms of L columns of the matrix times what joins the halves, as elements of the rows'
+  // lanes: middle[row group][column][re L, im L].
+  static void columns(const FftLine<T>& f, const FftLines<const T>& x, bool swap, int64_t group,
+                      T* middle, T* scratch) {
+    const int64_t rows = f.column.n, columns = f.row.n;
+    const int64_t first = group * L + L <= columns ? group * L : columns - L;
+    const auto fresh = static_cast<int>(group * L - first);
+    T *a = scratch, *b = scratch + f.buffer, *from = last_free(f.column, a, b);
+    Ahead ahead;
+    ahead.p = x.base + (first + L) * x.step, ahead.step = x.step * columns;
+    ahead.left = group * L + 2 * L <= columns ? rows : 0;
+    ahead.lines = static_cast<int>(x.step) * W / 64 + 1, ahead.each = 4;
+    with_source(x, x.step * columns, swap, [&](auto source) {
+      transform(f.column, source.moved(first * x.step), ToLanes{from}, a, b, ahead);
+    });
+    const T* w = f.group + group * 2 * rows;
+    for (int64_t k0 = 0; k0 < rows; k0 += L) {
+      V re[L], im[L];
+#pragma GCC unroll 16
+      for (int i = 0; i < L; ++i) {
+        const int64_t k = k0 + i;
+        C z{};
+        if (k < rows) {
+          const C turn = Base::turned(get(f.lane + k * 2 * L), w[2 * k], w[2 * k + 1]);
+          z = Base::mul(get(from + k * 2 * L), turn.re, turn.im);
+        }
+        re[i] = z.re, im[i] = z.im;
+      }
+      transpose<T, W>(re);
+      transpose<T, W>(im);
+      T* to = middle + (k0 * columns + first * L) * 2;
+#pragma GCC unroll 16
+      for (int i = 0; i < L; ++i)
+        if (i >= fresh) put(to + i * 2 * L, {re[i], im[i]});
+    }
+  }
+  // The transforms of L rows, whose elements are read out by columns.
+  static void rows(const FftLine<T>& f, const T* middle, const FftLines<T>& y, bool swap, T factor,
+                   int64_t group, T* scratch) {
+    const int64_t rows = f.column.n, columns = f.row.n, first = group * L;
+    T *a = scratch, *b = scratch + f.buffer;
+    const Lanes source{middle + first * columns * 2};
+    Ahead ahead;
+    ahead.p = y.base + first * y.step, ahead.step = y.step * rows, ahead.left = columns;
+    ahead.lines = static_cast<int>(y.step) * W / 64 + 1, ahead.each = 8;
+    if (first + L <= rows) {
+      with_sink({y.base + first * y.step, 0, 0, 0, 0, y.im}, y.step * rows, swap, factor,
+                [&](auto sink) { transform(f.row, source, sink, a, b, ahead); });
+      return;
+    }
+    T* result = last_free(f.row, a, b);
+    transform(f.row, source, ToLanes{result}, a, b, ahead);
+    scatter(result, columns, first, rows - first, swap, factor,
+            {y.base, rows, 0, y.step, y.step * rows, y.im});
+  }
+
+  static void line(const FftLine<T>& f, const FftLines<const T>& x, const FftLines<T>& y, bool swap,
+                   T factor, T* scratch, const T* following = nullptr) {
+    switch (f.way) {
+      case FftLine<T>::Way::none:
+        return;
+      case FftLine<T>::Way::row:
+        return row(f, x, y, swap, factor, scratch, following);
+      case FftLine<T>::Way::matrix: {
+        T *middle = scratch, *rest = scratch + f.middle;
+        for (int64_t g = 0; g * L < f.row.n; ++g) columns(f, x, swap, g, middle, rest);
+        for (int64_t g = 0; g * L < f.column.n; ++g) rows(f, middle, y, swap, factor, g, rest);
+        return;
+      }
+      case FftLine<T>::Way::convolved:
+        return convolved(f, x, y, swap, factor, scratch);
     }
   }
 
-  // One long line of a length that does not split: Bluestein over `split`.
-  static void convolved(const FftProgram<T>& f, const FftLines<const T>& x, const FftLines<T>& y,
-                        T* scratch) {
-    const FftTables<T>& t = f.tables;
-    T *a = scratch, *b = a + 2 * t.padded, *rest = b + 2 * t.padded;
-    const int64_t re = f.inverse ? x.im : 0, im = x.im - re;
-    for (int64_t k = 0; k < t.n; ++k) {
-      const T u = x.base[k * x.step + re], v = x.base[k * x.step + im];
-      a[2 * k] = u * t.chirp[2 * k] - v * t.chirp[2 * k + 1];
-      a[2 * k + 1] = u * t.chirp[2 * k + 1] + v * t.chirp[2 * k];
+  static void convolved(const FftLine<T>& f, const FftLines<const T>& x, const FftLines<T>& y,
+                        bool swap, T factor, T* scratch) {
+    const FftConvolution<T>& c = f.convolution;
+    const int64_t padded = c.padded;
+    T *a = scratch, *b = a + 2 * padded, *rest = b + 2 * padded;
+    const FftLines<T> first{a, 1, 0, 0, 1, padded}, second{b, 1, 0, 0, 1, padded};
+    const FftLines<const T> again{a, 1, 0, 0, 1, padded}, back{b, 1, 0, 0, 1, padded};
+    const T *re = x.base + (swap ? x.im : 0), *im = x.base + (swap ? 0 : x.im);
+    T *to_re = y.base + (swap ? y.im : 0), *to_im = y.base + (swap ? 0 : y.im);
+    const T x0_re = re[0], x0_im = im[0];
+    if (c.gather) {
+      for (int64_t k = 0; k < padded; ++k)
+        a[k] = re[c.gather[k] * x.step], a[padded + k] = im[c.gather[k] * x.step];
+    } else {
+      for (int64_t k = 0; k < f.n; ++k) {
+        const T u = re[k * x.step], v = im[k * x.step];
+        a[k] = u * c.chirp[2 * k] - v * c.chirp[2 * k + 1];
+        a[padded + k] = u * c.chirp[2 * k + 1] + v * c.chirp[2 * k];
+      }
+      for (int64_t k = f.n; k < padded; ++k) a[k] = a[padded + k] = 0;
     }
-    for (int64_t k = 2 * t.n; k < 2 * t.padded; ++k) a[k] = 0;
-    split(f.split, {a, 1, 0, 0, 2, 1}, {b, 1, 0, 0, 2, 1}, false, 1, rest);
-    for (int64_t k = 0; k < t.padded; ++k) {
-      const T u = b[2 * k], v = b[2 * k + 1], c = t.kernel[2 * k], s = t.kernel[2 * k + 1];
-      b[2 * k] = u * c - v * s, b[2 * k + 1] = u * s + v * c;
+    line(*f.inner, again, second, false, 1, rest);
+    const T sum_re = x0_re + b[0], sum_im = x0_im + b[padded];
+    multiply(b, c.factors, padded);
+    if (c.gather) b[0] += x0_re, b[padded] += x0_im;
+    line(*f.inner, back, first, true, factor, rest);
+    if (c.gather) {
+      to_re[0] = sum_re * factor, to_im[0] = sum_im * factor;
+      for (int64_t k = 0; k < padded; ++k)
+        to_re[c.scatter[k] * y.step] = a[k], to_im[c.scatter[k] * y.step] = a[padded + k];
+      return;
     }
-    split(f.split, {b, 1, 0, 0, 2, 1}, {a, 1, 0, 0, 2, 1}, true, f.scale, rest);
-    const int64_t out_re = f.inverse ? y.im : 0, out_im = y.im - out_re;
-    for (int64_t k = 0; k < t.n; ++k) {
-      const T u = a[2 * k], v = a[2 * k + 1], c = t.chirp[2 * k], s = t.chirp[2 * k + 1];
-      y.base[k * y.step + out_re] = u * c - v * s;
-      y.base[k * y.step + out_im] = u * s + v * c;
+    for (int64_t k = 0; k < f.n; ++k) {
+      const T u = a[k], v = a[padded + k];
+      to_re[k * y.step] = u * c.chirp[2 * k] - v * c.chirp[2 * k + 1];
+      to_im[k * y.step] = u * c.chirp[2 * k + 1] + v * c.chirp[2 * k];
     }
+  }
+  // x *= w, both n real parts and then n imaginary ones.
+  static void multiply(T* x, const T* w, int64_t n) {
+    int64_t k = 0;
+    for (; k + L <= n; k += L) {
+      const C z = Base::mul({load<T, W>(x + k), load<T, W>(x + n + k)}, load<T, W>(w + k),
+                            load<T, W>(w + n + k));
+      store<T, W>(x + k, z.re);
+      store<T, W>(x + n + k, z.im);
+    }
+    for (; k < n; ++k) {
+      const T u = x[k], v = x[n + k];
+      x[k] = u * w[k] - v * w[n + k], x[n + k] = u * w[n + k] + v * w[k];
+    }
+  }
+
+  // ---- real lines: blocks of n complex numbers to bins [begin, end) of n + 1, and back
+
+  static void bins_of(const FftProgram<T>& f, const T* z, T* y, int64_t begin, int64_t end) {
+    const int64_t n = f.n;
+    const T *w = f.half, *im = z + n;
+    const typename Base::template ToPairs<false> to{y, 2, splat<T, W>(f.scale)};
+    int64_t k = begin;
+    if (k == 0) {
+      y[0] = (z[0] + im[0]) * f.scale, y[1] = 0;
+      ++k;
+    }
+    for (; k + L <= end && k + L <= n; k += L) {
+      const int64_t back = n - k - L + 1;
+      const C mirrored{Base::reversed(load<T, W>(z + back)), Base::reversed(load<T, W>(im + back))};
+      to.put(k, Base::bin({load<T, W>(z + k), load<T, W>(im + k)}, mirrored, load<T, W>(w + k),
+                          load<T, W>(w + f.half_pitch + k)));
+    }
+    for (; k < end && k < n; ++k) {
+      const C x = Base::bin(one(z[k], im[k]), one(z[n - k], im[n - k]), splat<T, W>(w[k]),
+                            splat<T, W>(w[f.half_pitch + k]));
+      y[2 * k] = x.re[0] * f.scale, y[2 * k + 1] = x.im[0] * f.scale;
+    }
+    if (end > n) y[2 * n] = (z[0] - im[0]) * f.scale, y[2 * n + 1] = 0;
+  }
+  static void packed_of(const FftProgram<T>& f, const T* x, T* z, int64_t begin, int64_t end) {
+    const int64_t n = f.n;
+    const T* w = f.half;
+    T* im = z + n;
+    int64_t k = begin;
+    if (k == 0) {
+      z[0] = x[0] + x[2 * n], im[0] = x[0] - x[2 * n];
+      ++k;
+    }
+    const typename Base::template Pairs<false> from{x, 2};
+    for (; k + L <= end && k + L <= n; k += L) {
+      const C mirrored = from.get(n - k - L + 1);
+      const C y =
+          Base::packed(from.get(k), {Base::reversed(mirrored.re), Base::reversed(mirrored.im)},
+                       load<T, W>(w + k), load<T, W>(w + f.half_pitch + k));
+      store<T, W>(z + k, y.re);
+      store<T, W>(im + k, y.im);
+    }
+    for (; k < end && k < n; ++k) {
+      const C y = Base::packed(one(x[2 * k], x[2 * k + 1]), one(x[2 * (n - k)], x[2 * (n - k) + 1]),
+                               splat<T, W>(w[k]), splat<T, W>(w[f.half_pitch + k]));
+      z[k] = y.re[0], im[k] = y.im[0];
+    }
+  }
+  static C one(T re, T im) { return {splat<T, W>(re), splat<T, W>(im)}; }
+
+  // ---- programs
+
+  static void whole_line(const FftProgram<T>& f, FftLines<const T> x, FftLines<T> y, int64_t i,
+                         T* scratch) {
+    x.base += x.offset(i), y.base += y.offset(i);
+    if (x.inner == 1)
+      return near_line(f, x, y, scratch, i + 1 < f.lines ? x.base + x.outer_step : nullptr);
+    // Not neighbours: by way of some that are.
+    const int64_t in = f.n + (f.real == FftReal::from_bins),
+                  out = f.n + (f.real == FftReal::to_bins);
+    T *from = scratch, *to = from + 2 * in;
+    for (int64_t k = 0; k < in; ++k)
+      from[2 * k] = x.base[k * x.step], from[2 * k + 1] = x.base[k * x.step + x.im];
+    near_line(f, {from, 1, 0, 0, 2, 1}, {to, 1, 0, 0, 2, 1}, to + 2 * out);
+    for (int64_t k = 0; k < out; ++k)
+      y.base[k * y.step] = to[2 * k], y.base[k * y.step + y.im] = to[2 * k + 1];
+  }
+  static void near_line(const FftProgram<T>& f, const FftLines<const T>& x, const FftLines<T>& y,
+                        T* scratch, const T* following = nullptr) {
+    const int64_t n = f.n;
+    switch (f.real) {
+      case FftReal::none:
+        return line(f.line, x, y, f.inverse, f.scale, scratch, following);
+      case FftReal::to_bins:
+        line(f.line, x, {scratch, 1, 0, 0, 1, n}, false, 1, scratch + 2 * n, following);
+        return bins_of(f, scratch, y.base, 0, n + 1);
+      case FftReal::from_bins:
+        packed_of(f, x.base, scratch, 0, n + 1);
+        return line(f.line, {scratch, 1, 0, 0, 1, n}, y, true, f.scale, scratch + 2 * n);
+    }
+  }
+
+  static void phase_block(const FftProgram<T>& f, int phase, FftLines<const T> x, FftLines<T> y,
+                          int64_t block, T* scratch) {
+    const int step = f.real == FftReal::from_bins ? phase - 1 : phase;
+    const int64_t groups = f.phase_groups[phase], i = block / groups, g = block % groups;
+    x.base += x.offset(i), y.base += y.offset(i);
+    const bool bins = f.real == FftReal::to_bins;
+    if (step == 0) return columns(f.line, x, f.inverse, g, y.base, scratch);
+    if (step == 1) return rows(f.line, x.base, y, f.inverse, bins ? 1 : f.scale, g, scratch);
+    const int64_t begin = g * kFftBinBlock;
+    const int64_t end = g + 1 == groups ? f.n + 1 : begin + kFftBinBlock;
+    if (bins)
+      bins_of(f, x.base, y.base, begin, end);
+    else
+      packed_of(f, x.base, y.base, begin, end);
   }
 };
 
 template <class T, int W>
-void fft_run(const FftProgram<T>& f, const FftLines<const T>& x, const FftLines<T>& y,
+void fft_run(const FftProgram<T>& f, int phase, const FftLines<const T>& x, const FftLines<T>& y,
              int64_t begin, int64_t end, T* scratch) {
-  using Lanes = LaneFft<T, W>;
-  for (int64_t block = begin; block < end; ++block) {
-    if (!f.by_line) {
-      Lanes::lines(f, x, y, block * Lanes::L, scratch);
-      continue;
+  using Run = FftRun<T, W>;
+  for (int64_t block = begin; block < end; ++block) switch (f.way) {
+      case FftProgram<T>::Way::lanes:
+        Run::lanes(f, x, y, block, scratch);
+        break;
+      case FftProgram<T>::Way::lines:
+        Run::whole_line(f, x, y, block, scratch);
+        break;
+      case FftProgram<T>::Way::phases:
+        Run::phase_block(f, phase, x, y, block, scratch);
     }
-    FftLines<const T> in = x;
-    FftLines<T> out = y;
-    in.base += x.offset(block), out.base += y.offset(block);
-    if (f.tables.padded)
-      Lanes::convolved(f, in, out, scratch);
-    else
-      Lanes::split(f.split, in, out, f.inverse, f.scale, scratch);
-  }
 }
 
-template void fft_run<float, kVectorBytes>(const FftProgram<float>&, const FftLines<const float>&,
-                                           const FftLines<float>&, int64_t, int64_t, float*);
-template void fft_run<double, kVectorBytes>(const FftProgram<double>&,
+template void fft_run<float, kVectorBytes>(const FftProgram<float>&, int,
+                                           const FftLines<const float>&, const FftLines<float>&,
+                                           int64_t, int64_t, float*);
+template void fft_run<double, kVectorBytes>(const FftProgram<double>&, int,
                                             const FftLines<const double>&, const FftLines<double>&,
                                             int64_t, int64_t, double*);
 
