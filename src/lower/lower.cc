@@ -80,10 +80,19 @@ class Lowering {
     s.node = step_of_;
     p_.steps.push_back(std::move(s));
   }
-  View make_dense(const View& v, const std::string& why) {
+  // A copy of what no run changes, the same for all sizes (`fixed`), is made once.
+  View make_dense(const View& v, const std::string& why, bool fixed = false) {
+    const size_t first_step = p_.steps.size(), first_buffer = p_.buffers.size();
     View to = new_view(v.type());
     copy(v, to, "copy: " + why);
-    return to;
+    if (!fixed || p_.steps.size() == first_step) return to;
+    return once(first_step, first_buffer, {to}, "copy: " + why)[0];
+  }
+  bool is_fixed(const Node& n, size_t operand) const {
+    const Node& from = graph().node(n.in[operand]);
+    return !is_body_ && !given_ &&
+           is_fixed(p_.buffers[static_cast<size_t>(view(n.in[operand]).buffer)]) &&
+           !(from.op->kind == Kind::movement && is_sized(from));
   }
 
   void node(int32_t i) {
@@ -144,7 +153,8 @@ class Lowering {
     if (!e || !e->copies)
       if (auto v = view_reshape(from, n.type().shape.sizes())) return *v;
     check(!e || e->copies, "a reshape that is a view for all sizes is none for these");
-    return *view_reshape(make_dense(from, label), n.type().shape.sizes());
+    return *view_reshape(make_dense(from, label, !(e && e->is_symbolic) && is_fixed(n, 0)),
+                         n.type().shape.sizes());
   }
   View transpose(const Node& n, const std::string&) {
     return view_transpose(view(n.in[0]), n.get<TransposeAttrs>().perm);
@@ -282,7 +292,8 @@ class Lowering {
     View v = view(n.in[k]);
     if (v.is_dense()) return v;
     if (target_.takes_view(n, graph(), k, v)) return v;
-    return make_dense(v, label);
+    const bool fixed = is_fixed(n, k);
+    return make_dense(v, fixed ? fmt::format("{}, operand {}", label, k) : label, fixed);
   }
 
   void compute(const Node& n, int32_t i) {

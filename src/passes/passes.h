@@ -10,6 +10,7 @@ extern const Pass simplify;          // local identities to a fixed point
 extern const Pass recognise;         // definitions that are written out become the ops they define
 extern const Pass canonicalise;      // the forms that fusion and kernel choice expect
 extern const Pass fold_scales;       // scales and shifts behind convolutions go into their weights
+extern const Pass channels_last;     // convolutions with channels behind the pixels
 extern const Pass cse;               // equal expressions once
 extern const Pass fold_constants;    // nodes of constants become constants
 extern const Pass hoist_invariants;  // what no step changes leaves loops

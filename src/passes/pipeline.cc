@@ -36,6 +36,8 @@ const Pipeline& default_pipeline() {
       pass::canonicalise,
       // What the last rules made twice.
       pass::cse,
+      // Convolutions with channels behind the pixels, now that what goes into their weights is there.
+      pass::channels_last,
       // Products of one value as one, now that weights lie as they will and equal values are one.
       pass::join_products,
       // Parameters and nodes that nobody reads any more.
@@ -75,6 +77,7 @@ std::span<const Pass* const> all_passes() {
       &pass::recognise,
       &pass::canonicalise,
       &pass::fold_scales,
+      &pass::channels_last,
       &pass::cse,
       &pass::fold_constants,
       &pass::hoist_invariants,

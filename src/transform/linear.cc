@@ -119,7 +119,8 @@ Graph transposed(const Graph& g, const std::vector<std::string>& names) {
                fmt::join(names, ", "), describe(back, v));
     for (int32_t i = 0; is_bent(v) && i < back.size(); ++i)
       user_check(
-          is_leaf(back.node(i)) || !is_bent({i, 0}), "not-linear",
+          is_leaf(back.node(i)) || !std::ranges::count(bent[static_cast<size_t>(i)], true),
+          "not-linear",
           "linear_transpose: \"{}\" is not linear in {}: its derivative depends on it (%{} {})",
           g.name, fmt::join(names, ", "), i, back.node(i).op->name);
   }

@@ -39,9 +39,10 @@ const std::vector<KernelRow>& kernel_list() {
   static const std::vector<KernelRow> list = [] {
     std::vector<KernelRow> rows;
     for (std::span<const KernelRow> part :
-         {core_kernels(), integer_kernels(), array_kernels(), conv_kernels(), lapack_kernels(),
-          fft_kernels(), quant_kernels(), sequence_kernels(), random_kernels(), splat_kernels(),
-          complex_kernels(), custom_kernels()})
+         {core_kernels(), integer_kernels(), array_kernels(), conv_kernels(),
+          channels_last_kernels(), lapack_kernels(), fft_kernels(), quant_kernels(),
+          sequence_kernels(), random_kernels(), splat_kernels(), complex_kernels(),
+          custom_kernels()})
       rows.insert(rows.end(), part.begin(), part.end());
     return rows;
   }();

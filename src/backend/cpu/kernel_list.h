@@ -32,6 +32,7 @@ std::span<const KernelRow> complex_kernels();
 std::span<const KernelRow> custom_kernels();
 std::span<const KernelRow> array_kernels();
 std::span<const KernelRow> conv_kernels();
+std::span<const KernelRow> channels_last_kernels();
 std::span<const KernelRow> lapack_kernels();
 std::span<const KernelRow> fft_kernels();
 std::span<const KernelRow> quant_kernels();

@@ -1,6 +1,7 @@
 #include "rlx/ops/image/conv.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/image/windows.h"
@@ -31,7 +32,7 @@ void require_conv_ranks(const InferArgs& a) {
   const int64_t rank = a.in[0].rank();
   if (rank < 3 || rank > 5 || a.in[1].rank() != rank)
     bad_operands(a, "conv-shape",
-                 "operands must have the same rank, with 1, 2 or 3 axes behind the first two");
+                 "operands must have the same rank, with 1, 2 or 3 axes besides two");
 }
 
 void require_ranks(const InferArgs& a) {
@@ -39,15 +40,16 @@ void require_ranks(const InferArgs& a) {
   require_conv_ranks(a);
 }
 
-Ints kernel_of(const InferArgs& a, const Type& w) {
+Ints kernel_of(const InferArgs& a, const Shape& sizes) {
   Ints kernel;
-  for (const Dim& d : spatial(w.shape)) {
+  for (const Dim& d : sizes) {
     if (!d.is_static())
       bad_operands(a, "conv-kernel", fmt::format("the kernel size {} must be known", d));
     kernel.push_back(d.value());
   }
   return kernel;
 }
+Ints kernel_of(const InferArgs& a, const Type& w) { return kernel_of(a, spatial(w.shape)); }
 
 Dim per_group(const InferArgs& a, const Dim& channels, const Dim& groups) {
   if (channels == Dim(0) && !is_negative(groups - 1)) return 0;
@@ -90,6 +92,21 @@ Type image(const Type& like, const Dim& channels, const Shape& size) {
 Types infer_conv(const InferArgs& a) {
   require_same_dtype(a);
   return {{a.in[0].dtype, conv_shape(a, a.get<ConvAttrs>())}};
+}
+
+Types infer_channels_last(const InferArgs& a) {
+  require_ranks(a);
+  const auto& c = a.get<ConvAttrs>();
+  const Shape &x = a.in[0].shape, &w = a.in[1].shape;
+  const int64_t in = a.in[1].rank() - 2;  // the axis of w's input channels
+  require_equal(a, w[at(in)], per_group(a, x.back(), c.groups), fmt::format("axis {} of w", in));
+  per_group(a, w.back(), c.groups);
+  const Window window = window_of(c, kernel_of(a, Shape(w.begin(), w.end() - 2)));
+  Type y{a.in[0].dtype, {x[0]}};
+  const Shape count = counts(a, Shape(x.begin() + 1, x.end() - 1), window);
+  y.shape.insert(y.shape.end(), count.begin(), count.end());
+  y.shape.push_back(w.back());
+  return {y};
 }
 
 Types infer_backward_input(const InferArgs& a) {
@@ -289,6 +306,16 @@ Values decompose_conv_transpose(Builder& b, const Node& n, Operands in) {
   return {sum_by_x(b, c, in[0], in[1], n.type().shape)};
 }
 
+// Weights have no images: their output channels, which stand first, are last with channels last.
+Values decompose_channels_last(Builder& b, const Node& n, Operands in) {
+  const int64_t rank = n.type().rank();
+  Ints weight{rank - 1, rank - 2};
+  for (int64_t i = 0; i < rank - 2; ++i) weight.push_back(i);
+  const Value x = transpose_to(b, in[0], channels_to_first(rank)),
+              w = transpose_to(b, in[1], weight);
+  return {transpose_to(b, op::conv(b, x, w, n.get<ConvAttrs>()), channels_to_last(rank))};
+}
+
 template <class A, By by>
 constexpr OpDef convolution(std::string_view name, std::string_view doc, std::string_view reference,
                             InferRule infer, VjpRule vjp) {
@@ -315,11 +342,25 @@ Shape conv_shape(const InferArgs& a, const ConvAttrs& c) {
   const Type &x = a.in[0], &w = a.in[1];
   require_equal(a, w.shape[1], per_group(a, x.shape[1], c.groups), "axis 1 of w");
   per_group(a, w.shape[0], c.groups);
-  return image(x, w.shape[0], counts(a, spatial(x.shape), window_of(c, kernel_of(a, w)))).shape;
+  return image(x, w.shape[0], counts(a, spatial(x.shape), window_of(c, kernel_of(a, spatial(w.shape))))).shape;
 }
 
 void fill_window(ConvAttrs& c, int64_t rank) {
   fill_window(c.stride, c.dilation, c.low, c.high, axes_of_rank(rank));
+}
+
+Ints channels_to_last(int64_t rank) {
+  Ints perm(at(rank));
+  std::iota(perm.begin(), perm.end(), 1);
+  perm.front() = 0, perm.back() = 1;
+  return perm;
+}
+
+Ints channels_to_first(int64_t rank) {
+  Ints perm(at(rank));
+  std::iota(perm.begin(), perm.end(), -1);
+  perm[0] = 0, perm[1] = rank - 1;
+  return perm;
 }
 
 namespace op {
@@ -333,6 +374,21 @@ constinit const Op<ConvAttrs> conv =
                       "low] * w[o, c, k], "
                       "zero outside x. f16 and bf16 are summed in f32 or wider, integers wrap.",
                       "Conv", infer_conv, vjp_conv));
+
+constinit const Op<ConvAttrs> conv_channels_last = OpDef{
+    .name = "conv_channels_last",
+    .doc =
+        "conv of x [N, .., C_in] with w [k.., C_in / groups, C_out], channels behind the 1 to 3 "
+        "spatial "
+        "axes: [N, .., C_out].",
+    .role = Role::product,
+    .arity = 2,
+    .operands = "x, w",
+    .dtypes = kNumbers,
+    .infer = infer_channels_last,
+    .normalise = normalise_conv<ConvAttrs>,
+    .decompose = decompose_channels_last,
+};
 
 constinit const Op<ConvBackwardInputAttrs> conv_backward_input = named(
     "dy, w",
@@ -368,8 +424,8 @@ constinit const Op<ConvTransposeAttrs> conv_transpose = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kConvOps[] = {&op::conv, &op::conv_transpose, &op::conv_backward_input,
-                                     &op::conv_backward_weight};
+constexpr const OpDef* kConvOps[] = {&op::conv, &op::conv_channels_last, &op::conv_transpose,
+                                     &op::conv_backward_input, &op::conv_backward_weight};
 }  // namespace
 constinit const Family kConv{"convolution", kConvOps};
 

@@ -14,6 +14,9 @@
 // Raises Error(user): "conv-shape" (operands that do not fit each other), "conv-groups" (groups that
 // do not divide the channels), "conv-kernel" (a kernel of unknown size), "window" (windows.h),
 // "dtype-mixed".
+//
+// conv_channels_last is the same sum with channels behind the spatial axes, as the kernels like it best:
+// passes/channels_last.cc makes it of conv.
 #pragma once
 
 #include "rlx/ir/op.h"
@@ -49,6 +52,8 @@ struct ConvBackwardWeightAttrs : ConvAttrs {
 
 namespace op {
 extern const Op<ConvAttrs> conv;  // x, w
+// x [N, .., C_in], w [k.., C_in / groups, C_out] -> [N, .., C_out]
+extern const Op<ConvAttrs> conv_channels_last;
 // x [N, C_in, ..], w [C_in, C_out / groups, k..] -> [N, C_out, (size - 1) * stride + dilation * (k -
 // 1) + 1 + output_padding - low - high]
 extern const Op<ConvTransposeAttrs> conv_transpose;
@@ -60,6 +65,10 @@ extern const Op<ConvBackwardWeightAttrs> conv_backward_weight;  // x, dy -> dw
 // w, which may differ in dtype; and the defaults of empty lists, for an x of this rank.
 Shape conv_shape(const InferArgs& a, const ConvAttrs& c);
 void fill_window(ConvAttrs& c, int64_t rank);
+
+// The axes of a value with channels last taken from one with channels first, [0, 2, .., 1], and back, [0, rank - 1, 1, ..].
+Ints channels_to_last(int64_t rank);
+Ints channels_to_first(int64_t rank);
 
 extern const Family kConv;
 

@@ -50,6 +50,18 @@ Type pooled(const InferArgs& a, const A& p) {
   return {x.dtype, with_last(x.shape, count)};
 }
 
+Types infer_pool_channels_last(const InferArgs& a) {
+  const Type& x = a.in[0];
+  const Dim channels = x.rank() > 0 ? x.shape.back() : Dim(1);
+  Type inner = x;
+  if (x.rank() > 0) inner.shape.pop_back();
+  if (inner.shape.size() < a.get<PoolAttrs>().kernel.size())
+    bad_operands(a, "pool-shape", "x must have the pooled axes and one behind them");
+  Type y = pooled({a.op, a.attrs, {&inner, 1}}, a.get<PoolAttrs>());
+  y.shape.push_back(channels);
+  return {y};
+}
+
 Types infer_pool(const InferArgs& a) { return {pooled(a, a.get<PoolAttrs>())}; }
 
 void require_extremum(const InferArgs& a) {
@@ -371,6 +383,14 @@ Values decompose_unpool(Builder& b, const Node& n, Operands in) {
   return {cast_to(b, sum / op::maximum(count, count.like(1)), n.type().dtype)};
 }
 
+// Channels go in front of the pooled axes and come back.
+Values decompose_pool_channels_last(Builder& b, const Node& n, Operands in) {
+  const auto axes = static_cast<int64_t>(n.get<PoolAttrs>().kernel.size());
+  const int64_t first = n.type().rank() - 1 - axes;
+  const Value x = swap_blocks(b, in[0], first, axes, 1);
+  return {swap_blocks(b, op::pool(b, x, n.get<PoolAttrs>()), first, 1, axes)};
+}
+
 Types infer_lp_pool(const InferArgs& a) {
   const auto& p = a.get<LpPoolAttrs>();
   if (!(p.p >= 1) || std::isinf(p.p))
@@ -491,6 +511,16 @@ constinit const Op<PoolAttrs> pool = OpDef{
     .cost = cost_of_windows,
 };
 
+constinit const Op<PoolAttrs> pool_channels_last = OpDef{
+    .name = "pool_channels_last",
+    .doc = "pool over the axes in front of the last one, which has the channels.",
+    .kind = Kind::reduction,
+    .dtypes = kReals,
+    .infer = infer_pool_channels_last,
+    .normalise = normalise_pool<PoolAttrs>,
+    .decompose = decompose_pool_channels_last,
+};
+
 constinit const Op<PoolAttrs> max_pool_with_indices = OpDef{
     .name = "max_pool_with_indices",
     .doc =
@@ -587,6 +617,7 @@ constinit const Op<> global_max_pool =
 namespace {
 constexpr const OpDef* kPoolOps[] = {
     &op::pool,
+    &op::pool_channels_last,
     &op::max_pool_with_indices,
     &op::max_pool_backward,
     &op::max_unpool,

@@ -57,6 +57,7 @@ struct AdaptivePoolAttrs {
 
 namespace op {
 extern const Op<PoolAttrs> pool;
+extern const Op<PoolAttrs> pool_channels_last;     // over the axes in front of the last one
 extern const Op<PoolAttrs> max_pool_with_indices;  // kind max or min -> values, positions (i64)
 extern const Op<PoolAttrs> max_pool_backward;      // x, dy -> dx; kind max or min
 extern const Op<UnpoolAttrs> max_unpool;           // values, positions

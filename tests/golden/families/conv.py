@@ -87,6 +87,21 @@ def forward():
         )
 
 
+def channels_last():
+    """The same sums with channels behind the pixels."""
+    last = lambda t: np.ascontiguousarray(np.moveaxis(t, 1, -1))
+    for n, case in enumerate(CASES):
+        for dtype in dtypes_of(case, n):
+            identifier = f"conv_channels_last/{dtype}/case-{n}"
+            x, w = values(identifier, dtype, case[0]), values(identifier, dtype, case[1])
+            y = convolve(as_torch(x), as_torch(w), case).numpy()
+            terms = int(np.prod(case[1][1:]))
+            factor = 2 if dtype == "c64" else 1
+            tol = sum_tolerance(dtype, factor * terms, convolve(sizes(x), sizes(w), case).max())
+            w = np.ascontiguousarray(np.moveaxis(w, (0, 1), (-1, -2)))
+            yield sample(identifier, [last(x), w], narrow(dtype, last(y)), tol, f"{case}", **attributes(case))
+
+
 def backward():
     for n, case in enumerate(CASES):
         x_shape, w_shape, stride, *_ = case
@@ -161,5 +176,6 @@ def transposed():
 
 def samples():
     yield from forward()
+    yield from channels_last()
     yield from backward()
     yield from transposed()

@@ -152,6 +152,33 @@ def pools():
                     )
 
 
+def channels_last():
+    """The same pools with the last axis in front of the pooled ones moved behind them."""
+    for n, case in enumerate(CASES):
+        lead = len(case[0]) - len(case[1])
+        if lead == 0 or 0 in case[0]:
+            continue
+        last = lambda t: np.ascontiguousarray(np.moveaxis(t, lead - 1, -1))
+        for kind in EMPTY:
+            for dtype in FLOATS + (INTS if n == 4 else []):
+                for include in (True, False) if kind == "mean" else (True,):
+                    identifier = f"pool_channels_last/{dtype}/{kind}-{n}" + ("" if include else "-real")
+                    rng = rng_of(identifier)
+                    x = whole(rng, dtype, case[0]) if dtype in INTS else random(rng, dtype, case[0], -2, 2)
+                    out, _ = pool(wide(x), case, kind, include, dtype)
+                    exact = kind in ("max", "min") or dtype in INTS
+                    yield sample(
+                        identifier,
+                        [last(x)],
+                        narrow(dtype, last(out)),
+                        ANY_ZERO if exact else ulps(dtype, 64, 64 * unit(dtype)),
+                        f"{kind} of {case}",
+                        kind=kind,
+                        count_include_pad=include,
+                        **attributes(case),
+                    )
+
+
 def special():
     nan, inf = np.nan, np.inf
     for dtype in FLOATS:
@@ -354,6 +381,7 @@ def samples():
     yield from integer_globals()
     yield from unpadded()
     yield from pools()
+    yield from channels_last()
     yield from special()
     yield from extrema()
     yield from lp_pools()

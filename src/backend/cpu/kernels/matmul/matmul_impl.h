@@ -7,8 +7,7 @@
 // (compensated.h).
 #pragma once
 
-#include "rlx/backend/cpu/kernels/compensated.h"
-#include "rlx/backend/cpu/kernels/matmul/gemm_micro.h"
+#include "rlx/backend/cpu/kernels/matmul/gemm_runs.h"
 #include "rlx/backend/cpu/kernels/matmul/matmul_tile.h"
 
 namespace rlx::cpu {
@@ -19,24 +18,6 @@ inline constexpr int64_t kFewRows = 8;
 // Blocks of k in a run. Where there are few rows, a block is 16 rows of B or more, so that a run has
 // at most kPlainTerms of them.
 inline constexpr int64_t kRunBlocks = 16;
-
-// sum[i] += run[i], what that rounds away to lost[i]; rows of `columns` (whole vectors may be read
-// and written in `lost` and `run`).
-template <class T, int W>
-void add_run_tile(int64_t rows, int64_t columns, T* sum, int64_t sum_row, T* lost, const T* run,
-                  int64_t row) {
-  constexpr int L = kLanes<T, W>;
-  for (int64_t i = 0; i < rows; ++i, sum += sum_row, lost += row, run += row) {
-    int64_t j = 0;
-    for (; j + L <= columns; j += L) {
-      Vec<T, W> s = load<T, W>(sum + j), l = load<T, W>(lost + j);
-      add_run(s, l, load<T, W>(run + j));
-      store<T, W>(sum + j, s);
-      store<T, W>(lost + j, l);
-    }
-    for (; j < columns; ++j) add_run(sum[j], lost[j], run[j]);
-  }
-}
 
 template <class S, class O, int W>
 struct TileImpl {
