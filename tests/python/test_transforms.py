@@ -489,6 +489,25 @@ def test_linearize_computes_the_point_once():
         push(rlx.ones(2), rlx.ones(2))
 
 
+@pytest.mark.parametrize("p", [False, True])
+def test_linear_transpose_goes_through_loops_and_branches(p):
+    rng = np.random.default_rng(3)
+    x, w, xs, ct = (rlx.asarray(rng.normal(size=s)) for s in ((4,), (4,), (6, 4), (4,)))
+    maps = {
+        "scan": lambda x, xs: rlx.scan(lambda c, s: (c * w + s, None), x, xs)[0],
+        "fori_loop": lambda x, xs: rlx.fori_loop(0, 5, lambda i, c: c * w * i.astype("float64") + xs[2], x),
+        "a loop whose bound is known late": lambda x, xs: rlx.fori_loop(
+            0, rlx.asarray(3), lambda i, c: c * w + xs[1], x, max_iterations=4
+        ),
+        "cond": lambda x, xs: rlx.cond(p, lambda x: x * w, lambda x: x.cumsum() + xs[0], x),
+    }
+    for name, f in maps.items():
+        for transposed in (rlx.linear_transpose(f, x, xs), rlx.jit(rlx.linear_transpose(f, x, xs))):
+            dx, dxs = transposed(ct)
+            inner = (dx * x).sum() + (dxs * xs).sum()
+            np.testing.assert_allclose(float((f(x, xs) * ct).sum()), float(inner), rtol=1e-12, err_msg=name)
+
+
 def test_linear_transpose_turns_the_inner_product():
     a = array(5, 4)
     f = lambda x, z: {"y": rlx.cumsum(a @ x, axis=0), "z": z[:2] * 3.0}
