@@ -104,18 +104,31 @@ std::optional<Graph> after_pass(const Graph& g, const Pass& pass) {
   }
 }
 
+std::vector<const Pass*> passes_that_keep_signatures() {
+  std::vector<const Pass*> out;
+  for (const Pass* pass : all_passes())
+    if (pass->keeps_signature) out.push_back(pass);
+  return out;
+}
+
+std::string check_pass(const RandomProgram& p, const Pass& pass, const Evaluated& plain,
+                       FunctionRef<const BoundedRun&()> expected, CompareStats* stats) {
+  const std::optional<Graph> after = after_pass(p.graph, pass);
+  if (!after || *after == p.graph) return {};  // what was allowed is counted once
+  const Evaluated got = evaluate(*after, leaves_of(*after, p.leaves));
+  const std::string why =
+      keeps_bits(pass) ? same_bits(plain, got) : compare(expected(), got, stats);
+  return why.empty() ? "" : fmt::format("{}: {}", pass.name, why);
+}
+
 std::string check_passes(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
   const Evaluated plain = evaluate(p.graph, p.leaves);
   const BoundedRun expected = evaluate_bounded(p.graph, p.leaves, seed);
-  for (const Pass* pass : all_passes()) {
-    if (!pass->keeps_signature) continue;
-    const std::optional<Graph> after = after_pass(p.graph, *pass);
-    if (!after || *after == p.graph) continue;  // what was allowed is counted once
-    const Evaluated got = evaluate(*after, leaves_of(*after, p.leaves));
-    const std::string why =
-        keeps_bits(*pass) ? same_bits(plain, got) : compare(expected, got, stats);
-    if (!why.empty()) return fmt::format("{}: {}", pass->name, why);
-  }
+  for (const Pass* pass : passes_that_keep_signatures())
+    if (std::string why = check_pass(
+            p, *pass, plain, [&]() -> const BoundedRun& { return expected; }, stats);
+        !why.empty())
+      return why;
   Pipeline pipeline = default_pipeline();
   pipeline.emplace_back(pass::fuse_regions);
   std::mt19937_64 random(seed);
@@ -187,11 +200,11 @@ std::string refused_by_reference(const Graph& g, const NamedTensors& leaves) {
 
 constexpr int kManyDraws = 100;
 
-// The compiled graph against the plain reference, and a second run against the first. What the
+// What was made of the program, compiled, against the plain reference, and a second run against the first. What the
 // reference refuses (the derivative of a singular determinant, say), the CPU must refuse alike.
-std::string compare_cpu(const Graph& g, const NamedTensors& leaves, uint64_t seed,
-                        CompareStats* stats, const CompileOptions& options) {
-  CompiledGraph f = Session("cpu").compile(g, options);
+std::string compare_cpu(const Graph& g, const Graph& made, const NamedTensors& leaves,
+                        uint64_t seed, CompareStats* stats, const CompileOptions& options) {
+  CompiledGraph f = Session("cpu").compile(made, options);
   if (!refusal([&] { evaluate(g, leaves); }).empty()) {
     const std::string refused = refused_by_reference(g, leaves);
     const std::string also = refusal([&] { run_cpu(f, leaves); });
@@ -213,7 +226,52 @@ std::string compare_cpu(const Graph& g, const NamedTensors& leaves, uint64_t see
 }
 
 std::string check_cpu(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
-  return compare_cpu(p.graph, p.leaves, seed, stats, cpu_options(seed));
+  return compare_cpu(p.graph, p.graph, p.leaves, seed, stats, cpu_options(seed));
+}
+
+// ---- what each program draws one of
+
+// A single pass, by the evaluator.
+std::string check_one_pass(const RandomProgram& p, uint64_t seed, uint64_t draw,
+                           CompareStats* stats) {
+  const auto passes = passes_that_keep_signatures();
+  std::optional<BoundedRun> run;
+  const auto expected = [&]() -> const BoundedRun& {
+    return run ? *run : run.emplace(evaluate_bounded(p.graph, p.leaves, seed));
+  };
+  return check_pass(p, *passes[draw % passes.size()], evaluate(p.graph, p.leaves), expected, stats);
+}
+
+// One to eight passes in any order, as often as they come, and then the CPU.
+std::string check_any_order(const RandomProgram& p, uint64_t seed, uint64_t draw,
+                            CompareStats* stats) {
+  const auto passes = passes_that_keep_signatures();
+  std::mt19937_64 random(draw);
+  Graph made = p.graph;
+  std::string order;
+  for (uint64_t k = 1 + random() % 8; k > 0; --k) {
+    const Pass& pass = *passes[random() % passes.size()];
+    order += fmt::format("{}{}", order.empty() ? "" : ",", pass.name);
+    try {
+      if (std::optional<Graph> after = after_pass(made, pass)) made = std::move(*after);
+    } catch (const std::exception& e) {
+      return fmt::format("{}: {}", order, e.what());
+    }
+  }
+  const std::string why = compare_cpu(p.graph, made, p.leaves, seed, stats, cpu_options(seed));
+  return why.empty() ? "" : fmt::format("{}: {}", order, why);
+}
+
+std::string check_drawn(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
+  const uint64_t draw = mix(seed, 23);
+  switch (draw % 4) {
+    case 0:
+      return check_one_pass(p, seed, draw / 4, stats);
+    case 1:
+      return check_any_order(p, seed, draw / 4, stats);
+    default:
+      return check_cpu(p, seed, stats);
+  }
 }
 
 // ---- gradients
@@ -258,7 +316,7 @@ std::optional<Gradients> with_gradients(const RandomProgram& p, uint64_t seed) {
 
 std::string check_gradients(const RandomProgram& p, uint64_t seed, CompareStats* stats) {
   const std::optional<Gradients> g = with_gradients(p, seed);
-  return g ? compare_cpu(g->graph, g->leaves, seed, stats, cpu_options(seed)) : "";
+  return g ? compare_cpu(g->graph, g->graph, g->leaves, seed, stats, cpu_options(seed)) : "";
 }
 
 // ---- vmap
@@ -338,7 +396,7 @@ std::string check_vmap(const RandomProgram& p, uint64_t seed, CompareStats* stat
     }
   CompileOptions options = cpu_options(seed);
   if (symbolic && !many.symbols().empty()) options.dims["n"] = kSize;
-  return compare_cpu(many, batch.leaves, seed, stats, options);
+  return compare_cpu(many, many, batch.leaves, seed, stats, options);
 }
 
 // With vectors of either width, fused and lowered as compiling does it.
@@ -350,7 +408,7 @@ std::string check_plan(const RandomProgram& p, uint64_t seed, CompareStats*) {
 
 std::string compare_on_cpu(const Graph& g, const NamedTensors& leaves, uint64_t seed,
                            CompareStats* stats) {
-  return compare_cpu(g, leaves, seed, stats, cpu_options(seed));
+  return compare_cpu(g, g, leaves, seed, stats, cpu_options(seed));
 }
 
 std::span<const RandomCheck> random_checks() {
@@ -358,9 +416,12 @@ std::span<const RandomCheck> random_checks() {
       {"text", "printing and parsing", 1, check_text},
       {"bytes", "writing and reading as bytes", 1, check_bytes},
       {"definition", "values of composites against their definitions", 4, check_definition},
-      {"passes", "each pass alone, the pipeline, passes in any order", 1, check_passes},
+      {"drawn", "a pass by the evaluator, passes in any order or the pipeline on the CPU", 1,
+       check_drawn},
+      {"passes", "each pass alone, the pipeline, its passes in any order, by the evaluator", 4,
+       check_passes},
       {"plan", "no two buffers that are alive at once overlap", 1, check_plan, true},
-      {"cpu", "compiled against the plain reference", 1, check_cpu, true},
+      {"cpu", "compiled against the plain reference", RandomCheck::kNever, check_cpu, true},
       {"gradients", "value_and_grad, compiled against the reference", 2, check_gradients, true},
       {"vmap", "vmap against a loop, then compiled", 4, check_vmap},
   };
@@ -411,7 +472,8 @@ void run_random_programs(uint64_t begin, uint64_t end, RandomReport& report,
     timed("(generation)", [&] { p = random_program(seed); });
     count_ops(p.graph, report.ops);
     for (const RandomCheck& c : random_checks())
-      if (seed % static_cast<uint64_t>(c.every) == 0) run(p, seed, c);
+      if (c.every != RandomCheck::kNever && seed % static_cast<uint64_t>(c.every) == 0)
+        run(p, seed, c);
     const auto of_matrices = [&](const std::string& kind, uint64_t every,
                                  RandomProgram (*make)(uint64_t)) {
       if (seed % every != 0) return;

@@ -1,8 +1,11 @@
 // What must hold for every random program (random_graph.h). Each check returns an empty string, or
 // what went wrong.
 //
-//   for (const RandomCheck& c : random_checks()) if (seed % c.every == 0) report(run_check(c,
-//   seed));
+//   RandomReport report;
+//   run_random_programs(0, 1000, report, [](uint64_t done) {});
+//
+// Each program draws one of: a single pass, compared by the evaluator; some passes in any order, or the whole pipeline,
+// compared on the CPU. The other checks take every program or one of a few.
 #pragma once
 
 #include "error_bound.h"
@@ -11,9 +14,10 @@
 namespace rlx::testing {
 
 struct RandomCheck {
+  static constexpr int kNever = 0;
   std::string_view name;
   std::string_view doc;
-  int every;  // of how many programs it takes one
+  int every;  // of how many programs it takes one; kNever where a program may draw it
   std::string (*run)(const RandomProgram& p, uint64_t seed, CompareStats* stats);
   bool large = false;  // also of large and square programs
 };
