@@ -23,13 +23,20 @@
 #include "rlx/opt/svg.h"
 #include "rlx/opt/training.h"
 #include "rlx/passes/auto_mixed_precision.h"
+#include "rlx/passes/insert_q_dq.h"
+#include "rlx/passes/quant_propagate.h"
+#include "rlx/quantise/qat.h"
 
 namespace rlx::opt {
 
 using fusion_report::MissedFusion;
 using fusion_report::MissReason;
 using rlx::AutoMixedPrecision;
+using rlx::calibrate;
+using rlx::CalibrationEntry;
+using rlx::CalibrationRecord;
 using rlx::CastConfig;
+using rlx::insert_q_dq;
 using rlx::is_pure_view;
 using rlx::MemoryPlanOptions;
 using rlx::plan_memory_backward;
@@ -147,6 +154,14 @@ using opt::PrepareForAutodiff;
 }  // namespace prepare_ad
 namespace promote_params {
 using opt::promote_params_to_inputs;
+}
+namespace quant_insert {
+using opt::CalibrationEntry;
+using opt::CalibrationRecord;
+using opt::insert_q_dq;
+}  // namespace quant_insert
+namespace quant_propagate {
+using rlx::quant_propagate::run;
 }
 namespace unfuse {
 using opt::unfuse_fused_for_autodiff;

@@ -20,6 +20,7 @@
 //   train.h      losses, optimisers, training steps
 //   runtime.h    devices, compiling, running
 //   compile.h    the stages of compiling in the open
+//   quantise.h   programs in fewer bits
 //   opt.h        the optimizer under the names of its documents; what was made of a program
 //
 // Every call that cannot do what it was asked raises rlx::Error: a kind (whose fault), a stable
@@ -31,6 +32,7 @@
 #include "rlx/graph.h"
 #include "rlx/ops.h"
 #include "rlx/opt.h"
+#include "rlx/quantise.h"
 #include "rlx/runtime.h"
 #include "rlx/trace.h"
 #include "rlx/train.h"

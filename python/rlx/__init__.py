@@ -128,6 +128,7 @@ from rlx._transforms import (
     vmap,
 )
 from rlx._precision import PrecisionPolicy, mixed_precision
+from rlx._quantise import Quantised, calibrate, convert_qat, prepare_qat, quantise
 from rlx import opt
 from rlx._jit import jit
 from rlx._explain import Explanation, explain

@@ -13,6 +13,7 @@ import json as _json
 
 from rlx import _core
 from rlx._graph import Graph
+from rlx._quantise import CalibrationEntry, CalibrationRecord, insert_q_dq, quant_propagate  # noqa: F401
 
 _opt = _core.opt
 

@@ -15,8 +15,8 @@ namespace rlx::cli {
 namespace {
 
 // The commands in the order of the help.
-constexpr void (*kCommands[])(Cli&) = {add_ops, add_print,   add_verify, add_opt,  add_lower,
-                                       add_run, add_explain, add_train,  add_bench};
+constexpr void (*kCommands[])(Cli&) = {add_ops,      add_print, add_verify,  add_opt,   add_lower,
+                                       add_quantise, add_run,   add_explain, add_train, add_bench};
 
 int report(std::string_view message, int status) {
   note("rlx: {}\n", message);

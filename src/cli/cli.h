@@ -38,6 +38,7 @@ void add_print(Cli& cli);
 void add_verify(Cli& cli);
 void add_opt(Cli& cli);
 void add_lower(Cli& cli);
+void add_quantise(Cli& cli);
 void add_run(Cli& cli);
 void add_explain(Cli& cli);
 void add_train(Cli& cli);

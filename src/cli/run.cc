@@ -12,6 +12,7 @@
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/output.h"
 #include "rlx/explain/trace.h"
+#include "rlx/formats/checkpoint.h"
 #include "rlx/formats/npy.h"
 #include "rlx/runtime/sizes.h"
 
@@ -22,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct RunArguments {
-  std::string file, out, backend, dump_dir, trace, precision = "f32";
+  std::string file, out, backend, dump_dir, trace, checkpoint, precision = "f32";
   std::vector<std::string> inputs, params, dims, hints;
   bool explain = false, check_nan = false, fast_math = false;
   int64_t memory_budget = 0;
@@ -146,8 +147,9 @@ void run_file(const RunArguments& o, const Globals& globals) {
   Phases phases;
   RunTrace trace;
   const Graph g = read_program(o.file);
-  const NamedTensors inputs = read_tensors(o.inputs, "--input"),
-                     params = read_tensors(o.params, "--param");
+  const NamedTensors inputs = read_tensors(o.inputs, "--input");
+  NamedTensors params = read_tensors(o.params, "--param");
+  if (!o.checkpoint.empty()) params.merge(load_checkpoint(o.checkpoint));
   CompileOptions options{.threads = globals.threads,
                          .dims = read_dims(o.dims),
                          .hints = read_hints(o.hints),
@@ -186,6 +188,7 @@ void add_run(Cli& cli) {
   c->add_option("FILE", o->file, "Graph, as text or bytes; - is standard input")->required();
   c->add_option("--input", o->inputs, "NAME=FILE.npy, once per input; - is standard input");
   c->add_option("--param", o->params, "NAME=FILE.npy, once per parameter");
+  c->add_option("--params", o->checkpoint, "Checkpoint with parameters; --param goes first");
   c->add_option("--dim", o->dims,
                 "NAME=SIZE of a symbolic dim, once per dim; those of given tensors are known");
   c->add_option("--hint", o->hints, kHintHelp);

@@ -48,7 +48,7 @@ std::string PassReport::to_string() const {
 std::string PassReport::recognition() const {
   std::string found, missed;
   for (const PassRecord& r : passes) {
-    if (r.pass != "recognise" && r.pass != "fold_scales") continue;
+    if (r.pass != "recognise" && r.pass != "fuse_quantised" && r.pass != "fold_scales") continue;
     for (const auto& [rule, count] : r.rules.hits)
       found += fmt::format("{}{} {}", found.empty() ? "" : ", ", count, rule);
     for (const NearMiss& m : r.rules.misses)

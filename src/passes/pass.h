@@ -80,7 +80,7 @@ struct PassRecord {
 struct PassReport {
   std::vector<PassRecord> passes;
   std::string to_string() const;  // a table, one line per pass, rules below
-  // What the passes recognise and fold_scales found, and what it nearly did and why not; a line each.
+  // What the passes recognise, fuse_quantised and fold_scales found, and what it nearly did and why not; a line each.
   std::string recognition() const;
 };
 

@@ -8,6 +8,8 @@ namespace rlx {
 namespace pass {
 extern const Pass simplify;          // local identities to a fixed point
 extern const Pass recognise;         // definitions that are written out become the ops they define
+// Values as i8 codes and back (insert_q_dq.h), fake quantisation once (quant_propagate.h), and integer products.
+extern const Pass insert_q_dq, quant_propagate, fuse_quantised;
 extern const Pass canonicalise;      // the forms that fusion and kernel choice expect
 extern const Pass fold_scales;       // scales and shifts behind convolutions go into their weights
 extern const Pass channels_last;     // convolutions with channels behind the pixels
@@ -27,9 +29,10 @@ extern const Pass fuse_regions;   // nodes that run as one kernel become regions
 extern const Pass grad, value_and_grad, jvp, vmap, jacfwd, jacrev, hessian, jet, linear_transpose;
 }  // namespace pass
 
-// The rules behind simplify, recognise, canonicalise and fold_scales, for documentation and tests.
+// The rules behind simplify, recognise, fuse_quantised, canonicalise and fold_scales, for documentation and tests.
 const RuleSet& simplify_rules();
 const RuleSet& recognise_rules();
+const RuleSet& fuse_quantised_rules();
 const RuleSet& canonicalise_rules();
 const RuleSet& fold_scales_rules();
 

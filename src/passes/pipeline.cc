@@ -19,6 +19,8 @@ const Pipeline& default_pipeline() {
       // What was written out in primitives becomes what it means, as long as equal parts are one
       // and nothing is decomposed.
       pass::recognise,
+      // Products between dequantize and quantize are of integers; both are ops until they are decomposed.
+      pass::fuse_quantised,
       // Composites that the target has no kernel for become their definitions.
       pass::legalise,
       // Definitions are written for clarity, not for the operands at hand; transposes go into
@@ -75,6 +77,9 @@ std::span<const Pass* const> all_passes() {
   static const Pass* const passes[] = {
       &pass::simplify,
       &pass::recognise,
+      &pass::insert_q_dq,
+      &pass::quant_propagate,
+      &pass::fuse_quantised,
       &pass::canonicalise,
       &pass::fold_scales,
       &pass::channels_last,

@@ -14,6 +14,7 @@
 #include "rlx/python/graphs.h"
 #include "rlx/python/optimizer.h"
 #include "rlx/python/program.h"
+#include "rlx/python/quantising.h"
 #include "rlx/python/scope.h"
 #include "rlx/python/training.h"
 #include "rlx/version.h"
@@ -42,6 +43,7 @@ NB_MODULE(_core, m) {
   bind_scope(m);
   bind_graphs(m);
   bind_optimizer(m);
+  bind_quantising(m);
   bind_builder(m);
   bind_call(m);
   bind_program(m);

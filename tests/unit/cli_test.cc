@@ -79,7 +79,8 @@ TEST_F(Tool, OpsShowsThePageOfOne) {
 }
 
 TEST_F(Tool, EveryCommandHasAnExample) {
-  for (const char* command : {"ops", "print", "verify", "opt", "run", "train", "bench"}) {
+  for (const char* command :
+       {"ops", "print", "verify", "opt", "quantise", "run", "train", "bench"}) {
     const Result r = rlx_tool({command, "--help"});
     EXPECT_EQ(r.status, 0) << command;
     EXPECT_NE(r.out.find("Example:\n  rlx " + std::string(command)), std::string::npos) << r.out;
@@ -117,6 +118,47 @@ TEST_F(Tool, RunRefusesWhatIsNoAssignment) {
     all.insert(all.end(), args.begin(), args.end());
     EXPECT_EQ(code_of(rlx_tool(all)), "assignment") << args[1];
   }
+}
+
+TEST_F(Tool, QuantiseStoresAndRuns) {
+  write_file(at("m.rlx"), R"(graph @"m" {
+  %0 = input() {name="x", shape=[?n, 32]} : [?n, 32] f32
+  %1 = param() {name="w", shape=[32, 2]} : [32, 2] f32
+  %2 = matmul(%0, %1) : [?n, 2] f32
+  return %2
+}
+)");
+  Tensor w(DType::F32, {32, 2}), x(DType::F32, {3, 32});
+  for (int64_t i = 0; i < 64; ++i) w.set_float(i, std::sin(static_cast<double>(i)));
+  for (int64_t i = 0; i < 96; ++i) x.set_float(i, std::cos(static_cast<double>(i)));
+  fs::create_directories(at("data/0"));
+  write_npy(at("data/0/x.npy"), x);
+  write_npy(at("x.npy"), x);
+  save_checkpoint(at("m.ckpt"), {{"w", w}});
+  const std::vector<std::string> given{"quantise", at("m.rlx"), "--params", at("m.ckpt")};
+  const auto quantised = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), given.begin(), given.end());
+    return rlx_tool(more);
+  };
+  const Result r = quantised({"-o", at("q.rlx"), "--data", at("data"), "--json", at("q.json")});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("int8"), std::string::npos) << r.out;
+  EXPECT_EQ(nlohmann::json::parse(read_file(at("q.json")))["layers"][0]["format"], "int8");
+  const Result run =
+      rlx_tool({"run", at("q.rlx"), "--params", at("q.rlx.ckpt"), "--input", "x=" + at("x.npy")});
+  EXPECT_EQ(run.status, 0) << run.err;
+  const Result blocks =
+      quantised({"-o", at("b.rlx"), "--format", "q8_0", "--input", "x=" + at("x.npy")});
+  EXPECT_EQ(blocks.status, 0) << blocks.err;
+  EXPECT_EQ(load_checkpoint(at("b.rlx.ckpt")).count("w.q8_0"), 1u);
+  EXPECT_EQ(code_of(quantised({"-o", at("c.rlx")})), "calibration-data");
+  EXPECT_EQ(code_of(quantised({"-o", at("c.rlx"), "--format", "q9"})), "quant-format");
+  EXPECT_EQ(code_of(quantised({"-o", at("c.rlx"), "--layer", "v=float"})), "policy-layer");
+  EXPECT_EQ(code_of(quantised({"-o", at("c.rlx"), "--op", "exp=float"})), "policy-op");
+  EXPECT_EQ(code_of(quantised({"-o", at("c.rlx"), "--data", at("none")})), "file-open");
+  EXPECT_EQ(code_of(quantised({"-o", at("c.rlx"), "--data", at("data"), "--method", "max"})),
+            "calibration-method");
+  EXPECT_FALSE(fs::exists(at("c.rlx")));
 }
 
 TEST_F(Tool, DimsAreNamedAsGraphsShowThem) {

@@ -11,6 +11,7 @@
 #include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
+#include "rlx/ops/quant/quantise.h"
 #include "rlx/ops/sequence/sequence.h"
 #include "rlx/runtime/runtime.h"
 
@@ -423,6 +424,48 @@ TEST(OptRegions, Limits) {
       EXPECT_LE(n.in.size(), 16u);
     }
   expect_same_values(many, opt::MarkElementwiseRegions().run(many));
+}
+
+TEST(OptQuantisation, CalibratedScalesBecomeCodes) {
+  const Graph g = traced(
+      [](Tracer& t) { return op::matmul(t.input("x", {4, 6}), t.param("w", {6, 3})).relu(); });
+  const Value x = g.find_leaf("x"), w = g.find_leaf("w");
+  EXPECT_EQ(opt::quant_insert::insert_q_dq(g, {}), g);  // nothing is tapped
+  const opt::CalibrationRecord record{{x, opt::CalibrationEntry::per_tensor(0.05)},
+                                      {w, opt::CalibrationEntry::per_channel(1, {0.1, 0.2, 0.3})}};
+  const Graph q = opt::insert_q_dq(g, record);
+  EXPECT_EQ(q.size(), g.size() + 4);
+  EXPECT_EQ(count(q, op::quantize.def), 2);
+  EXPECT_EQ(count(q, op::dequantize.def), 2);
+  EXPECT_EQ(q.output_types(), g.output_types());
+  EXPECT_EQ(q.node(q.find_leaf("w")).type(), g.type(w));
+  const Graph fused = run_pass(q, pass::fuse_quantised);
+  EXPECT_EQ(count(fused, op::matmul_integer.def), 1);
+  EXPECT_EQ(count(fused, op::matmul.def), 0);
+  const opt::quant_insert::CalibrationEntry one = opt::CalibrationEntry::per_tensor(2);
+  EXPECT_FALSE(one.axis.has_value());
+  EXPECT_EQ(one.zero_points, Ints{0});
+}
+
+TEST(OptQuantisation, FakeQuantisationOnce) {
+  Builder b("twice");
+  const Value x = b.input("x", {DType::F32, {2, 6}}), s = b.param("s", {DType::F32, {1}});
+  const auto fake = [&](Value v) {
+    return b.emit(op::fake_quantize.def,
+                  FakeQuantizeAttrs{.bits = 4, .scale_mode = ScaleMode::fixed}, Values{v, s})[0];
+  };
+  b.output(op::tanh(b, fake(op::relu(b, fake(x)))));
+  const Graph before = b.finish();
+  Graph g = before;
+  EXPECT_EQ(opt::quant_propagate::run(g), 1);
+  const Graph once = opt::DeadCodeElimination().run(g);
+  EXPECT_EQ(count(once, op::fake_quantize.def), 1);
+  EXPECT_EQ(count(once, op::relu.def), 1);  // what lies between stays
+  NamedTensors leaves{{"x", Tensor(DType::F32, {2, 6})}, {"s", Tensor::full(DType::F32, {1}, 0.3)}};
+  for (int64_t i = 0; i < 12; ++i) leaves["x"].set_float(i, 0.41 * static_cast<double>(i - 5));
+  EXPECT_TRUE(evaluate(before, leaves).outputs[0].same_bits(evaluate(once, leaves).outputs[0]));
+  Graph again = once;
+  EXPECT_EQ(opt::quant_propagate::run(again), 0);
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ void expect_both_cases(std::string_view pass, const RuleSet& rules) {
 TEST(Rules, HaveACaseThatFiresAndANearMiss) {
   expect_both_cases("simplify", simplify_rules());
   expect_both_cases("recognise", recognise_rules());
+  expect_both_cases("fuse_quantised", fuse_quantised_rules());
   expect_both_cases("canonicalise", canonicalise_rules());
   expect_both_cases("fold_scales", fold_scales_rules());
   expect_both_cases("named", named_fusion_rules());
@@ -81,8 +82,8 @@ TEST(Rules, HaveACaseThatFiresAndANearMiss) {
 
 TEST(Rules, HaveDistinctKebabNames) {
   std::set<std::string_view> names;
-  for (const RuleSet* set : {&simplify_rules(), &recognise_rules(), &canonicalise_rules(),
-                             &fold_scales_rules(), &named_fusion_rules()})
+  for (const RuleSet* set : {&simplify_rules(), &recognise_rules(), &fuse_quantised_rules(),
+                             &canonicalise_rules(), &fold_scales_rules(), &named_fusion_rules()})
     for (const Rule& r : *set) {
       EXPECT_TRUE(names.insert(r.name).second) << r.name;
       EXPECT_EQ(r.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz-"), r.name.npos) << r.name;
@@ -92,6 +93,7 @@ TEST(Rules, HaveDistinctKebabNames) {
 TEST(Rules, EveryTextCaseOfARuleSetNamesARule) {
   for (const auto& [folder, rules] : {std::pair{"simplify", &simplify_rules()},
                                       {"recognise", &recognise_rules()},
+                                      {"fuse_quantised", &fuse_quantised_rules()},
                                       {"canonicalise", &canonicalise_rules()},
                                       {"fold_scales", &fold_scales_rules()},
                                       {"named", &named_fusion_rules()}})
@@ -159,8 +161,10 @@ TEST(TextCases, KeepTheirValues) {
                        [](const PassUse& u) { return u.pass->keeps_signature; }))
         continue;
       if (c.title.find("out of range") != c.title.npos) continue;
-      // Rounds on purpose; precision_test has the bounds.
-      if (c.passes.find("auto_mixed_precision") != c.passes.npos) continue;
+      // Round on purpose; precision_test and quantise_test have the bounds.
+      if (c.passes.find("auto_mixed_precision") != c.passes.npos ||
+          c.passes.find("insert_q_dq") != c.passes.npos)
+        continue;
       // An op rounds otherwise than its definition written out, and so do weights with a scale in them.
       const bool exact = !c.fast_math && c.passes.find("recognise") == c.passes.npos &&
                          c.passes.find("fold_scales") == c.passes.npos &&

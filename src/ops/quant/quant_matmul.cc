@@ -160,11 +160,12 @@ Value repeat_rows(Builder& b, Value x, int64_t group, const Dim& k) {
   return b.shape(all)[0] == k ? all : op::slice(b, all, {{0, 0}, {k, n}, {}});
 }
 
-// The weight [K, N] of a scheme with scales apart.
-Value coded_weight(Builder& b, const QuantScheme& s, Operands in, const Dim& k, DType wide) {
+}  // namespace
+
+Value decode_weight(Builder& b, const QuantScheme& s, Operands in, const Dim& k, DType wide) {
   const FormatInfo& f = s.info();
-  const Dim n = b.shape(in[2]).back();
-  Value codes = in[1];
+  const Dim n = b.shape(in[1]).back();
+  Value codes = in[0];
   if (f.block_elements == 2)
     codes = reshape_to(b, unpack_nibbles(b, codes, k.value() * n.value()), {k, n});
   // fp4 and fp8 codes are looked up; the others are numbers already.
@@ -173,14 +174,16 @@ Value coded_weight(Builder& b, const QuantScheme& s, Operands in, const Dim& k, 
                           : op::gather(b, code_table(b, f, wide), codes, {.axis = 0}));
   if (s.scale_is_fp8()) {
     const Value table = code_table(b, info(QuantFormat::fp8_e4m3), wide);
-    const Expr scale(b, op::gather(b, table, in[2], {.axis = 0}));
-    return w * Expr(b, repeat_rows(b, scale, s.group, k)) * Expr(b, in[3]);
+    const Expr scale(b, op::gather(b, table, in[1], {.axis = 0}));
+    return w * Expr(b, repeat_rows(b, scale, s.group, k)) * Expr(b, in[2]);
   }
-  if (!s.has_scale()) return w * Expr(b, in[2]);
-  const Expr scale(b, repeat_rows(b, in[2], s.group, k));
+  if (!s.has_scale()) return w * Expr(b, in[1]);
+  const Expr scale(b, repeat_rows(b, in[1], s.group, k));
   if (!s.has_zero_point()) return w * scale;
-  return (w - Expr(b, repeat_rows(b, in[3], s.group, k))) * scale;
+  return (w - Expr(b, repeat_rows(b, in[2], s.group, k))) * scale;
 }
+
+namespace {
 
 Values decompose_dequant_matmul(Builder& b, const Node& n, Operands in) {
   const QuantScheme& s = n.get<SchemeAttrs>().scheme;
@@ -192,7 +195,7 @@ Values decompose_dequant_matmul(Builder& b, const Node& n, Operands in) {
     return {cast_to(b, b.emit(*n.op, n.attrs, operands)[0], x.dtype)};
   }
   const Dim k = x.shape.back(), columns = n.out[0].shape.back();
-  if (!s.is_gguf()) return {op::matmul(b, in[0], coded_weight(b, s, in, k, wide))};
+  if (!s.is_gguf()) return {op::matmul(b, in[0], decode_weight(b, s, in.subspan(1), k, wide))};
   const Value w = op::dequantise_blocks(b, in[1], {s, {columns, k}});
   return {op::matmul(b, in[0], cast_to(b, w, wide), MatmulAttrs{.transpose_b = true})};
 }

@@ -141,6 +141,11 @@ extern const Op<BlocksAttrs> dequantise_blocks;  // u8 -> f32 of the shape [.., 
 extern const Op<SchemeAttrs> dequant_matmul;
 }  // namespace op
 
+// The weight [K, N] of a scheme with its scales apart, as a value of the dtype (f32 or f64) that the scales have: what
+// dequant_matmul multiplies with. Operands are its own without x.
+Value decode_weight(Builder& b, const QuantScheme& scheme, Operands codes, const Dim& k,
+                    DType wide);
+
 // The bits of a value that fake_quantize or fake_quantize_lsq makes (result 0); nullopt for any other.
 std::optional<int64_t> quantized_weight_bits(const Graph& g, Value v);
 

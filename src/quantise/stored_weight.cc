@@ -1,0 +1,105 @@
+#include "rlx/quantise/stored_weight.h"
+
+#include "rlx/ops/core.h"
+#include "rlx/ops/image/conv.h"
+#include "rlx/ops/quant/quantise.h"
+#include "rlx/ops/rules.h"
+#include "rlx/quant/coded.h"
+
+namespace rlx {
+
+namespace {
+
+// Rows and columns of the weight as it lies, and whether the rows are output channels.
+struct Lies {
+  int64_t rows = 0, columns = 0;
+  bool rows_are_outputs = false;
+};
+Lies lies(const Graph& g, const Layer& l) {
+  const Node& n = g.node(l.node);
+  const Shape& w = g.type(n.in[l.weight]).shape;
+  int64_t columns = 1;
+  for (size_t i = 1; i < w.size(); ++i) columns *= w[i].value();
+  return {w[0].value(), columns, n.op != &op::matmul || l.channel_axis == 0};
+}
+
+Tensor transposed(const Tensor& t) {
+  const int64_t rows = t.sizes()[0], columns = t.sizes()[1];
+  Tensor out(DType::F32, {columns, rows});
+  const float* from = t.data<float>();
+  auto* to = out.mutable_data<float>();
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
+  return out;
+}
+
+}  // namespace
+
+Tensor weight_matrix(const Graph& g, const Layer& l, const Tensor& weight) {
+  const Lies how = lies(g, l);
+  const Tensor flat = (weight.dtype() == DType::F32 ? weight : cast_tensor(weight, DType::F32))
+                          .reshaped({how.rows, how.columns});
+  const bool is_table = g.node(l.node).op == &op::gather;
+  return how.rows_are_outputs && !is_table ? transposed(flat) : flat;
+}
+
+std::string refuse_scheme(const Graph& g, const Layer& l, const QuantScheme& s) {
+  const Node& n = g.node(l.node);
+  if (!l.has_weight) return "neither operand is made of weights alone";
+  const Type& w = g.type(n.in[l.weight]);
+  if (has_symbols(g.node(n.in[l.weight]))) return "the weight's sizes are symbols";
+  if (w.shape.elements() == Dim(0)) return "the weight is empty";
+  if (n.op == &op::matmul && l.weight == 0) return "the weight is the first operand";
+  if (n.op == &op::matmul && w.rank() != 2) return fmt::format("the weight has rank {}", w.rank());
+  if (n.op == &op::gather && !s.is_gguf()) return "rows of tables take ggml's formats";
+  const Lies how = lies(g, l);
+  const int64_t k = how.rows_are_outputs ? how.columns : how.rows;
+  const int64_t block = s.info().block_elements;
+  if (s.is_gguf() && k % block != 0)
+    return fmt::format("{} elements a row are not whole blocks of {}", k, block);
+  return "";
+}
+
+std::vector<std::pair<std::string, Tensor>> store_weight(const Layer& l, const Graph& g,
+                                                         const QuantScheme& s,
+                                                         const Tensor& matrix) {
+  const int64_t k = matrix.sizes()[0], n = matrix.sizes()[1];
+  if (!s.is_gguf()) {
+    const CodedWeight w = encode_weight(s, matrix.data<float>(), k, n);
+    std::vector<std::pair<std::string, Tensor>> out{{"", w.codes}, {".scale", w.scale}};
+    if (w.fourth) out.emplace_back(s.scale_is_fp8() ? ".global" : ".zero", *w.fourth);
+    return out;
+  }
+  const Tensor rows = g.node(l.node).op == &op::gather ? matrix : transposed(matrix);
+  const FormatInfo& f = s.info();
+  Tensor packed(DType::U8, {rows.sizes()[0], rows.sizes()[1] / f.block_elements * f.block_bytes});
+  encode_blocks(f, rows.data<float>(), rows.elements(), packed.mutable_data<uint8_t>());
+  return {{"", std::move(packed)}};
+}
+
+Value layer_over_stored(Builder& b, const Node& n, const Layer& l, Operands in,
+                        const QuantScheme& s, Operands stored) {
+  const DType dtype = n.type().dtype;
+  if (n.op == &op::matmul) {
+    const Value x = n.get<MatmulAttrs>().transpose_a ? matrix_transpose(b, in[0]) : in[0];
+    Values operands{x};
+    for (Value v : stored) {
+      const bool is_scale = b.type(v).dtype == DType::F32;
+      operands.push_back(is_scale ? cast_to(b, v, wide_of(dtype)) : v);
+    }
+    return b.emit(*&op::dequant_matmul, SchemeAttrs{s}, operands)[0];
+  }
+  if (n.op == &op::gather) {
+    const Value rows = op::gather(b, stored[0], in[1], {.axis = 0});
+    return cast_to(b, op::dequantise_blocks(b, rows, {s, n.type().shape}), dtype);
+  }
+  const Shape w = b.shape(in[l.weight]);
+  Dim k = 1;
+  for (size_t i = 1; i < w.size(); ++i) k = k * w[i];
+  const Value flat = s.is_gguf() ? op::dequantise_blocks(b, stored[0], {s, {w[0], k}})
+                                 : matrix_transpose(b, decode_weight(b, s, stored, k, DType::F32));
+  const Value weight = cast_to(b, reshape_to(b, flat, w), dtype);
+  return b.emit(*n.op, n.attrs, Values{in[l.x], weight})[0];
+}
+
+}  // namespace rlx

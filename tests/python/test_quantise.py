@@ -1,0 +1,111 @@
+"""rlx.quantise, rlx.calibrate and training with rounding."""
+
+import json
+
+import numpy as np
+import pytest
+import rlx
+
+rng = np.random.default_rng(5)
+
+
+def array(*shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def network():
+    g = rlx.Graph("net")
+    x, w, b, v = g.input("x", ("n", 64)), g.param("w", (64, 32)), g.param("b", (32,)), g.param("v", (32, 5))
+    g.outputs = [rlx.relu(x @ w + b) @ v]
+    return g
+
+
+PARAMS = {"w": array(64, 32) / 8, "b": array(32), "v": array(32, 5) / 5}
+DATA = [{"x": array(9, 64)}, {"x": array(4, 64)}]
+
+
+def expected(x):
+    return np.maximum(x @ PARAMS["w"] + PARAMS["b"], 0) @ PARAMS["v"]
+
+
+def error(want, got):
+    return np.sqrt(np.sum((want - np.asarray(got)) ** 2) / np.sum(want**2))
+
+
+@pytest.mark.parametrize("method", ["min_max", "percentile", "entropy", "mse"])
+def test_int8_graph(method):
+    q = rlx.quantise(network(), PARAMS, DATA, method=method, asymmetric=method == "mse")
+    assert str(q.graph).count("matmul_integer") == 2
+    (y,) = q.compile().run(DATA[0])
+    assert error(expected(DATA[0]["x"]), y) < (0.2 if method == "entropy" else 0.03)
+    assert [row["format"] for row in q.layers] == ["int8", "int8"]
+    assert "SQNR" in str(q)
+    assert q.report["bytes_after"] < q.report["bytes_before"] / 2
+
+
+def test_weights_alone_and_policies():
+    q = rlx.quantise(network(), PARAMS, format="q8_0", layers={"v": "float"})
+    assert [row["format"] for row in q.layers] == ["q8_0", "float"]
+    assert q.layers[0]["relative_rms"] is None
+    assert sorted(q.params) == ["b", "v", "w.q8_0"]
+    assert error(expected(DATA[1]["x"]), q.compile().run(DATA[1])[0]) < 0.02
+    with pytest.raises(rlx.Error, match="policy-layer"):
+        rlx.quantise(network(), PARAMS, format="q8_0", layers={"u": "float"})
+    with pytest.raises(rlx.Error, match="policy-op"):
+        rlx.quantise(network(), PARAMS, format="q8_0", ops={"nosuch": "float"})
+    with pytest.raises(rlx.Error, match="calibration-data"):
+        rlx.quantise(network(), PARAMS)
+    with pytest.raises(rlx.Error, match="calibration-value"):
+        rlx.quantise(network(), PARAMS, [{"x": np.full((2, 64), np.nan, "float32")}])
+
+
+def test_functions_of_trees():
+    def f(p, x):
+        return {"y": rlx.relu(x @ p["layers"][0]["w"] + p["layers"][0]["b"]) @ p["v"]}
+
+    tree = {"layers": [{"w": PARAMS["w"], "b": PARAMS["b"]}], "v": PARAMS["v"]}
+    x = DATA[0]["x"]
+    q = rlx.quantise(f, tree, [x])
+    assert [row["name"] for row in q.layers] == ["layers.0.w", "v"]
+    assert error(expected(x), q(x)["y"]) < 0.03
+    with pytest.raises(rlx.Error, match="calibration-data"):
+        rlx.quantise(f, tree)
+
+
+def test_calibrate_and_insert():
+    g = network()
+    record = rlx.calibrate(g, PARAMS, DATA)
+    most = max(np.abs(b["x"]).max() for b in DATA)
+    assert record["x"] == rlx.opt.CalibrationEntry.per_tensor(float(most) / 127)
+    assert record["w"].axis == 1
+    np.testing.assert_allclose(record["w"].scales, np.abs(PARAMS["w"]).max(0) / 127, rtol=1e-6)
+    q = rlx.opt.insert_q_dq(g, record)
+    f = rlx.compile(q)
+    for name, value in PARAMS.items():
+        f.set_param(name, value)
+    assert "integer-matmul" in f.info["recognition_report"]
+    assert error(expected(DATA[0]["x"]), f.run(DATA[0])[0]) < 0.03
+    one = rlx.calibrate(g, PARAMS, DATA, taps="x", method="percentile", percentile=100)
+    assert list(one) == ["x"]
+    with pytest.raises(rlx.Error, match="calibration-tap"):
+        rlx.calibrate(g, PARAMS, DATA, taps=["nosuch"])
+    with pytest.raises(rlx.Error, match="calibration-tap"):
+        rlx.opt.insert_q_dq(g, {"nosuch": record["x"]})
+    with pytest.raises(rlx.Error, match="calibration-method"):
+        rlx.calibrate(g, PARAMS, DATA, method="maximum")
+
+
+def test_training_with_rounding():
+    g = network()
+    q, params, trained = rlx.prepare_qat(g, PARAMS, weight_bits=4, activation_bits=0)
+    assert sorted(trained) == ["b", "v", "w"]
+    assert str(q).count("fake_quantize") == 2
+    r = rlx.convert_qat(q, params)
+    f = rlx.compile(q)
+    for name, value in params.items():
+        f.set_param(name, value)
+    np.testing.assert_allclose(r.compile().run(DATA[0])[0], f.run(DATA[0])[0], rtol=1e-4, atol=1e-5)
+    assert r.report["bytes_after"] < r.report["bytes_before"] / 4
+    same, gone = rlx.opt.quant_propagate(q)
+    assert gone == 0 and same == q
+    json.dumps(r.report)
