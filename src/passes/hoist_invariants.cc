@@ -8,6 +8,7 @@
 #include "rlx/ops/control/control.h"
 #include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
+#include "rlx/ops/image/conv.h"
 #include "rlx/ops/region.h"
 #include "rlx/passes/passes.h"
 
