@@ -27,6 +27,8 @@
 //
 //   TrainStep step = train_step(loss, params, {.precision = PrecisionPolicy::mixed(Precision::BF16)});
 //
+// A step within a budget of memory is compiled so: Session().compile(step.graph, {.memory_budget = bytes}).
+//
 // Raises Error(user) "no-params" when there is nothing to train, "no-leaf" for an unknown name,
 // "param-missing" and "param-type" for wrong initial values, "reserved-name" for a leaf called as
 // the optimiser's state, "state-size" for parameters of symbolic size, "accumulate" and "ema" for

@@ -11,8 +11,28 @@ namespace rlx {
 
 namespace {
 
-// Which inputs of a body the flagged outputs depend on.
+bool has_loops(const Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(),
+                     [](const Node& n) { return !bodies(n.attrs).empty(); });
+}
+
+Graph with_outputs(const Graph& body, const Flags& outputs) {
+  Graph g = body;
+  g.outputs.clear();
+  for (size_t k = 0; k < outputs.size(); ++k)
+    if (outputs[k]) g.outputs.push_back(body.outputs[k]);
+  return g;
+}
+
+// Which inputs of a body the flagged outputs depend on. Of loops in it these may need a part alone.
 Flags inputs_read(const Graph& body, const Flags& outputs) {
+  if (has_loops(body)) {
+    const Graph part = drop_unread(with_outputs(body, outputs));
+    Flags read;
+    const Uses uses(part);
+    for (Value v : part.inputs()) read.push_back(uses.count(v.node) > 0 || uses.is_output(v.node));
+    return read;
+  }
   std::vector<bool> needed(body.nodes.size(), false);
   for (size_t k = 0; k < body.outputs.size(); ++k)
     if (outputs[k]) needed[at(body.outputs[k].node)] = true;
@@ -32,11 +52,7 @@ Flags either(Flags a, const Flags& b) {
 
 // The body with the flagged inputs and outputs alone.
 Body narrowed(const Graph& body, const Flags& inputs, const Flags& outputs) {
-  Graph g = body;
-  g.outputs.clear();
-  for (size_t k = 0; k < outputs.size(); ++k)
-    if (outputs[k]) g.outputs.push_back(body.outputs[k]);
-  g = drop_unread(drop_dead(std::move(g)));
+  Graph g = drop_unread(with_outputs(body, outputs));
   const Values leaves = g.inputs();
   std::vector<bool> gone(g.nodes.size(), false);
   for (size_t i = 0; i < inputs.size(); ++i) gone[at(leaves[i].node)] = !inputs[i];
@@ -143,9 +159,8 @@ std::optional<Kept> kept_of(const Node& n, const Flags& read) {
 }  // namespace
 
 Graph drop_unread(Graph g) {
-  const bool any_loop = std::any_of(g.nodes.begin(), g.nodes.end(),
-                                    [](const Node& n) { return !bodies(n.attrs).empty(); });
-  if (!any_loop) return drop_dead(std::move(g), true);
+  g = drop_dead(std::move(g), true);
+  if (!has_loops(g)) return g;
   std::vector<Flags> read(g.nodes.size());
   std::vector<std::optional<Kept>> kept(g.nodes.size());
   const auto mark = [&](Value v) {
@@ -165,7 +180,7 @@ Graph drop_unread(Graph g) {
     changes |= k.has_value();
     kept[at(i)] = std::move(k);
   }
-  if (!changes) return drop_dead(std::move(g), true);
+  if (!changes) return g;
   return drop_unread(rebuild(g, [&](Builder& b, int32_t i, Operands in) -> Values {
     const Node& n = g.node(i);
     if (read[at(i)].empty() && n.op->kind != Kind::leaf)
