@@ -67,7 +67,8 @@ class Net {
     const Value was = x_;
     switch (upto(12)) {
       case 0:
-        x_ = op::relu(b_, op::add(b_, conv(x_, 8 + upto(30), 1), by_channel(conv_result())));
+        x_ = conv(x_, 8 + upto(30), 1);
+        x_ = op::relu(b_, op::add(b_, x_, by_channel(x_)));
         break;
       case 1:
         x_ = op::add(b_, x_, op::tanh(b_, conv(x_, channels(), 3)));
@@ -126,7 +127,6 @@ class Net {
     }
     if (b_.shape(x_).elements().static_value().value_or(0) > 60000) x_ = was;
   }
-  Value conv_result() { return x_ = conv(x_, 8 + upto(30), 1); }
 
   std::mt19937_64 random_;
   Builder b_;
@@ -184,7 +184,7 @@ Shape some_spatial(uint64_t seed) {
 
 TEST(ChannelsLast, RandomNetworks) {
   int converted = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
     const Graph g = Net(seed).graph(6, some_spatial(seed));
     const NamedTensors leaves = leaves_of(g);
@@ -195,7 +195,7 @@ TEST(ChannelsLast, RandomNetworks) {
     expect_close(got, evaluate(g, leaves).outputs);
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(converted, 100);
+  EXPECT_GT(converted, 70);
 }
 
 TEST(ChannelsLast, BitsForAnyNumberOfThreads) {

@@ -15,6 +15,8 @@
 #include "../support/samples.h"
 #include "native_util.h"
 #include "rlx/backend/cpu/block_kernel.h"
+#include "rlx/ops/image/conv.h"
+#include "rlx/ops/image/pool.h"
 #include "rlx/ops/quant/quantise.h"
 
 namespace rlx::testing {
@@ -213,18 +215,32 @@ struct RowCase {
 constexpr RowCase kRowCases[] = {
     {&op::matmul.def,
      [](int64_t rows, DType d, int variant) {
-       // Columns, contracted, batches, weights that are packed, B turned.
-       static constexpr int64_t shapes[][5] = {{33, 70, 1, 0, 0},
-                                               {96, 17, 1, 1, 0},
-                                               {1, 300, 1, 0, 0},
-                                               {64, 64, 3, 0, 1},
-                                               {40, 1, 1, 1, 1}};
-       const auto& [n, k, batches, packed, turned] = shapes[variant];
+       // Columns, contracted, batches, weights that are packed, B turned, A turned.
+       static constexpr int64_t shapes[][6] = {{33, 70, 1, 0, 0, 0}, {96, 17, 1, 1, 0, 0},
+                                               {1, 300, 1, 0, 0, 0}, {64, 64, 3, 0, 1, 0},
+                                               {40, 1, 1, 1, 1, 0},  {33, 20, 1, 1, 0, 1}};
+       const auto& [n, k, batches, packed, turned, a_turned] = shapes[variant];
        Builder b("product");
-       const Value x = b.input("x", {d, batches > 1 ? Shape{batches, rows, k} : Shape{rows, k}});
+       const Value x = b.input("x", {d, a_turned      ? Shape{k, rows}
+                                        : batches > 1 ? Shape{batches, rows, k}
+                                                      : Shape{rows, k}});
        const Type weights{d, turned ? Shape{n, k} : Shape{k, n}};
        const Value w = packed ? b.param("w", weights) : b.input("w", weights);
-       b.output(op::matmul(b, x, w, {.transpose_b = turned != 0}));
+       b.output(op::matmul(b, x, w, {.transpose_a = a_turned != 0, .transpose_b = turned != 0}));
+       return b.finish();
+     },
+     6},
+    {&op::conv_channels_last.def,
+     [](int64_t rows, DType d, int variant) {
+       // Channels in and out, groups, weights that are packed.
+       static constexpr int64_t shapes[][4] = {
+           {5, 33, 1, 0}, {16, 64, 1, 1}, {33, 33, 33, 0}, {70, 70, 70, 1}, {6, 9, 3, 1}};
+       const auto& [in, out, groups, packed] = shapes[variant];
+       Builder b("conv");
+       const Value x = b.input("x", {d, {1, rows, in}});
+       const Type weights{d, {3, in / groups, out}};
+       const Value w = packed ? b.param("w", weights) : b.input("w", weights);
+       b.output(op::conv_channels_last(b, x, w, {.low = {1}, .high = {1}, .groups = groups}));
        return b.finish();
      },
      5},
@@ -245,6 +261,16 @@ constexpr RowCase kRowCases[] = {
        return b.finish();
      },
      5},
+    {&op::pool_channels_last.def,
+     [](int64_t rows, DType d, int variant) {
+       static constexpr int64_t channels[] = {5, 33, 70};
+       Builder b("pool");
+       const Value x = b.input("x", {d, {1, rows, channels[variant]}});
+       b.output(op::pool_channels_last(
+           b, x, {.kind = static_cast<PoolKind>(variant), .kernel = {3}, .low = {1}, .high = {1}}));
+       return b.finish();
+     },
+     3},
 };
 
 NamedTensors leaves_of(const Graph& g) {

@@ -72,11 +72,13 @@ namespace {
 
 class MatmulKernel final : public BlockKernel {
  public:
-  explicit MatmulKernel(std::shared_ptr<const MatmulPlan> plan, bool is_packed = false)
-      : plan_(std::move(plan)), packed_(is_packed) {}
+  explicit MatmulKernel(std::shared_ptr<const MatmulPlan> plan, Isa isa, bool is_packed = false)
+      : plan_(std::move(plan)), isa_(isa), packed_(is_packed) {}
   std::shared_ptr<const StepKernel> packed(int in) const override {
-    return in == 1 && plan_->packed_b_bytes() ? std::make_shared<MatmulKernel>(plan_, true)
-                                              : nullptr;
+    if (in != 1 || !plan_->packed_b_bytes()) return nullptr;
+    MatmulProblem p = plan_->problem();
+    p.weights = true;
+    return std::make_shared<MatmulKernel>(MatmulPlan::make(p, isa_), isa_, true);
   }
   int64_t packed_bytes() const override { return static_cast<int64_t>(plan_->packed_b_bytes()); }
   void pack(const void* source, void* target) const override { plan_->pack_b(source, target); }
@@ -93,17 +95,16 @@ class MatmulKernel final : public BlockKernel {
     for (const MatmulBatch& b : p.batch) f *= static_cast<double>(b.size);
     return f;
   }
-  // Rows of A make rows of C; B is read whole.
+  // Rows of A make rows of C; B is read whole, and so is an A that lies otherwise.
   int64_t rows() const override {
     const MatmulProblem& p = plan_->problem();
-    return plan_->full_rows() && p.batch.empty() && p.c_col == 1 && p.a_col == 1 && p.a_row == p.k
-               ? p.m
-               : 0;
+    return plan_->full_rows() && p.batch.empty() && p.c_col == 1 && p.c_row == p.n ? p.m : 0;
   }
   int64_t rows_per_block() const override { return plan_->rows_per_tile(); }
   std::optional<BlockSpan> span(size_t operand) const override {
-    if (rows() == 0 || operand == 1) return std::nullopt;
     const MatmulProblem& p = plan_->problem();
+    if (rows() == 0 || operand == 1) return std::nullopt;
+    if (operand == 0 && (p.a_col != 1 || p.a_row != p.k)) return std::nullopt;
     const int64_t elements = rows_per_block() * (operand == 0 ? p.k : p.n);
     return BlockSpan{elements, 0, elements - 1};
   }
@@ -118,13 +119,14 @@ class MatmulKernel final : public BlockKernel {
 
  private:
   std::shared_ptr<const MatmulPlan> plan_;
+  Isa isa_;
   bool packed_;
 };
 
 std::shared_ptr<const StepKernel> make_matmul(Isa isa, const Node& n, std::span<const View> in,
                                               std::span<const View> out) {
   return std::make_shared<MatmulKernel>(
-      MatmulPlan::make(matmul_problem(n.get<MatmulAttrs>(), in, out), isa));
+      MatmulPlan::make(matmul_problem(n.get<MatmulAttrs>(), in, out), isa), isa);
 }
 
 constexpr KernelRow kCoreKernels[] = {

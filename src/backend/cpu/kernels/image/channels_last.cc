@@ -39,7 +39,7 @@ LastConvPlan::LastConvPlan(const LastConvProblem& p, Isa isa)
             .w_in = p.w_in,
             .w_out = p.w_out};
   cut_sum(p, shape_);
-  const TileShape tile = matmul_tile_shape(p.rows(), p.out, p.depth(), p.groups);
+  const TileShape tile = matmul_tile_shape(p.rows(), p.out, p.depth(), p.groups, true);
   tile_m_ = tile.m, tile_n_ = tile.n;
   tiles_m_ = ceil_div(p.rows(), tile_m_), tiles_n_ = ceil_div(p.out, tile_n_);
   int64_t bytes[4] = {}, at = 0;
@@ -57,7 +57,7 @@ int64_t LastConvPlan::group_floats() const {
 
 void LastConvPlan::pack(const float* w, float* packed) const {
   for (int64_t g = 0; g < p_.groups; ++g)
-    fns_.pack(shape_, w + g * p_.out * p_.w_out, p_.out, packed + g * group_floats());
+    fns_.pack(shape_, w + g * p_.out * p_.w_out, packed + g * group_floats());
 }
 
 void LastConvPlan::run(int64_t tile, const float* x, const float* w, bool is_packed, float* y,
@@ -65,11 +65,12 @@ void LastConvPlan::run(int64_t tile, const float* x, const float* w, bool is_pac
   const int64_t column = tile % tiles_n_ * tile_n_, row = tile / tiles_n_ % tiles_m_ * tile_m_,
                 group = tile / tiles_n_ / tiles_m_;
   LastConvTile t{.x = x + group * p_.in,
-                 .packed = is_packed ? w + group * group_floats() + column * p_.depth() : nullptr,
+                 .packed = is_packed ? w + group * group_floats() : nullptr,
                  .w = w + (group * p_.out + column) * p_.w_out,
                  .y = y + group * p_.out + column,
                  .begin = row,
                  .end = std::min(row + tile_m_, p_.rows()),
+                 .column = column,
                  .columns = std::min(tile_n_, p_.out - column),
                  .scratch = {}};
   for (size_t i = 0; i < 4; ++i) t.scratch[i] = scratch + scratch_at_[i];

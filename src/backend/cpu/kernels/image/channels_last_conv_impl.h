@@ -12,6 +12,40 @@ namespace rlx::cpu {
 // Blocks of the sum that are added plainly.
 inline constexpr int64_t kLastRunBlocks = 32;
 
+// Where the parts of a row of A lie, of args.k elements each: `count` offsets, `step` apart.
+struct Segments {
+  const int64_t* offsets;
+  int64_t count, step;
+};
+
+// C[R x V vectors] (+)= the sum over the segments of A[R x k] B[k x V vectors].
+template <int W, int R, Into into, int V>
+[[gnu::noinline]] void micro_segments(const MicroArgs<float>& args, const Segments& s) {
+  constexpr int L = 16;  // of a line
+  Vec<float, W> sum[R][V];
+  clear_block<float, W, R, V>(sum);
+  const float *b = args.b, *const ahead = args.ahead ? args.ahead : args.b;
+  for (int64_t i = 0; i < s.count; ++i)
+    b = add_products<float, W, R, V>(sum, args.k, args.a + s.offsets[i * s.step], args.a_row, 1, b,
+                                     args.b_row, ahead + i * args.k * L);
+  finish_block<float, W, R, V, into>(sum, args);
+}
+
+template <int W, Into into, int V>
+struct SegmentTable {
+  void (*fn[kRows<W> + 1])(const MicroArgs<float>&, const Segments&) = {};  // by number of rows
+  template <int R>
+  constexpr void fill() {
+    if constexpr (R > 0) {
+      fn[R] = &micro_segments<W, R, into, V>;
+      fill<R - 1>();
+    }
+  }
+  constexpr SegmentTable() { fill<kRows<W>>(); }
+};
+template <int W, Into into, int V = kPanelVectors>
+inline constexpr SegmentTable<W, into, V> kMicroSegments{};
+
 template <int W>
 struct LastConvImpl {
   static constexpr int L = kLanes<float, W>;
@@ -53,10 +87,11 @@ struct LastConvImpl {
     bytes[3] = s.blocks() > kLastRunBlocks ? 2 * rows * round_up(columns) * 4 : 0;
   }
 
-  static void pack(const LastConvShape& s, const float* w, int64_t columns, float* packed) {
-    for (int64_t t = 0; t < s.all_taps(); ++t)
-      pack_panels<float, W>(s.in, columns, w + tap_offset(s, t, s.w_axis), s.w_in, s.w_out,
-                            packed + t * s.in * P, s.depth() * P);
+  static void pack(const LastConvShape& s, const float* w, float* packed) {
+    for (int64_t k = 0; k < s.blocks(); ++k) {
+      const Part p = part(s, k);
+      pack_part(s, p, w, s.out, packed + p.at(s) * round_up(s.out));
+    }
   }
 
   static void run(const LastConvShape& s, const LastConvTile& t) {
@@ -151,32 +186,96 @@ struct LastConvImpl {
                         .a = a,
                         .a_row = p.depth(),
                         .a_col = 1,
-                        .b = t.packed + p.at(s) * P,
+                        .b = nullptr,
                         .b_row = P,
-                        .panel_stride = s.depth() * P,
+                        .panel_stride = p.depth() * P,
                         .c = nullptr,
                         .c_row = c_row};
-      if (!t.packed) pack_part(s, t, p, g);
+      if (t.packed) {
+        g.b = panels(s, t, p);
+        if (k + 1 < end) {
+          const Part next = part(s, k + 1);
+          g.next = panels(s, t, next), g.next_stride = next.depth() * P;
+        }
+      } else {
+        float* const b = static_cast<float*>(t.scratch[2]);
+        pack_part(s, p, t.w, t.columns, b);
+        g.b = b;
+      }
       find_taps(s, t, p);
       for (int64_t i = 0; i < rows.count; ++i) {
         const int64_t first = rows.begin(i);
         g.m = rows.begin(i + 1) - first;
         g.c = c + first * c_row;
+        if (lies_evenly(s, t, first, g.m)) {
+          k > begin ? multiply_in_place<Into::Add>(s, t, p, first, i, g)
+                    : multiply_in_place<Into::Overwrite>(s, t, p, first, i, g);
+          continue;
+        }
         unfold(s, t, p, first, g.m, a);
-        k > begin ? gemm_panels<float, W, Into::Add>(g) : gemm_panels<float, W, Into::Overwrite>(g);
+        k > begin ? gemm_panels<float, W, Into::Add>(g, i)
+                  : gemm_panels<float, W, Into::Overwrite>(g, i);
       }
     }
   }
 
-  static void pack_part(const LastConvShape& s, const LastConvTile& t, const Part& p,
-                        GemmArgs<float>& g) {
-    float* const b = static_cast<float*>(t.scratch[2]);
-    g.b = b;
-    g.panel_stride = p.depth() * P;
+  // Where the tile's panels of a part begin.
+  static const float* panels(const LastConvShape& s, const LastConvTile& t, const Part& p) {
+    return t.packed + p.at(s) * round_up(s.out) + t.column * p.depth();
+  }
+
+  // Whether the windows of these rows are whole and follow each other at one distance: they are read where they lie.
+  static bool lies_evenly(const LastConvShape& s, const LastConvTile& t, int64_t row,
+                          int64_t rows) {
+    const Row* const r = rows_of(t) + row;
+    const int64_t step = s.at.stride[2] * s.at.x_axis[2];
+    for (int64_t i = 0; i < rows; ++i)
+      if (!r[i].inside || r[i].at != r->at + i * step) return false;
+    return true;
+  }
+
+  template <Into into>
+  static void multiply_in_place(const LastConvShape& s, const LastConvTile& t, const Part& p,
+                                int64_t row, int64_t block, const GemmArgs<float>& g) {
+    const bool lines = reads_lines(s, p);
+    const int64_t taps = lines ? s.at.kernel[2] : 1;
+    const Segments segments{&taps_of(t)->at, p.taps / taps,
+                            taps * static_cast<int64_t>(sizeof(Tap) / sizeof(int64_t))};
+    MicroArgs<float> args{taps * p.channels,
+                          t.x + rows_of(t)[row].at,
+                          s.at.stride[2] * s.at.x_axis[2],
+                          1,
+                          g.b,
+                          P,
+                          g.c,
+                          g.c_row};
+    args.ahead = ahead_of<float, W>(g, block);
+    const auto micro = kMicroSegments<W, into>.fn[g.m];
+    int64_t j = 0;
+    for (; j + P <= g.n; j += P, args.b += g.panel_stride, args.c += P) {
+      micro(args, segments);
+      if (args.ahead) args.ahead += g.next_stride;
+    }
+    if (j == g.n) return;
+    through_buffer<float, W, into>(args, g.m, g.n - j, [&](const MicroArgs<float>& edge) {
+      (g.n - j <= L ? kMicroSegments<W, Into::Overwrite, 1>.fn[g.m]
+                    : kMicroSegments<W, Into::Overwrite>.fn[g.m])(edge, segments);
+    });
+  }
+
+  // Whether whole lines of the kernel lie together in x.
+  static bool reads_lines(const LastConvShape& s, const Part& p) {
+    const int64_t width = s.at.kernel[2];
+    return width > 1 && p.channels == s.in && s.at.dilation[2] == 1 && s.at.x_axis[2] == s.in &&
+           p.tap % width == 0 && p.taps % width == 0;
+  }
+
+  static void pack_part(const LastConvShape& s, const Part& p, const float* w, int64_t columns,
+                        float* to) {
     for (int64_t i = 0; i < p.taps; ++i)
-      pack_panels<float, W>(p.channels, t.columns,
-                            t.w + tap_offset(s, p.tap + i, s.w_axis) + p.channel * s.w_in, s.w_in,
-                            s.w_out, b + i * p.channels * P, g.panel_stride);
+      pack_panels<float, W>(p.channels, columns,
+                            w + tap_offset(s, p.tap + i, s.w_axis) + p.channel * s.w_in, s.w_in,
+                            s.w_out, to + i * p.channels * P, p.depth() * P);
   }
 
   // Copies n elements; what lies up to a vector behind `to` may be overwritten.
@@ -201,10 +300,7 @@ struct LastConvImpl {
   // order, so a vector that runs over the end of one does no harm.
   static void unfold(const LastConvShape& s, const LastConvTile& t, const Part& p, int64_t row,
                      int64_t rows, float* to) {
-    // Whole lines of the kernel that lie together in x.
-    const int64_t width = s.at.kernel[2];
-    const bool lines = width > 1 && p.channels == s.in && s.at.dilation[2] == 1 &&
-                       s.at.x_axis[2] == s.in && p.tap % width == 0 && p.taps % width == 0;
+    const bool lines = reads_lines(s, p);
     for (int64_t i = row; i < row + rows; ++i)
       to = lines ? unfold_lines(s, t, p, rows_of(t)[i], to)
                  : unfold_taps(s, t, p, rows_of(t)[i], to);

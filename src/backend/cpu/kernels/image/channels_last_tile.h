@@ -33,18 +33,18 @@ struct LastConvShape {
 
 struct LastConvTile {
   const float* x;       // of the group's first channel
-  const float* packed;  // panels from the tile's first column on, all of the depth; nullptr: read w
+  const float* packed;  // the group's panels; nullptr: read w
   const float* w;       // of the group's first channels in and the tile's first column
   float* y;             // of row 0, the tile's first column
   int64_t begin, end;   // rows
-  int64_t columns;
+  int64_t column, columns;
   void* scratch[4];  // where rows begin; a block of A; of B; a run beside what y lost
 };
 
 struct LastConvFns {
   void (*run)(const LastConvShape& shape, const LastConvTile& tile);
-  // Packs columns of the weights of a group; `columns` need not be whole panels.
-  void (*pack)(const LastConvShape& shape, const float* w, int64_t columns, float* packed);
+  // Packs the weights of a group: the panels of a block of the sum after those of the one before, as they are read.
+  void (*pack)(const LastConvShape& shape, const float* w, float* packed);
   int64_t panel;  // columns
   void (*scratch)(const LastConvShape& shape, int64_t rows, int64_t columns, int64_t* bytes);
 };

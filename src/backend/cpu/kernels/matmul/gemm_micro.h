@@ -33,23 +33,17 @@ struct MicroArgs {
   int64_t b_row;
   T* c;
   int64_t c_row;
+  const T* ahead =
+      nullptr;  // fetched into the second cache meanwhile, a line for each step of k; nullptr: nothing
 };
 
-// C[R x kPanel] (+)= A[R x k] B[k x kPanel]
-template <class T, int W, int R, Into into>
-[[gnu::noinline]] void micro(const MicroArgs<T>& args) {
+// sum += A[R x k] B[k x kPanel]; returns where B goes on.
+template <class T, int W, int R, int V>
+[[gnu::always_inline]] inline const T* add_products(Vec<T, W> (&sum)[R][V], int64_t k, const T* a,
+                                                    int64_t a_row, int64_t a_col, const T* b,
+                                                    int64_t b_row, const T* ahead) {
   constexpr int L = kLanes<T, W>;
-  constexpr int V = kPanelVectors;
-  Vec<T, W> sum[R][V];
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) {
-#pragma GCC unroll 2
-    for (int j = 0; j < V; ++j) sum[i][j] = Vec<T, W>{};
-  }
-  const T* a = args.a;
-  const T* b = args.b;
-  const int64_t a_row = args.a_row, a_col = args.a_col, b_row = args.b_row;
-  for (int64_t p = 0; p < args.k; ++p) {
+  for (int64_t p = 0; p < k; ++p) {
     Vec<T, W> row[V];
 #pragma GCC unroll 2
     for (int j = 0; j < V; ++j) row[j] = load<T, W>(b + j * L);
@@ -59,9 +53,17 @@ template <class T, int W, int R, Into into>
 #pragma GCC unroll 2
       for (int j = 0; j < V; ++j) sum[i][j] += x * row[j];
     }
+    __builtin_prefetch(ahead + p * (64 / static_cast<int64_t>(sizeof(T))), 0, 2);
     a += a_col;
     b += b_row;
   }
+  return b;
+}
+
+template <class T, int W, int R, int V, Into into>
+[[gnu::always_inline]] inline void finish_block(const Vec<T, W> (&sum)[R][V],
+                                                const MicroArgs<T>& args) {
+  constexpr int L = kLanes<T, W>;
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 2
@@ -72,23 +74,42 @@ template <class T, int W, int R, Into into>
   }
 }
 
+template <class T, int W, int R, int V>
+[[gnu::always_inline]] inline void clear_block(Vec<T, W> (&sum)[R][V]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < V; ++j) sum[i][j] = Vec<T, W>{};
+  }
+}
+
+// C[R x V vectors] (+)= A[R x k] B[k x V vectors]
+template <class T, int W, int R, Into into, int V = kPanelVectors>
+[[gnu::noinline]] void micro(const MicroArgs<T>& args) {
+  Vec<T, W> sum[R][V];
+  clear_block<T, W, R, V>(sum);
+  add_products<T, W, R, V>(sum, args.k, args.a, args.a_row, args.a_col, args.b, args.b_row,
+                           args.ahead ? args.ahead : args.b);
+  finish_block<T, W, R, V, into>(sum, args);
+}
+
 template <class T>
 using MicroFn = void (*)(const MicroArgs<T>&);
 
-template <class T, int W, Into into>
+template <class T, int W, Into into, int V>
 struct MicroTable {
   MicroFn<T> fn[kRows<W> + 1] = {};  // by number of rows
   template <int R>
   constexpr void fill() {
     if constexpr (R > 0) {
-      fn[R] = &micro<T, W, R, into>;
+      fn[R] = &micro<T, W, R, into, V>;
       fill<R - 1>();
     }
   }
   constexpr MicroTable() { fill<kRows<W>>(); }
 };
-template <class T, int W, Into into>
-inline constexpr MicroTable<T, W, into> kMicro{};
+template <class T, int W, Into into, int V = kPanelVectors>
+inline constexpr MicroTable<T, W, into, V> kMicro{};
 
 // Cuts m rows into blocks of at most kRows whose sizes differ by one at most.
 template <int W>
@@ -114,41 +135,78 @@ struct GemmArgs {
   int64_t b_row, panel_stride;
   T* c;
   int64_t c_row;
+  // What is multiplied next: its panel 0, and how far apart its panels are. It is fetched by the first blocks of rows.
+  const T* next = nullptr;
+  int64_t next_stride = 0;
 };
 
-// The last columns, fewer than a panel: through a buffer of a whole panel's width.
+// c (+)= the first columns of a row.
 template <class T, int W, Into into>
-[[gnu::noinline]] void micro_edge(MicroArgs<T> args, int64_t rows, int64_t columns) {
+[[gnu::always_inline]] inline void put_row(T* c, const T* row, int64_t columns) {
+  constexpr int L = kLanes<T, W>;
+  int64_t q = 0;
+  for (; q + L <= columns; q += L)
+    store<T, W>(c + q,
+                into == Into::Add ? load<T, W>(c + q) + load<T, W>(row + q) : load<T, W>(row + q));
+#if defined(__AVX512F__)
+  if constexpr (W == 64 && __is_same(T, float)) {
+    const auto mask = static_cast<__mmask16>((1u << (columns - q)) - 1);
+    const __m512 x = _mm512_loadu_ps(row + q);
+    return _mm512_mask_storeu_ps(
+        c + q, mask, into == Into::Add ? _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c + q), x) : x);
+  }
+#endif
+  for (; q < columns; ++q) c[q] = into == Into::Add ? c[q] + row[q] : row[q];
+}
+
+// The last columns, fewer than a panel, by `run`, which fills a panel of rows: through a buffer.
+template <class T, int W, Into into, class Run>
+[[gnu::always_inline]] inline void through_buffer(MicroArgs<T> args, int64_t rows, int64_t columns,
+                                                  Run run) {
   constexpr int P = kPanel<T, W>;
-  alignas(64) T edge[kRows<W> * P];
+  alignas(64) T edge[kRows<W> * P + kLanes<T, W>];  // rows are read in whole vectors
   T* const c = args.c;
   const int64_t c_row = args.c_row;
   args.c = edge;
   args.c_row = P;
-  kMicro<T, W, Into::Overwrite>.fn[rows](args);
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t q = 0; q < columns; ++q) {
-      T& to = c[r * c_row + q];
-      to = into == Into::Add ? to + edge[r * P + q] : edge[r * P + q];
-    }
-  }
+  run(args);
+  for (int64_t r = 0; r < rows; ++r) put_row<T, W, into>(c + r * c_row, edge + r * P, columns);
+}
+
+template <class T, int W, Into into>
+[[gnu::noinline]] void micro_edge(const MicroArgs<T>& args, int64_t rows, int64_t columns) {
+  through_buffer<T, W, into>(args, rows, columns, [&](const MicroArgs<T>& edge) {
+    if constexpr (__is_same(T, float))  // where half of the panel is enough
+      if (columns <= kLanes<T, W>) return kMicro<T, W, Into::Overwrite, 1>.fn[rows](edge);
+    kMicro<T, W, Into::Overwrite>.fn[rows](edge);
+  });
+}
+
+// What a block of rows fetches of the first panel of what comes next: a part of its lines, nullptr when others have fetched all.
+template <class T, int W>
+[[gnu::always_inline]] inline const T* ahead_of(const GemmArgs<T>& g, int64_t block) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  const int64_t at = block * g.k * kLine;
+  return g.next && at < g.k * kPanel<T, W> ? g.next + at : nullptr;
 }
 
 // The loop over rows is the outer one: a block of A's rows stays in the first cache while B streams
 // past.
 template <class T, int W, Into into>
-void gemm_panels(const GemmArgs<T>& g) {
+void gemm_panels(const GemmArgs<T>& g, int64_t first_block = 0) {
   constexpr int P = kPanel<T, W>;
   const RowBlocks<W> blocks(g.m);
   for (int64_t block = 0; block < blocks.count; ++block) {
     const int64_t i = blocks.begin(block), rows = blocks.begin(block + 1) - i;
     MicroArgs<T> args{g.k, g.a + i * g.a_row, g.a_row,           g.a_col,
                       g.b, g.b_row,           g.c + i * g.c_row, g.c_row};
+    args.ahead = ahead_of<T, W>(g, first_block + block);
     int64_t j = 0;
     for (; j + P <= g.n; j += P) {
       kMicro<T, W, into>.fn[rows](args);
       args.b += g.panel_stride;
       args.c += P;
+      if (args.ahead) args.ahead += g.next_stride;
     }
     if (j < g.n) micro_edge<T, W, into>(args, rows, g.n - j);
   }

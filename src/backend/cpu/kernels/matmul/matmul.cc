@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "rlx/backend/cpu/kernels/compensated.h"
@@ -93,7 +94,7 @@ class PlanCache {
   struct Hash {
     size_t operator()(const Key& key) const {
       const MatmulProblem& p = key.problem;
-      uint64_t h = mix(static_cast<uint64_t>(key.isa), p.accumulate);
+      uint64_t h = mix(static_cast<uint64_t>(key.isa), 2 * p.accumulate + p.weights);
       h = mix(mix(h, static_cast<uint64_t>(p.dtype)), static_cast<uint64_t>(p.out_dtype));
       for (int64_t n : {p.m, p.n, p.k, p.a_row, p.a_col, p.b_row, p.b_col, p.c_row, p.c_col})
         h = mix(h, static_cast<uint64_t>(n));
@@ -218,10 +219,27 @@ void MatmulProblem::set_dense() {
   a_col = b_col = c_col = 1;
 }
 
+namespace {
+
+// With B packed a tile of few rows wastes nothing as long as B stays in the second cache: whole rows then, so that what
+// follows the product runs on them while they are there, and enough tiles for all threads.
+std::optional<TileShape> tile_of_whole_rows(int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kSecondCache = 5 << 18, kTilesWanted = 16, kLeastRows = 24, kBlockRows = 14;
+  if (n > kWidestTile || n * k * 4 > kSecondCache || m < kTilesWanted / 2 * kLeastRows)
+    return std::nullopt;
+  const int64_t rows = std::clamp(m / kTilesWanted, kLeastRows, 8 * kBlockRows);
+  if (rows < 2 * kBlockRows) return TileShape{ceil_div(m, m / rows), n};
+  return TileShape{(rows + kBlockRows / 2) / kBlockRows * kBlockRows, n};
+}
+
+}  // namespace
+
 // Weighs what a tile wastes: packing B is paid once per tile row, reading A once per tile column,
 // and too few tiles leave threads idle. Work per tile is kept above a million multiply-adds unless
 // there is nothing else to split.
-TileShape matmul_tile_shape(int64_t m, int64_t n, int64_t k, int64_t batches) {
+TileShape matmul_tile_shape(int64_t m, int64_t n, int64_t k, int64_t batches, bool weights) {
+  if (weights && batches == 1)
+    if (const auto tile = tile_of_whole_rows(m, n, k)) return *tile;
   constexpr double kTilesWanted = 8, kSmallWork = 1 << 20;
   TileShape best{std::max<int64_t>(m, 1), std::max<int64_t>(n, 1)};
   double best_cost = std::numeric_limits<double>::max();
@@ -252,7 +270,7 @@ namespace {
 TileShape shape_of(const MatmulProblem& p) {
   int64_t batches = 1;
   for (const MatmulBatch& b : p.batch) batches *= b.size;
-  return matmul_tile_shape(p.m, p.n, p.k, batches);
+  return matmul_tile_shape(p.m, p.n, p.k, batches, p.weights);
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ struct MatmulProblem {
   int64_t c_row = 0, c_col = 0;    // C[m,n] = c[m * c_row + n * c_col]
   std::vector<MatmulBatch> batch;  // outermost first
   bool accumulate = false;         // C += A B instead of C = A B
+  bool weights = false;            // B comes packed: the tiles are those that suit it
 
   // Row-major strides for all three operands and out_dtype = dtype; batch strides are left alone.
   void set_dense();
@@ -67,11 +68,11 @@ struct MatmulTile {
 // The most rows and columns that a tile has.
 inline constexpr int64_t kTallestTile = 128, kWidestTile = 1024;
 
-// The tile sizes chosen for a problem of these dims: a function of the dims alone.
+// The tile sizes chosen for a problem of these dims: a function of the dims alone. `weights`: B is packed already.
 struct TileShape {
   int64_t m = 1, n = 1;
 };
-TileShape matmul_tile_shape(int64_t m, int64_t n, int64_t k, int64_t batches);
+TileShape matmul_tile_shape(int64_t m, int64_t n, int64_t k, int64_t batches, bool weights = false);
 
 // How a problem is cut into tiles.
 class MatmulTiles {

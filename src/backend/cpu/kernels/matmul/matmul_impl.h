@@ -120,6 +120,7 @@ struct TileImpl {
     if (call.packed) {
       g.b = static_cast<const T*>(call.packed) + p * P;
       g.panel_stride = call.k * P;
+      if (p + depth < call.k) g.next = g.b + depth * P, g.next_stride = g.panel_stride;
     } else {
       T* const b = static_cast<T*>(call.scratch[0]);
       g.panel_stride = depth * P;
