@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "rlx/base/suggest.h"
 #include "rlx/ops/rules.h"
@@ -44,13 +45,16 @@ double divergence(std::span<const int64_t> bins, size_t kept, int64_t outliers, 
   return sum;
 }
 
-// The number of bins to keep: the most whose divergence is the least but for rounding.
+// The number of bins to keep: the most whose divergence is the least but for rounding, of those that leave at most one
+// value in a hundred out. Divergence knows no distances: where most values are one (the background of an image), it would
+// give up all others rather than have that one share its code.
 size_t least_divergence(std::span<const int64_t> bins, size_t used, int64_t levels) {
   constexpr double kRounding = 1e-9;
   const auto codes = static_cast<size_t>(levels) + 1;
   std::vector<double> found;  // of all bins, all but one, ..
+  const int64_t all = std::accumulate(bins.begin(), bins.end(), int64_t{0});
   int64_t outliers = 0;
-  for (size_t kept = used; kept >= codes; --kept) {
+  for (size_t kept = used; kept >= codes && outliers <= all / 100; --kept) {
     found.push_back(divergence(bins, kept, outliers, codes));
     outliers += bins[kept - 1];
   }

@@ -19,7 +19,8 @@ namespace rlx {
 enum class CalibrationMethod : uint8_t {
   min_max,     // all values are in range
   percentile,  // so many of a hundred magnitudes are
-  entropy,  // the range whose codes lose the least information: the least Kullback-Leibler divergence
+  entropy,  // the range whose codes lose the least information: the least Kullback-Leibler divergence,
+            // among those that leave at most one value in a hundred out
   mse,      // the range with the least squared error
 };
 inline std::span<const std::string_view> enum_names(CalibrationMethod) {

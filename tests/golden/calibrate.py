@@ -31,6 +31,8 @@ def by_entropy(counts, width, most, codes):
     used = min(int(most / width) + 1, counts.size)
     found = {}
     for kept in range(codes, used + 1):
+        if counts[kept:].sum() > counts.sum() // 100:
+            continue
         inside = counts[:kept].astype(float)
         p = inside.copy()
         p[-1] += counts[kept:].sum()
@@ -103,6 +105,8 @@ def draw(kind, rng, shape):
         return x
     if kind == "tiny":
         return rng.normal(size=shape) * 1e-7
+    if kind == "image":
+        return np.where(rng.uniform(size=shape) < 0.8, -0.4, rng.integers(1, 60, size=shape) / 20)
     if kind == "powers":
         return 2.0 ** rng.integers(-3, 3, size=shape) * rng.choice([-1, 1], size=shape)
     return np.zeros(shape)
@@ -110,7 +114,7 @@ def draw(kind, rng, shape):
 
 def cases():
     rng = np.random.default_rng(20261118)
-    for kind in ("normal", "relu", "gelu", "outliers", "tiny", "powers", "zeros"):
+    for kind in ("normal", "relu", "gelu", "outliers", "tiny", "powers", "image", "zeros"):
         for method in ("min_max", "percentile", "entropy", "mse"):
             for asymmetric in (0, 1):
                 for axis in (-1, 1):

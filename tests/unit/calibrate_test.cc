@@ -81,7 +81,7 @@ TEST(Observer, FindsNumpysRanges) {
       EXPECT_LE(squared_error(batches, got.scales[0]), 1.1 * least);
     }
   }
-  EXPECT_EQ(cases, 7 * 4 * 2 * 2);
+  EXPECT_EQ(cases, 8 * 4 * 2 * 2);
 }
 
 TEST(Observer, TheSpecificationsScale) {
