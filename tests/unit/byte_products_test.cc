@@ -177,6 +177,13 @@ TEST(ByteProducts, LayoutsAndBatches) {
       Product(p, Fill::random).check();
       if (HasFatalFailure()) return;
     }
+  for (const int64_t k : {3, 4, 1023, 1024, 1025, 2100}) {  // lines of B in parts
+    ByteProblem p = dense(3, 34, k, DType::I8, DType::I8);
+    p.product.b_row = 1, p.product.b_col = k;
+    p.a_zeros = p.b_zeros = 1;
+    Product(p, Fill::random).check();
+    if (HasFatalFailure()) return;
+  }
   ByteProblem rows = dense(12, 35, 26, DType::U8, DType::I8);  // three batches of four rows
   rows.a_zeros = 4;
   Product(rows, Fill::random).check();

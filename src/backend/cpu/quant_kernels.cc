@@ -81,23 +81,59 @@ double product_flops(int64_t m, int64_t k, int64_t n) {
 }
 int64_t product_work(double flops) { return static_cast<int64_t>(flops / 8); }
 
-Plan plan_dequant_matmul(const Node& n, Views in, Views out) {
+Decision takes_activations(const Node& n, const Graph& g) {
+  const auto& [scheme, activations] = n.get<DequantMatmulAttrs>();
+  if (activations == Activations::q8 && !row_format(scheme.format))
+    return Decision::no("x is rounded before the product: no integer products with {}",
+                        scheme.to_string());
+  return takes_f32(n, g);
+}
+
+class DequantKernel final : public BlockKernel {
+ public:
+  DequantKernel(const DequantProblem& problem, Isa isa, size_t operands, bool is_packed)
+      : problem_(problem),
+        isa_(isa),
+        product_(problem, isa, is_packed),
+        operands_(operands),
+        packed_(is_packed) {}
+  std::shared_ptr<const StepKernel> packed(int in) const override {
+    return in == 1 && product_.takes_panels()
+               ? std::make_shared<DequantKernel>(problem_, isa_, operands_, true)
+               : nullptr;
+  }
+  int64_t packed_bytes() const override { return packed_ ? product_.packed_bytes() : 0; }
+  void pack(const void* source, void* target) const override { product_.pack_w(source, target); }
+  std::string packed_form() const override { return product_.packed_form(); }
+  std::string name() const override {
+    return packed_ ? "dequant_matmul (packed weights)" : "dequant_matmul";
+  }
+  int64_t blocks() const override { return product_.blocks(); }
+  size_t scratch_bytes() const override { return product_.scratch_bytes(); }
+  int64_t work() const override { return product_work(flops()) + problem_.k * problem_.n; }
+  double flops() const override { return product_flops(problem_.m, problem_.k, problem_.n); }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    auto at = [&](size_t i) { return i < operands_ ? m.operands[i] : nullptr; };
+    product_.run({static_cast<const float*>(m.operands[0]), at(1), at(2), at(3)},
+                 static_cast<float*>(m.operands[operands_]), begin, end, m.scratch);
+  }
+
+ private:
+  DequantProblem problem_;
+  Isa isa_;
+  DequantProduct product_;
+  size_t operands_;
+  bool packed_;
+};
+
+std::shared_ptr<const StepKernel> make_dequant_matmul(Isa isa, const Node& n, Views in, Views out) {
+  const auto& [scheme, activations] = n.get<DequantMatmulAttrs>();
   DequantProblem p;
   p.k = in[0].dims.back(), p.n = out[0].dims.back();
-  p.m = p.k ? in[0].elements() / p.k : 0;
-  p.scheme = n.get<SchemeAttrs>().scheme;
-  const size_t operands = in.size();
-  const double flops = product_flops(p.m, p.k, p.n);
-  return {
-      .blocks = dequant_matmul_blocks(p),
-      .work = product_work(flops) + p.k * p.n,
-      .scratch = dequant_matmul_scratch_bytes(p),
-      .flops = flops,
-      .run = [=, f = row_products(host_isa())](const StepMemory& m, int64_t begin, int64_t end) {
-        auto at = [&](size_t i) { return i < operands ? m.operands[i] : nullptr; };
-        dequant_matmul(p, {static_cast<const float*>(m.operands[0]), at(1), at(2), at(3)},
-                       static_cast<float*>(m.operands[operands]), begin, end, m.scratch, f);
-      }};
+  p.m = p.n ? out[0].elements() / p.n : 0;
+  p.scheme = scheme;
+  p.rounded = activations == Activations::q8;
+  return std::make_shared<DequantKernel>(p, isa, in.size(), false);
 }
 
 Plan grouped_plan(GroupedProblem p) {
@@ -155,7 +191,7 @@ Plan plan_grouped_outer(const Node&, Views in, Views out) {
 const KernelRow kQuantKernels[] = {
     dense_kernel<plan_dequantise>(&op::dequantise_blocks),
     dense_kernel<plan_quantise>(&op::quantise_blocks),
-    dense_kernel<plan_dequant_matmul>(&op::dequant_matmul, takes_f32),
+    {&op::dequant_matmul, "", takes_activations, dense_only, make_dequant_matmul},
     dense_kernel<plan_grouped>(&op::grouped_matmul, takes_f32_experts),
     dense_kernel<plan_grouped_outer>(&op::grouped_outer, takes_f32_experts),
     dense_kernel<plan_dequant_grouped>(&op::dequant_grouped_matmul, takes_f32_experts),

@@ -119,10 +119,18 @@ Dim coded_columns(const InferArgs& a, const QuantScheme& s, const Dim& k) {
   return n;
 }
 
+constexpr int64_t kActivationBlock = 32;
+
 Types infer_dequant_matmul(const InferArgs& a) {
-  const QuantScheme& s = a.get<SchemeAttrs>().scheme;
+  const auto& [s, activations] = a.get<DequantMatmulAttrs>();
   if (a.in[0].rank() < 2) bad_operands(a, "matmul-rank", "x must have rank 2 or more");
   Shape shape = a.in[0].shape;
+  const Dim k = shape.back();
+  if (activations == Activations::q8 && !(k.is_static() && k.value() % kActivationBlock == 0))
+    bad_operands(
+        a, "quant-block",
+        fmt::format("activations = q8: rows of {} elements of x are not whole blocks of {}", k,
+                    kActivationBlock));
   if (s.is_gguf() && a.in.size() != 2)
     bad_operands(a, "quant-operands", fmt::format("{} takes two operands", s.to_string()));
   shape.back() =
@@ -185,8 +193,17 @@ Value decode_weight(Builder& b, const QuantScheme& s, Operands in, const Dim& k,
 
 namespace {
 
+// x with each block of a row rounded to 8 bits.
+Value rounded_blocks(Builder& b, Value x) {
+  const Shape shape = b.shape(x);
+  Dim blocks = Dim(shape.back().value() / kActivationBlock);
+  for (size_t d = 0; d + 1 < shape.size(); ++d) blocks = blocks * shape[d];
+  const Value flat = reshape_to(b, x, {blocks, kActivationBlock});
+  return reshape_to(b, op::fake_quantize(b, flat, {.bits = 8, .axis = 0}), shape);
+}
+
 Values decompose_dequant_matmul(Builder& b, const Node& n, Operands in) {
-  const QuantScheme& s = n.get<SchemeAttrs>().scheme;
+  const auto& [s, activations] = n.get<DequantMatmulAttrs>();
   const Type x = b.type(in[0]);
   const DType wide = wide_of(x.dtype);
   if (wide != x.dtype) {  // the same product in f32
@@ -195,6 +212,11 @@ Values decompose_dequant_matmul(Builder& b, const Node& n, Operands in) {
     return {cast_to(b, b.emit(*n.op, n.attrs, operands)[0], x.dtype)};
   }
   const Dim k = x.shape.back(), columns = n.out[0].shape.back();
+  if (activations == Activations::q8) {
+    Values operands(in.begin(), in.end());
+    operands[0] = rounded_blocks(b, in[0]);
+    return {b.emit(*n.op, DequantMatmulAttrs{s}, operands)[0]};
+  }
   if (!s.is_gguf()) return {op::matmul(b, in[0], decode_weight(b, s, in.subspan(1), k, wide))};
   const Value w = op::dequantise_blocks(b, in[1], {s, {columns, k}});
   return {op::matmul(b, in[0], cast_to(b, w, wide), MatmulAttrs{.transpose_b = true})};
@@ -239,14 +261,16 @@ constinit const Op<BlocksAttrs> dequantise_blocks = OpDef{
     .not_differentiable = "its operand is packed codes",
 };
 
-constinit const Op<SchemeAttrs> dequant_matmul = OpDef{
+constinit const Op<DequantMatmulAttrs> dequant_matmul = OpDef{
     .name = "dequant_matmul",
     .doc =
         "x [.., M, K] times a quantised weight [K, N]: one packed operand for ggml schemes (rows "
         "of [N, K], "
         "K whole blocks); codes, scale and zero point (nvfp4: global scale) for the others. "
         "Differentiable by x, "
-        "the scales and the zero points.",
+        "the scales and the zero points. activations = q8 rounds x first, as fake_quantize {bits = "
+        "8} does, each 32 elements of a row by themselves (K is a multiple of 32): integers are "
+        "multiplied then; the gradient is that of exact.",
     .reference = "DequantMatMul",
     .role = Role::product,
     .numerics = Numerics::exact,

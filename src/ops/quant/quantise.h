@@ -106,6 +106,22 @@ struct SchemeAttrs {
   QuantScheme scheme;
   static constexpr auto fields() { return Fields<&SchemeAttrs::scheme>(); }
 };
+// What dequant_matmul multiplies the weights with.
+enum class Activations : uint8_t {
+  exact,  // x
+  q8,     // x rounded as fake_quantize {bits = 8} does, each 32 elements of a row by themselves
+};
+inline std::span<const std::string_view> enum_names(Activations) {
+  static constexpr std::string_view names[] = {"exact", "q8"};
+  return names;
+}
+struct DequantMatmulAttrs {
+  QuantScheme scheme;
+  Activations activations = Activations::exact;
+  static constexpr auto fields() {
+    return Fields<&DequantMatmulAttrs::scheme, &DequantMatmulAttrs::activations>();
+  }
+};
 struct BlocksAttrs {
   QuantScheme scheme;
   Shape shape;
@@ -138,7 +154,8 @@ extern const Op<BlocksAttrs> dequantise_blocks;  // u8 -> f32 of the shape [.., 
 //   fp8*     w u8 [K, N],  scale [N]
 //   nvfp4/16 w u8, nibbles, scale u8 (E4M3) [ceil(K / 16), N], global [1]
 // with f32 scales (f64 for f64 x). A fourth operand that the scheme does not use is ignored.
-extern const Op<SchemeAttrs> dequant_matmul;
+// activations = q8 rounds x first, so that products of integers are left; K is whole blocks of 32 then.
+extern const Op<DequantMatmulAttrs> dequant_matmul;
 }  // namespace op
 
 // The weight [K, N] of a scheme with its scales apart, as a value of the dtype (f32 or f64) that the scales have: what

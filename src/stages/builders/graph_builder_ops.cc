@@ -201,13 +201,13 @@ NodeId GraphBuilder::dequant_matmul(NodeId x, NodeId w_q, NodeId scale, NodeId z
   user_check(!scheme.is_gguf(), "quant-scheme",
              "dequant_matmul: weights in {} hold their scales; use dequant_matmul_packed",
              scheme.to_string());
-  return emit(op::dequant_matmul.def, SchemeAttrs{scheme}, {x, w_q, scale, zp}, shape);
+  return emit(op::dequant_matmul.def, DequantMatmulAttrs{scheme}, {x, w_q, scale, zp}, shape);
 }
 NodeId GraphBuilder::dequant_matmul_packed(NodeId x, NodeId packed_w, const QuantScheme& scheme,
                                            const Declared& shape) {
   user_check(scheme.is_gguf(), "quant-scheme",
              "dequant_matmul_packed: {} is not a block format of ggml", scheme.to_string());
-  return emit(op::dequant_matmul.def, SchemeAttrs{scheme}, {x, packed_w}, shape);
+  return emit(op::dequant_matmul.def, DequantMatmulAttrs{scheme}, {x, packed_w}, shape);
 }
 NodeId GraphBuilder::dequant_matmul_nvfp4(NodeId x, NodeId w_q, NodeId block_scales,
                                           NodeId global_scale, const Declared& shape) {

@@ -504,6 +504,45 @@ def packed_products():
         yield product(name, [random(rng, "f32", (2, 256)), packed], wide(w).T, scheme)
 
 
+def rounded(identifier, dtype, shape):
+    """x, and x with each block of 32 rounded to 8 bits."""
+
+    def scales(v):
+        return np.repeat(batch_scale(v.reshape(-1, 32), 0, 127), 32).reshape(shape)
+
+    x = draw(identifier, dtype, shape, scales)
+    return x, fake(wide(x), scales(wide(x)), 127)
+
+
+def rounded_products():
+    def one(name, dtype, shape, operands, w, scheme):
+        x, value = rounded(name, dtype, shape)
+        magnitude = float((np.abs(value) @ np.abs(w)).max(initial=0))
+        tol = sum_tolerance(dtype, w.shape[0] + 6, magnitude)
+        return sample(
+            name, [x] + operands, narrow(dtype, value @ w), tol, "", scheme=scheme, activations="q8"
+        )
+
+    for dtype in FLOATS:
+        for ggml, scheme, k in GGML:
+            name = f"dequant_matmul/{dtype}/{ggml.lower()}-rounded"
+            weight = rng_of(name + "w").standard_normal((5, k)).astype("<f4")
+            packed = quants.quantize(weight, GGMLQuantizationType[ggml]).view(np.uint8)
+            w = quants.dequantize(packed, GGMLQuantizationType[ggml]).reshape(5, k)
+            yield one(name, dtype, (2, 3, k), [packed], wide(w).T, scheme)
+        name = f"dequant_matmul/{dtype}/int8-16-rounded"
+        rng = rng_of(name + "w")
+        s = random(rng, state_dtype(dtype), (2, 3), 0.01, 0.2)
+        q = rng.integers(-128, 128, (32, 3))
+        w = q * np.repeat(wide(s), 16, axis=0)
+        yield one(name, dtype, (4, 32), [q.astype("i1"), s], w, "int8/16")
+    for ggml, scheme, _, _ in SCALED:
+        for dtype in FLOATS:
+            name = f"dequant_matmul/{dtype}/every-{ggml.lower()}-rounded"
+            packed, w = quant_blocks.weights(ggml, rng_of(name + "w"), 3)
+            yield one(name, dtype, (2, 256), [packed], wide(w).T, scheme)
+
+
 def fp8(codes, mantissa, bias):
     code = codes.astype(int) & 127
     exponent, fraction = code >> mantissa, code & (2**mantissa - 1)
@@ -562,4 +601,5 @@ def samples():
     yield from integer_convolutions()
     yield from int8_products()
     yield from packed_products()
+    yield from rounded_products()
     yield from coded_products()

@@ -19,6 +19,22 @@ int32_t number(const void* p, int64_t i, DType d) {
   return d == DType::I8 ? static_cast<const int8_t*>(p)[i] : static_cast<const uint8_t*>(p)[i];
 }
 
+// Where run_direct keeps lines of x.
+struct DirectSlots {
+  int64_t reach;          // numbers that a line of results reads
+  int64_t phase, length;  // of a phase, and of a slot
+  int64_t rows, lines;    // slots for a depth of the kernel; lines that keys tell apart
+  int64_t count;
+
+  explicit DirectSlots(const ConvProblem& p)
+      : reach((p.y[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1),
+        phase(ceil_div(std::max<int64_t>(reach, 0), p.stride[2])),
+        length(p.stride[2] * phase),
+        rows((p.kernel[1] - 1) * p.dilation[1] + 1),
+        lines((p.y[1] - 1) * p.stride[1] + rows),
+        count(p.kernel[0] * rows) {}
+};
+
 }  // namespace
 
 ByteConv::ByteConv(const ByteConvProblem& problem, DotIsa isa)
@@ -55,8 +71,11 @@ ByteConv::Areas ByteConv::areas() const {
     end += align_up(4 * words, int64_t{64});
   };
   if (is_direct()) {
-    place(at.windows, conv_.x[2]);
-    place(at.sums, 2 * conv_.y[2]);
+    const DirectSlots slots(conv_);
+    place(at.windows, slots.count * slots.length);
+    place(at.column, conv_.x[2]);
+    place(at.zero, 2 * slots.count);
+    place(at.sums, conv_.y[2]);
     at.end = end;
     return at;
   }
@@ -215,7 +234,9 @@ void ByteConv::run(int64_t block, const ByteOperands& in, bool packed, std::byte
   fns_.run(t);
 }
 
-// One channel in per group: line by line, a run of taps at a time. A float holds the sums of 256 products exactly.
+// One channel in per group, line by line. Lines of x stand as floats around their zero point, padding with them, in slots
+// that the next lines find again; where the stride is more than 1 a slot has the numbers of each phase one after the other.
+// A float holds the sums of 256 products exactly.
 void ByteConv::run_direct(int64_t block, const ByteOperands& in, std::byte* scratch) const {
   constexpr int64_t kExact = 256;
   static_assert(kExact * 255 * 255 <= 1 << 24);
@@ -226,39 +247,52 @@ void ByteConv::run_direct(int64_t block, const ByteOperands& in, std::byte* scra
   const int32_t x_zero = p_.x_zeros ? number(in.a_zero, 0, p_.x_dtype) : 0;
   const int32_t w_zero =
       p_.w_zeros ? number(in.b_zero, p_.w_zeros == 1 ? 0 : channel, p_.w_dtype) : 0;
-  auto* line_x = reinterpret_cast<float*>(scratch + area_.windows);
-  auto* sums = reinterpret_cast<float*>(scratch + area_.sums);
-  auto* whole = reinterpret_cast<uint32_t*>(sums + width);
+  const DirectSlots slots(conv_);
+  auto* numbers = reinterpret_cast<float*>(scratch + area_.windows);
+  auto* line_x = reinterpret_cast<float*>(scratch + area_.column);
+  auto* held = reinterpret_cast<int64_t*>(scratch + area_.zero);  // which line is in a slot
+  auto* part = reinterpret_cast<int32_t*>(scratch + area_.sums);
   auto* y = static_cast<int32_t*>(in.c) + (plane * conv_.out + o) * conv_.positions();
-  const bool many = conv_.taps() > kExact;
-  for (int64_t line = 0; line < conv_.y[0] * conv_.y[1]; ++line, y += width) {
-    std::fill_n(sums, width, 0.0f);
-    if (many) std::fill_n(whole, width, 0u);
-    const uint8_t* read = nullptr;  // the line of x that line_x is
-    for (int64_t k = 0; k < conv_.taps(); ++k) {
-      const Tap tap = tap_of(conv_, k);
-      if (const uint8_t* from = line_of(conv_, x, tap, line)) {
-        if (from != read) fns_.numbers(from, conv_.x[2], p_.x_dtype == DType::I8, x_zero, line_x);
-        read = from;
-        const int64_t start = start_of(conv_, tap, 0);
-        const Valid valid(start, conv_.stride[2], conv_.x[2], width);
-        if (valid.end > valid.begin)
-          fns_.add_scaled(line_x + start + valid.begin * conv_.stride[2], conv_.stride[2],
-                          static_cast<float>(number(w, k, p_.w_dtype) - w_zero),
-                          valid.end - valid.begin, sums + valid.begin);
+  std::fill_n(held, slots.count, int64_t{-1});
+  // The slot of the line that a tap reads; a line of its own for those outside of x.
+  auto slot_of = [&](const Tap& tap, int64_t line) -> const float* {
+    const int64_t d = line / conv_.y[1] * conv_.stride[0] + tap.depth * conv_.dilation[0],
+                  h = line % conv_.y[1] * conv_.stride[1] + tap.row * conv_.dilation[1];
+    const int64_t slot = tap.depth * slots.rows + h % slots.rows, key = d * slots.lines + h;
+    float* const to = numbers + slot * slots.length;
+    if (held[slot] == key) return to;
+    held[slot] = key;
+    std::fill_n(to, slots.length, 0.0f);
+    const uint8_t* const from = line_of(conv_, x, tap, line);
+    if (!from) return to;
+    const int64_t low = conv_.low[2], stride = conv_.stride[2];
+    const int64_t first = std::max<int64_t>(0, -low),
+                  last = std::min(conv_.x[2], slots.reach - low);
+    if (last <= first) return to;
+    float* const plain = stride == 1 ? to + low + first : line_x;
+    fns_.numbers(from + first, last - first, p_.x_dtype == DType::I8, x_zero, plain);
+    if (stride != 1)
+      for (int64_t i = 0; i < last - first; ++i) {
+        const int64_t at = low + first + i;
+        to[at % stride * slots.phase + at / stride] = plain[i];
       }
-      if (many && k % kExact == kExact - 1) {
-        for (int64_t i = 0; i < width; ++i) {
-          whole[i] += static_cast<uint32_t>(static_cast<int32_t>(sums[i]));
-          sums[i] = 0;
-        }
+    return to;
+  };
+  for (int64_t line = 0; line < conv_.y[0] * conv_.y[1]; ++line, y += width)
+    for (int64_t begin = 0; begin == 0 || begin < conv_.taps(); begin += kExact) {
+      const float* from[kExact];
+      float factor[kExact];
+      const int64_t taps = std::min(kExact, conv_.taps() - begin);
+      for (int64_t k = 0; k < taps; ++k) {
+        const Tap tap = tap_of(conv_, begin + k);
+        const int64_t at = tap.column * conv_.dilation[2];
+        from[k] = slot_of(tap, line) + at % conv_.stride[2] * slots.phase + at / conv_.stride[2];
+        factor[k] = static_cast<float>(number(w, begin + k, p_.w_dtype) - w_zero);
       }
+      fns_.sum_taps(from, factor, taps, width, begin ? part : y);
+      for (int64_t i = 0; begin && i < width; ++i)
+        y[i] = static_cast<int32_t>(static_cast<uint32_t>(y[i]) + static_cast<uint32_t>(part[i]));
     }
-    for (int64_t i = 0; i < width; ++i) {
-      const auto sum = static_cast<uint32_t>(static_cast<int32_t>(sums[i]));
-      y[i] = static_cast<int32_t>(many ? whole[i] + sum : sum);
-    }
-  }
 }
 
 }  // namespace rlx::cpu

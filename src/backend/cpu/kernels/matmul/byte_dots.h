@@ -54,10 +54,11 @@ struct ByteDotFns {
   void (*pack_line)(const uint8_t* from, int64_t step, int64_t k, bool is_signed, uint32_t* out);
   // The sum of the numbers in so many groups of A.
   uint32_t (*sum)(const uint32_t* a, int64_t groups, bool is_signed);
-  // Bytes minus `zero` as floats, and sums[i] += x[i * step] * factor: convolutions of single channels, in floats that hold
-  // them exactly.
+  // Convolutions of single channels, in floats that hold them exactly: bytes minus `zero`, and, for i < count,
+  // sums[i] = sum over t < taps of factor[t] * x[t][i].
   void (*numbers)(const uint8_t* from, int64_t count, bool is_signed, int32_t zero, float* out);
-  void (*add_scaled)(const float* x, int64_t step, float factor, int64_t count, float* sums);
+  void (*sum_taps)(const float* const* x, const float* factor, int64_t taps, int64_t count,
+                   int32_t* sums);
 };
 
 // One per instruction set (byte_dots_<isa>.cc).

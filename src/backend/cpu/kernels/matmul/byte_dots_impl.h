@@ -312,29 +312,46 @@ uint32_t sum_dot_line(const uint32_t* a, int64_t groups, bool is_signed) {
   return is_signed ? sum_of_groups<I, true>(a, groups) : sum_of_groups<I, false>(a, groups);
 }
 
-template <DotIsa I>
-void dot_numbers(const uint8_t* from, int64_t count, bool is_signed, int32_t zero, float* out) {
-  if (is_signed)
-    for (int64_t i = 0; i < count; ++i)
-      out[i] = static_cast<float>(static_cast<int8_t>(from[i]) - zero);
-  else
-    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(from[i] - zero);
+template <DotIsa I, bool kSigned>
+[[gnu::always_inline]] inline void put_numbers(const uint8_t* from, int64_t count, int32_t zero,
+                                               float* out) {
+  constexpr int W = dot_vector_bytes(I), L = W / 4;
+  int64_t i = 0;
+  for (; i + L <= count; i += L)
+    store<float, W>(out + i,
+                    __builtin_convertvector((widened<W, kSigned>(from + i) - zero), Vec<float, W>));
+  for (; i < count; ++i)
+    out[i] = static_cast<float>((kSigned ? static_cast<int8_t>(from[i]) : from[i]) - zero);
 }
 
 template <DotIsa I>
-void dot_add_scaled(const float* x, int64_t step, float factor, int64_t count, float* sums) {
+void dot_numbers(const uint8_t* from, int64_t count, bool is_signed, int32_t zero, float* out) {
+  is_signed ? put_numbers<I, true>(from, count, zero, out)
+            : put_numbers<I, false>(from, count, zero, out);
+}
+
+template <DotIsa I>
+void dot_sum_taps(const float* const* x, const float* factor, int64_t taps, int64_t count,
+                  int32_t* sums) {
   constexpr int W = dot_vector_bytes(I), L = W / 4;
   int64_t i = 0;
-  if (step == 1)
-    for (; i + L <= count; i += L)
-      store<float, W>(sums + i, load<float, W>(sums + i) + factor * load<float, W>(x + i));
-  for (; i < count; ++i) sums[i] += factor * x[i * step];
+  for (; i + L <= count; i += L) {
+    Vec<float, W> sum{};
+    for (int64_t t = 0; t < taps; ++t) sum += factor[t] * load<float, W>(x[t] + i);
+    const auto whole = __builtin_convertvector(sum, Vec<int32_t, W>);
+    __builtin_memcpy(sums + i, &whole, sizeof whole);
+  }
+  for (; i < count; ++i) {
+    float sum = 0;
+    for (int64_t t = 0; t < taps; ++t) sum += factor[t] * x[t][i];
+    sums[i] = static_cast<int32_t>(sum);
+  }
 }
 
 template <DotIsa I>
 ByteDotFns byte_dot_fns_of() {
   return {kDotPanel<I>,      kDotGroup<I>,     &run_byte_tile<I>, &pack_dot_rows<I>,
-          &pack_dot_line<I>, &sum_dot_line<I>, &dot_numbers<I>,   &dot_add_scaled<I>};
+          &pack_dot_line<I>, &sum_dot_line<I>, &dot_numbers<I>,   &dot_sum_taps<I>};
 }
 
 template ByteDotFns byte_dot_fns_of<kDots>();

@@ -111,6 +111,8 @@ void ByteProduct::pack_columns(const uint8_t* b, int64_t first, int64_t columns,
   const int64_t stride = groups_ * fns_.panel;
   const bool is_signed = bytes_.b_dtype == DType::I8;
   if (columns % fns_.panel) std::fill_n(out + columns / fns_.panel * stride, stride, 0u);
+  if (problem_.b_row == 1 && problem_.b_col != 1)
+    return pack_lines(b + first * problem_.b_col, columns, out);
   for (int64_t g = 0; g < groups_; ++g) {
     ByteRows rows{.row = {}, .step = problem_.b_col, .is_signed = is_signed, .keep = 0, .flip = 0};
     for (int64_t i = 0; i < fns_.group; ++i) {
@@ -122,6 +124,25 @@ void ByteProduct::pack_columns(const uint8_t* b, int64_t first, int64_t columns,
       if (there) rows.flip |= static_cast<uint32_t>(shift_.flip) << 8 * i;
     }
     fns_.pack_rows(rows, columns, out + g * fns_.panel, 0, stride);
+  }
+}
+
+// B's columns are lines of numbers: each is packed as one of A, and spread over its panel.
+void ByteProduct::pack_lines(const uint8_t* b, int64_t columns, uint32_t* out) const {
+  constexpr int64_t kLine = 256;  // groups at a time
+  uint32_t line[kLine];
+  const uint32_t whole = shift_.flip * 0x01010101u;
+  const auto rest = static_cast<uint32_t>((uint64_t{1} << problem_.k % fns_.group * 8) - 1) & whole;
+  for (int64_t j = 0; j < columns; ++j) {
+    uint32_t* const to = out + j / fns_.panel * groups_ * fns_.panel + j % fns_.panel;
+    for (int64_t begin = 0; begin < groups_; begin += kLine) {
+      const int64_t k = begin * fns_.group, count = std::min(kLine, groups_ - begin);
+      fns_.pack_line(b + j * problem_.b_col + k, 1, std::min(count * fns_.group, problem_.k - k),
+                     bytes_.b_dtype == DType::I8, line);
+      for (int64_t g = 0; g < count; ++g)
+        to[(begin + g) * fns_.panel] =
+            line[g] ^ ((begin + g + 1) * fns_.group <= problem_.k ? whole : rest);
+    }
   }
 }
 

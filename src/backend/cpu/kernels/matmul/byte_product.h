@@ -48,6 +48,7 @@ class ByteProduct : public MatmulTiles {
   int64_t panels(int64_t columns) const;
   int64_t matrix_bytes() const;  // of one packed B
   void pack_columns(const uint8_t* b, int64_t first, int64_t columns, uint32_t* out) const;
+  void pack_lines(const uint8_t* b, int64_t columns, uint32_t* out) const;
   void column_sums(const uint32_t* b, int64_t columns, uint32_t* ones, uint32_t* sums) const;
   bool reads_a() const;  // where it lies
   Areas areas() const;
