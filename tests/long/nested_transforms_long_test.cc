@@ -22,6 +22,8 @@ TEST_P(NestedTransformsLong, AgreeWithWhatDoesNotUseThem) {
   std::cout << report.to_string();
   for (const std::string& f : report.failures) ADD_FAILURE() << f;
   EXPECT_LT(report.unstable, report.elements / 50);
+  EXPECT_LT(report.singular, static_cast<int64_t>(kPart / 50));
+  EXPECT_GT(report.depths[3], static_cast<int>(kPart / 2));
 }
 
 }  // namespace

@@ -69,6 +69,11 @@ std::string against_differences(FunctionRef<Tensors(double)> f, const Tensors& s
         return std::fabs(s - want) <= kWithin * std::max(floor, std::fabs(s));
       };
       ++counts.elements;
+      // 0 * NaN of a value that nothing reads in the end, a carry of a scan that is overwritten, say.
+      if (!std::isfinite(want)) {
+        ++counts.unstable;
+        continue;
+      }
       bool fine = std::isfinite(value) && !steps.empty() && agrees(steps[0]);
       if (fine) continue;
       if (steps.size() <= 1)
@@ -96,12 +101,13 @@ std::string against_differences(FunctionRef<Tensors(double)> f, const Tensors& s
   return {};
 }
 
-std::string nearly_equal(const Tensor& a, const Tensor& b, double scale) {
+std::string nearly_equal(const Tensor& a, const Tensor& b, double scale, bool derivatives) {
   if (a.sizes() != b.sizes()) return fmt::format("{} and {}", a.type(), b.type());
   const double all = std::max({largest(a), largest(b), scale});
   for (int64_t i = 0; i < a.elements(); ++i) {
     const double v = a.get_float(i), w = b.get_float(i);
-    if (!std::isfinite(v) && !std::isfinite(w)) continue;
+    const bool finite[] = {std::isfinite(v), std::isfinite(w)};
+    if (derivatives ? !(finite[0] && finite[1]) : !finite[0] && !finite[1]) continue;
     if (!(std::fabs(v - w) <= kNearly * all)) return fmt::format("element {}: {} and {}", i, v, w);
   }
   return {};

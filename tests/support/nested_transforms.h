@@ -47,8 +47,9 @@ NestedCase nested_case(uint64_t number);
 std::string to_string(const NestedCase& c);
 
 struct NestedReport {
-  int64_t elements = 0,
-          unstable = 0;  // compared with differences; of them those where differences say nothing
+  // Compared with differences; of them those where differences say nothing.
+  int64_t elements = 0, unstable = 0;
+  int64_t singular = 0;                 // programs that end in a matrix without an inverse
   std::map<std::string, int> steps;     // by kind
   std::map<std::string, int> nestings;  // of two neighbours
   std::map<int, int> depths;            // how many steps were made

@@ -239,6 +239,21 @@ std::vector<Noisy> Generator::noisy_of(const Values& in) {
   return out;
 }
 
+// Whether results of f64 move with operands of f64.
+bool moves(const Node& n, const Tensors& in, const Tensors& results) {
+  Tensors near = in;
+  for (Tensor& t : near) {
+    if (t.dtype() != DType::F64) continue;
+    Tensor other(t.dtype(), t.sizes());
+    for (int64_t i = 0; i < t.elements(); ++i) other.set_float(i, t.get_float(i) * (1 + 1e-7));
+    t = other;
+  }
+  const Tensors found = evaluate_node(n, near);
+  for (size_t i = 0; i < results.size(); ++i)
+    if (results[i].dtype() == DType::F64 && !found[i].same_bits(results[i])) return true;
+  return false;
+}
+
 std::optional<Values> Generator::keep(const OpDef& op, const Attrs& attrs, const Values& in) {
   // In a body later steps bring other values than the first, which is all that is tried here.
   if (depth_ > 0 && !always_ends(op, attrs)) return std::nullopt;
@@ -257,6 +272,8 @@ std::optional<Values> Generator::keep(const OpDef& op, const Attrs& attrs, const
     // Composites may overflow on the way to a result; only primitives make infinity and NaN here.
     bool fine = n.op->kind != Kind::composite || finite(plain) == finite(values);
     for (size_t i = 0; i < values.size(); ++i) fine = fine && good(values[i], noisy[i]);
+    // What declares that it has no derivative, and is not constant, has another one than its values.
+    if (s_.smooth && !op.not_differentiable.empty()) fine = fine && !moves(n, plain, values);
     if (fine) {
       for (size_t i = 0; i < values.size(); ++i) pool_.push_back({results[i], values[i], noisy[i]});
       return results;
