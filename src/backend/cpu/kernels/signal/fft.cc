@@ -174,6 +174,7 @@ class Tables {
   FftConvolution<T> convolution(int64_t n, int64_t padded, bool rader, bool pairs);
   LineWay line_way(int64_t n) const;
   FftLine<T> line(int64_t n);
+  int groups_of(int64_t columns, int64_t buffer) const;
   void row(FftLine<T>& f);
   void matrix(FftLine<T>& f);
   void half();
@@ -270,6 +271,10 @@ FftTables<T> Tables<T>::tables(int64_t n, bool single_first) {
   return f;
 }
 
+// Buffers of lanes should stay in the second-level cache.
+constexpr int64_t kLaneBytes = 2 << 20;
+// What is larger has more pages, and lines that map to the same sets, than caches take when it is walked column by column.
+constexpr int64_t kNearBytes = 1 << 20;
 // Lines whose buffers and tables stay in the second-level cache.
 constexpr int64_t kRowBytes = 256 << 10;
 
@@ -313,6 +318,16 @@ void Tables<T>::row(FftLine<T>& f) {
         put(w, i, lanes_ + i, root(k * (std::min(p, m - lanes_) + i), f.n));
 }
 
+// How many groups of columns of a matrix are read and written at once.
+template <class T>
+int Tables<T>::groups_of(int64_t columns, int64_t buffer) const {
+  const auto bytes = static_cast<int64_t>(sizeof(T));
+  if (2 * bytes * program.n * program.lines < kNearBytes) return 1;
+  for (int groups : {4, 2})
+    if (columns >= groups * lanes_ && (2 + groups) * buffer * bytes <= kLaneBytes) return groups;
+  return 1;
+}
+
 template <class T>
 void Tables<T>::matrix(FftLine<T>& f) {
   const int64_t rows = balanced_divisor(f.n, lanes_), columns = f.n / rows,
@@ -320,7 +335,8 @@ void Tables<T>::matrix(FftLine<T>& f) {
   f.column = stages(rows, true), f.row = stages(columns, false);
   f.buffer = buffer(std::max(rows, columns));
   f.middle = 2 * align_up(rows, lanes_) * columns;
-  f.scratch = f.middle + 2 * f.buffer;
+  f.groups = groups_of(rows, f.buffer);
+  f.scratch = f.middle + (f.groups > 1 ? 2 + f.groups : 2) * f.buffer;
   T *group = numbers(2 * groups * rows), *lane = numbers(2 * rows * lanes_);
   for (int64_t k = 0; k < rows; ++k) {
     for (int64_t g = 0; g < groups; ++g)
@@ -339,8 +355,6 @@ void Tables<T>::half() {
   program.half = w;
 }
 
-// Buffers of lanes should stay in the second-level cache.
-constexpr int64_t kLaneBytes = 2 << 20;
 // Fewer lines than this, each longer than that: shared out by their halves.
 constexpr int64_t kFewLines = 12, kLongLine = 1 << 14;
 
@@ -384,11 +398,12 @@ void Tables<T>::choose(const FftProblem& p, int64_t n) {
   if (way == LineWay::none || (fits && !few && !rows)) {
     program.way = Way::lanes;
     program.tables = tables(n);
-    program.row_groups = p.inner >= lanes_ ? ceil_div(p.inner, lanes_) : 0;
-    phases[0].blocks =
-        program.row_groups ? p.outer * program.row_groups : ceil_div(program.lines, lanes_);
     program.buffer = buffer(std::max(program.tables.points, n + 1));
-    scratch = 2 * program.buffer;
+    program.groups = groups_of(p.inner, program.buffer);
+    program.row_blocks = p.inner >= lanes_ ? ceil_div(p.inner, program.groups * lanes_) : 0;
+    phases[0].blocks =
+        program.row_blocks ? p.outer * program.row_blocks : ceil_div(program.lines, lanes_);
+    scratch = (program.groups > 1 ? 2 + program.groups : 2) * program.buffer;
     return;
   }
   const bool shared = p.inner == 1 && program.lines < kFewLines && n >= kLongLine;
@@ -401,7 +416,8 @@ void Tables<T>::choose(const FftProblem& p, int64_t n) {
     const FftLines<T> middle{nullptr, 1, f.middle, 0, 0, 0}, z{nullptr, 1, 2 * n, 0, 1, n};
     const Phase whole = phases[0];
     const bool to = p.real == FftReal::to_bins, from = p.real == FftReal::from_bins;
-    const int64_t halves[] = {ceil_div(f.row.n, lanes_), ceil_div(f.column.n, lanes_)};
+    const int64_t width = f.groups * lanes_,
+                  halves[] = {ceil_div(f.row.n, width), ceil_div(f.column.n, width)};
     phases.clear();
     if (from) phases.push_back({whole.x, z, ceil_div(n, kFftBinBlock), 2 * n});
     phases.push_back({from ? z : whole.x, middle, halves[0], f.middle});
@@ -411,7 +427,7 @@ void Tables<T>::choose(const FftProblem& p, int64_t n) {
       program.phase_groups[i] = phases[i].blocks;
       phases[i].blocks *= program.lines, phases[i].between *= program.lines;
     }
-    scratch = 2 * f.buffer;
+    scratch = f.scratch - f.middle;
     return;
   }
   program.way = Way::lines;

@@ -15,7 +15,6 @@ struct FftRun : FftLanes<T, W> {
   using Base::transform;
   using Base::with_sink;
   using Base::with_source;
-  using typename Base::Ahead;
   using typename Base::C;
   using typename Base::Lanes;
   using typename Base::ToLanes;
@@ -23,15 +22,20 @@ struct FftRun : FftLanes<T, W> {
 
   // ---- between memory and lanes
 
-  // Rows of `columns` numbers, L of them a `step` apart, to vectors: column c goes to to(c).
+  // Rows of `columns` numbers, L of them a `step` apart, to vectors: column c goes to to(c). Fetches the next L rows and
+  // as many of `results`, which will be written.
   template <class To>
   [[gnu::always_inline]] static void rows_to_lanes(const T* from, int64_t step, int64_t columns,
-                                                   To to) {
+                                                   const T* results, To to) {
     int64_t c = 0;
     for (; c + L <= columns; c += L) {
       V v[L];
 #pragma GCC unroll 16
-      for (int i = 0; i < L; ++i) v[i] = load<T, W>(from + i * step + c);
+      for (int i = 0; i < L; ++i) {
+        v[i] = load<T, W>(from + i * step + c);
+        __builtin_prefetch(from + (L + i) * step + c, 0, 2);
+        __builtin_prefetch(results + i * step + c, 0, 2);
+      }
       transpose<T, W>(v);
 #pragma GCC unroll 16
       for (int i = 0; i < L; ++i) store<T, W>(to(c + i), v[i]);
@@ -72,17 +76,18 @@ struct FftRun : FftLanes<T, W> {
   static bool is_columns(Form f) { return f == Form::columns || f == Form::block_columns; }
 
   static void gather(const FftLines<const T>& x, int64_t n, int64_t first, int64_t count, bool swap,
-                     T* buffer) {
+                     T* buffer, const T* results) {
     const T* base = x.base + x.offset(first);
     const int64_t re = swap ? L : 0, im = L - re;
     switch (form(x, first, count)) {
       case Form::rows:
-        rows_to_lanes(base, x.outer_step, 2 * n,
+        rows_to_lanes(base, x.outer_step, 2 * n, results,
                       [=](int64_t c) { return buffer + (c >> 1) * 2 * L + ((c & 1) ? im : re); });
         break;
       case Form::block_rows:
-        rows_to_lanes(base, x.outer_step, n, [=](int64_t c) { return buffer + c * 2 * L + re; });
-        rows_to_lanes(base + x.im, x.outer_step, n,
+        rows_to_lanes(base, x.outer_step, n, results,
+                      [=](int64_t c) { return buffer + c * 2 * L + re; });
+        rows_to_lanes(base + x.im, x.outer_step, n, results + x.im,
                       [=](int64_t c) { return buffer + c * 2 * L + im; });
         break;
       case Form::columns:
@@ -150,42 +155,86 @@ struct FftRun : FftLanes<T, W> {
     }
   }
 
-  // The elements of L lines from `first` on that are columns, to be fetched; of blocks the real parts, and the
-  // imaginary ones where they are beside them.
-  template <class P>
-  static Ahead rows_of(const FftLines<P>& x, int64_t first, int64_t n) {
-    if (!is_columns(form(x, first, L))) return {};
-    Ahead a;
-    a.p = x.base + x.offset(first), a.step = x.step, a.left = n;
-    a.lines = (x.im == 1 ? 2 : 1) * W / 64 + 1;
-    a.each = 4;
-    return a;
+  // ---- groups of L lines beside each other, at once, so that memory is read and written in longer runs: buffer g of
+  // c is group g's
+
+  static void gather_groups(const FftLines<const T>& x, int64_t n, int groups, bool swap, T* c,
+                            int64_t buffer) {
+    with_source(x, x.step, swap, [&](auto source) {
+      for (int64_t k = 0; k < n; ++k) {
+        fetch(x.base + (k + kRowsAhead) * x.step, groups * x.inner_step * L);
+        for (int g = 0; g < groups; ++g)
+          put(c + g * buffer + k * 2 * L, source.moved(g * x.inner_step * L).get(k));
+      }
+    });
+  }
+  static void scatter_groups(const T* c, int64_t buffer, int64_t n, int groups, bool swap, T factor,
+                             const FftLines<T>& y) {
+    with_sink(y, y.step, swap, factor, [&](auto sink) {
+      for (int64_t k = 0; k < n; ++k) {
+        fetch(y.base + (k + kRowsAhead) * y.step, groups * y.inner_step * L);
+        for (int g = 0; g < groups; ++g)
+          sink.moved(g * y.inner_step * L).put(k, get(c + g * buffer + k * 2 * L));
+      }
+    });
+  }
+  static constexpr int64_t kRowsAhead = 8;
+  [[gnu::always_inline]] static void fetch(const T* p, int64_t count) {
+    for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T)))
+      __builtin_prefetch(p + i, 0, 2);
   }
 
   // ---- lines side by side
 
   static void lanes(const FftProgram<T>& f, const FftLines<const T>& x, const FftLines<T>& y,
-                    int64_t group, T* scratch) {
-    int64_t first = group * L, end = f.lines;
-    if (f.row_groups) {
-      first = group / f.row_groups * x.inner + group % f.row_groups * L;
-      end = (group / f.row_groups + 1) * x.inner;
+                    int64_t block, T* scratch) {
+    int64_t first = block * L, end = f.lines;
+    const int64_t width = f.groups * L;
+    if (f.row_blocks) {
+      first = block / f.row_blocks * x.inner + block % f.row_blocks * width;
+      end = (block / f.row_blocks + 1) * x.inner;
     }
-    const int64_t count = first + L <= end ? L : end - first;
+    if (f.groups > 1 && first + width <= end) return groups(f, x, y, first, scratch);
+    for (int64_t i = 0; i < f.groups && first < end; ++i, first += L)
+      group(f, x, y, first, first + L <= end ? L : end - first, scratch);
+  }
+
+  // f.groups groups of columns.
+  static void groups(const FftProgram<T>& f, FftLines<const T> x, FftLines<T> y, int64_t first,
+                     T* scratch) {
+    T *a = scratch, *b = a + f.buffer, *c = b + f.buffer;
+    x.base += x.offset(first), y.base += y.offset(first);
+    const bool from_bins = f.real == FftReal::from_bins, to_bins = f.real == FftReal::to_bins;
+    gather_groups(x, f.n + from_bins, f.groups, f.inverse && !from_bins, c, f.buffer);
+    for (int g = 0; g < f.groups; ++g) {
+      T* at = c + g * f.buffer;
+      if (from_bins) {
+        Base::from_bins(at, a, f.n, f.half, f.half_pitch);
+        transform(f.tables, Lanes{a}, ToLanes{at}, a, b);
+      } else if (to_bins) {
+        T* result = last_free(f.tables, a, b);
+        transform(f.tables, Lanes{at}, ToLanes{result}, a, b);
+        Base::to_bins(result, at, f.n, f.half, f.half_pitch);
+      } else {
+        transform(f.tables, Lanes{at}, ToLanes{at}, a, b);
+      }
+    }
+    scatter_groups(c, f.buffer, f.n + to_bins, f.groups, f.inverse, f.scale, y);
+  }
+
+  static void group(const FftProgram<T>& f, const FftLines<const T>& x, const FftLines<T>& y,
+                    int64_t first, int64_t count, T* scratch) {
     T *a = scratch, *b = scratch + f.buffer;
-    Ahead following = rows_of(x, first + L, f.n), ahead = rows_of(y, first, f.n);
-    if (first + 2 * L > end) following.left = 0;
-    ahead.next = &following;
     const bool reads = f.real != FftReal::from_bins && is_columns(form(x, first, count)),
                writes = f.real != FftReal::to_bins && is_columns(form(y, first, count));
     const auto to = [&](auto source) {
       if (writes) {
         with_sink({y.base + y.offset(first), 0, 0, 0, 0, y.im}, y.step, f.inverse, f.scale,
-                  [&](auto sink) { transform(f.tables, source, sink, a, b, ahead); });
+                  [&](auto sink) { transform(f.tables, source, sink, a, b); });
         return;
       }
       T* result = last_free(f.tables, a, b);
-      transform(f.tables, source, ToLanes{result}, a, b, ahead);
+      transform(f.tables, source, ToLanes{result}, a, b);
       if (f.real == FftReal::to_bins) {
         T* bins = result == a ? b : a;
         Base::to_bins(result, bins, f.n, f.half, f.half_pitch);
@@ -199,10 +248,10 @@ struct FftRun : FftLanes<T, W> {
       return;
     }
     if (f.real == FftReal::from_bins) {
-      gather(x, f.n + 1, first, count, false, b);
+      gather(x, f.n + 1, first, count, false, b, y.base + y.offset(first));
       Base::from_bins(b, a, f.n, f.half, f.half_pitch);
     } else {
-      gather(x, f.n, first, count, f.inverse, a);
+      gather(x, f.n, first, count, f.inverse, a, y.base + y.offset(first));
     }
     to(Lanes{a});
   }
@@ -229,11 +278,6 @@ struct FftRun : FftLanes<T, W> {
     for (int i = 0; i < L; ++i) put(to + i * 2 * L, {re[i], im[i]});
   }
 
-  [[gnu::always_inline]] static void fetch(const T* p, int64_t count) {
-    for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T)))
-      __builtin_prefetch(p + i, 0, 2);
-  }
-
   // Fetches line `following` meanwhile, if there is one.
   static void row(const FftLine<T>& f, const FftLines<const T>& x, const FftLines<T>& y, bool swap,
                   T factor, T* scratch, const T* following) {
@@ -248,27 +292,40 @@ struct FftRun : FftLanes<T, W> {
         across(source.moved(first * x.step), w, a + first * 2 * L);
       }
     });
-    with_sink(y, y.step * L, swap, factor, [&](auto sink) {
-      Ahead none;
-      transform(f.tables, Lanes{a}, sink, a, b, none);
-    });
+    with_sink(y, y.step * L, swap, factor,
+              [&](auto sink) { transform(f.tables, Lanes{a}, sink, a, b); });
   }
 
-  // The transforms of L columns of the matrix times what joins the halves, as elements of the rows'
+  // The transforms of f.groups times L columns of the matrix times what joins the halves, as elements of the rows'
   // lanes: middle[row group][column][re L, im L].
-  static void columns(const FftLine<T>& f, const FftLines<const T>& x, bool swap, int64_t group,
-                      T* middle, T* scratch) {
+  static void columns(const FftLine<T>& f, FftLines<const T> x, bool swap, int64_t block, T* middle,
+                      T* scratch) {
+    const int64_t rows = f.column.n, columns = f.row.n, group = block * f.groups;
+    T *a = scratch, *b = a + f.buffer, *c = b + f.buffer;
+    x.inner_step = x.step;
+    if (f.groups > 1 && (group + f.groups) * L <= columns) {
+      gather_groups({x.base + group * L * x.step, 0, 0, x.step, x.step * columns, x.im}, rows,
+                    f.groups, swap, c, f.buffer);
+      for (int g = 0; g < f.groups; ++g) {
+        T* at = c + g * f.buffer;
+        transform(f.column, Lanes{at}, ToLanes{at}, a, b);
+        join(f, at, group + g, middle);
+      }
+      return;
+    }
+    T* result = last_free(f.column, a, b);
+    for (int64_t g = group; g < group + f.groups && g * L < columns; ++g) {
+      const int64_t first = g * L + L <= columns ? g * L : columns - L;
+      with_source(x, x.step * columns, swap, [&](auto source) {
+        transform(f.column, source.moved(first * x.step), ToLanes{result}, a, b);
+      });
+      join(f, result, g, middle);
+    }
+  }
+  static void join(const FftLine<T>& f, const T* from, int64_t group, T* middle) {
     const int64_t rows = f.column.n, columns = f.row.n;
     const int64_t first = group * L + L <= columns ? group * L : columns - L;
     const auto fresh = static_cast<int>(group * L - first);
-    T *a = scratch, *b = scratch + f.buffer, *from = last_free(f.column, a, b);
-    Ahead ahead;
-    ahead.p = x.base + (first + L) * x.step, ahead.step = x.step * columns;
-    ahead.left = group * L + 2 * L <= columns ? rows : 0;
-    ahead.lines = static_cast<int>(x.step) * W / 64 + 1, ahead.each = 4;
-    with_source(x, x.step * columns, swap, [&](auto source) {
-      transform(f.column, source.moved(first * x.step), ToLanes{from}, a, b, ahead);
-    });
     const T* w = f.group + group * 2 * rows;
     for (int64_t k0 = 0; k0 < rows; k0 += L) {
       V re[L], im[L];
@@ -290,24 +347,31 @@ struct FftRun : FftLanes<T, W> {
         if (i >= fresh) put(to + i * 2 * L, {re[i], im[i]});
     }
   }
-  // The transforms of L rows, whose elements are read out by columns.
+  // The transforms of f.groups times L rows, whose elements are read out by columns.
   static void rows(const FftLine<T>& f, const T* middle, const FftLines<T>& y, bool swap, T factor,
-                   int64_t group, T* scratch) {
-    const int64_t rows = f.column.n, columns = f.row.n, first = group * L;
-    T *a = scratch, *b = scratch + f.buffer;
-    const Lanes source{middle + first * columns * 2};
-    Ahead ahead;
-    ahead.p = y.base + first * y.step, ahead.step = y.step * rows, ahead.left = columns;
-    ahead.lines = static_cast<int>(y.step) * W / 64 + 1, ahead.each = 8;
-    if (first + L <= rows) {
-      with_sink({y.base + first * y.step, 0, 0, 0, 0, y.im}, y.step * rows, swap, factor,
-                [&](auto sink) { transform(f.row, source, sink, a, b, ahead); });
+                   int64_t block, T* scratch) {
+    const int64_t rows = f.column.n, columns = f.row.n, group = block * f.groups;
+    T *a = scratch, *b = a + f.buffer, *c = b + f.buffer;
+    const auto lanes_of = [&](int64_t g) { return Lanes{middle + g * L * columns * 2}; };
+    if (f.groups > 1 && (group + f.groups) * L <= rows) {
+      for (int g = 0; g < f.groups; ++g)
+        transform(f.row, lanes_of(group + g), ToLanes{c + g * f.buffer}, a, b);
+      scatter_groups(c, f.buffer, columns, f.groups, swap, factor,
+                     {y.base + group * L * y.step, 0, 0, y.step, y.step * rows, y.im});
       return;
     }
-    T* result = last_free(f.row, a, b);
-    transform(f.row, source, ToLanes{result}, a, b, ahead);
-    scatter(result, columns, first, rows - first, swap, factor,
-            {y.base, rows, 0, y.step, y.step * rows, y.im});
+    for (int64_t g = group; g < group + f.groups && g * L < rows; ++g) {
+      const int64_t first = g * L;
+      if (first + L <= rows) {
+        with_sink({y.base + first * y.step, 0, 0, 0, 0, y.im}, y.step * rows, swap, factor,
+                  [&](auto sink) { transform(f.row, lanes_of(g), sink, a, b); });
+        continue;
+      }
+      T* result = last_free(f.row, a, b);
+      transform(f.row, lanes_of(g), ToLanes{result}, a, b);
+      scatter(result, columns, first, rows - first, swap, factor,
+              {y.base, rows, 0, y.step, y.step * rows, y.im});
+    }
   }
 
   static void line(const FftLine<T>& f, const FftLines<const T>& x, const FftLines<T>& y, bool swap,
@@ -319,8 +383,9 @@ struct FftRun : FftLanes<T, W> {
         return row(f, x, y, swap, factor, scratch, following);
       case FftLine<T>::Way::matrix: {
         T *middle = scratch, *rest = scratch + f.middle;
-        for (int64_t g = 0; g * L < f.row.n; ++g) columns(f, x, swap, g, middle, rest);
-        for (int64_t g = 0; g * L < f.column.n; ++g) rows(f, middle, y, swap, factor, g, rest);
+        for (int64_t g = 0; g * L * f.groups < f.row.n; ++g) columns(f, x, swap, g, middle, rest);
+        for (int64_t g = 0; g * L * f.groups < f.column.n; ++g)
+          rows(f, middle, y, swap, factor, g, rest);
         return;
       }
       case FftLine<T>::Way::convolved:

@@ -109,6 +109,7 @@ struct FftLanes : FftButterfly<T, W> {
       store<T, W>(p + k * step, interleave<T, W, 0>(a, b));
       store<T, W>(p + k * step + L, interleave<T, W, L / 2>(a, b));
     }
+    [[gnu::always_inline]] ToPairs moved(int64_t by) const { return {p + by, step, scale}; }
   };
   struct ToBlocks {
     T *re, *im;
@@ -117,6 +118,9 @@ struct FftLanes : FftButterfly<T, W> {
     [[gnu::always_inline]] void put(int64_t k, C z) const {
       store<T, W>(re + k * step, z.re * scale);
       store<T, W>(im + k * step, z.im * scale);
+    }
+    [[gnu::always_inline]] ToBlocks moved(int64_t by) const {
+      return {re + by, im + by, step, scale};
     }
   };
   // Times a convolution's factors and swapped: on to the way back. Leaves element 0 as it was in `first`.
@@ -149,39 +153,16 @@ struct FftLanes : FftButterfly<T, W> {
       f(ToPairs<false>{y.base, step, scale});
   }
 
-  // Memory that will be wanted soon, fetched a little with each butterfly: `left` rows of `lines` cache
-  // lines, `step` numbers apart. Then `next`.
-  struct Ahead {
-    const T* p = nullptr;
-    int64_t step = 0, left = 0;
-    int lines = 0, each = 1;
-    Ahead* next = nullptr;
-    [[gnu::always_inline]] void fetch() {
-      if (left > 0)
-        rows();
-      else if (next && next->left > 0)
-        next->rows();
-    }
-    [[gnu::always_inline]] void rows() {
-      for (int i = 0; i < each; ++i, p += step)
-        for (int line = 0; line < lines; ++line)
-          __builtin_prefetch(reinterpret_cast<const char*>(p) + 64 * line, 0, 2);
-      left -= each;
-    }
-  };
-
   // ---- stages
 
   // Stockham's form, decimated in frequency:
   // y[q + s (R p + k)] = w^(p k) sum_j x[q + s (p + m j)] e^(-2 pi i j k / R), w = e^(-2 pi i / m R).
   template <int R, bool Turned, class Source, class Sink>
-  [[gnu::always_inline]] static void group(const FftStage<T>& f, int64_t p, Source x, Sink y,
-                                           Ahead& ahead) {
+  [[gnu::always_inline]] static void group(const FftStage<T>& f, int64_t p, Source x, Sink y) {
     const int64_t s = f.stride, m = f.groups, radix = R ? R : f.radix;
     const T* w = f.twiddles + 2 * p * (radix - 1);
     for (int64_t q = 0; q < s; ++q) {
       C a[R ? R : kFftMaxPrime];
-      ahead.fetch();
 #pragma GCC unroll 16
       for (int64_t j = 0; j < radix; ++j) a[j] = x.get(q + s * (p + m * j));
       B::template butterfly<R>(a, static_cast<int>(radix), f.roots);
@@ -193,47 +174,47 @@ struct FftLanes : FftButterfly<T, W> {
     }
   }
   template <int R, class Source, class Sink>
-  [[gnu::noinline]] static void stage(const FftStage<T>& f, Source x, Sink y, Ahead& ahead) {
-    group<R, false>(f, 0, x, y, ahead);
-    for (int64_t p = 1; p < f.groups; ++p) group<R, true>(f, p, x, y, ahead);
+  [[gnu::noinline]] static void stage(const FftStage<T>& f, Source x, Sink y) {
+    group<R, false>(f, 0, x, y);
+    for (int64_t p = 1; p < f.groups; ++p) group<R, true>(f, p, x, y);
   }
-  static void any_stage(const FftStage<T>& f, Lanes x, ToLanes y, Ahead& ahead) {
+  static void any_stage(const FftStage<T>& f, Lanes x, ToLanes y) {
     switch (f.radix) {
       case 2:
-        return stage<2>(f, x, y, ahead);
+        return stage<2>(f, x, y);
       case 3:
-        return stage<3>(f, x, y, ahead);
+        return stage<3>(f, x, y);
       case 4:
-        return stage<4>(f, x, y, ahead);
+        return stage<4>(f, x, y);
       case 5:
-        return stage<5>(f, x, y, ahead);
+        return stage<5>(f, x, y);
       case 7:
-        return stage<7>(f, x, y, ahead);
+        return stage<7>(f, x, y);
       case 8:
-        return stage<8>(f, x, y, ahead);
+        return stage<8>(f, x, y);
       case 9:
-        return stage<9>(f, x, y, ahead);
+        return stage<9>(f, x, y);
       case 11:
-        return stage<11>(f, x, y, ahead);
+        return stage<11>(f, x, y);
       case 13:
-        return stage<13>(f, x, y, ahead);
+        return stage<13>(f, x, y);
       case 16:
-        if constexpr (W == 64) return stage<16>(f, x, y, ahead);
+        if constexpr (W == 64) return stage<16>(f, x, y);
         return;
       default:
-        return stage<0>(f, x, y, ahead);
+        return stage<0>(f, x, y);
     }
   }
   // The radices whose stages read and write memory themselves; FftPlan puts them at the ends.
   template <class Source, class Sink>
-  static bool end_stage(const FftStage<T>& f, Source x, Sink y, Ahead& ahead) {
+  static bool end_stage(const FftStage<T>& f, Source x, Sink y) {
     switch (f.radix) {
       case 4:
-        return stage<4>(f, x, y, ahead), true;
+        return stage<4>(f, x, y), true;
       case 8:
-        return stage<8>(f, x, y, ahead), true;
+        return stage<8>(f, x, y), true;
       case 16:
-        if constexpr (W == 64) return stage<16>(f, x, y, ahead), true;
+        if constexpr (W == 64) return stage<16>(f, x, y), true;
         return false;
       default:
         return false;
@@ -252,11 +233,11 @@ struct FftLanes : FftButterfly<T, W> {
   // Transforms from x to y by way of the buffers b and a, of which only a may be what x reads. Where
   // y writes one of the two, it is last_free(f, a, b).
   template <class Source, class Sink>
-  static void transform(const FftTables<T>& f, Source x, Sink y, T* a, T* b, Ahead& ahead) {
+  static void transform(const FftTables<T>& f, Source x, Sink y, T* a, T* b) {
     if (f.convolution.padded)
-      convolve(f, x, y, a, b, ahead);
+      convolve(f, x, y, a, b);
     else
-      by_stages(f, x, y, a, b, ahead);
+      by_stages(f, x, y, a, b);
   }
   static T* last_free(const FftTables<T>& f, T* a, T* b) {
     if (!f.convolution.padded) return f.stages % 2 ? b : a;
@@ -264,33 +245,32 @@ struct FftLanes : FftButterfly<T, W> {
   }
 
   template <class Source, class Sink>
-  static void by_stages(const FftTables<T>& f, Source x, Sink y, T* a, T* b, Ahead& ahead) {
+  static void by_stages(const FftTables<T>& f, Source x, Sink y, T* a, T* b) {
     if (f.stages == 0) return copy(f.n, x, y);
     if constexpr (__is_same(Source, Lanes)) {
-      stages_from(f, 0, x.p, y, a, b, ahead);
+      stages_from(f, 0, x.p, y, a, b);
     } else {
-      if (f.stages > 1 && end_stage(f.stage[0], x, ToLanes{b}, ahead))
-        return stages_from(f, 1, b, y, b, a, ahead);
+      if (f.stages > 1 && end_stage(f.stage[0], x, ToLanes{b}))
+        return stages_from(f, 1, b, y, b, a);
       copy(f.n, x, ToLanes{a});
-      stages_from(f, 0, a, y, a, b, ahead);
+      stages_from(f, 0, a, y, a, b);
     }
   }
   // The stages from `first` on, of x; b is the next to be written.
   template <class Sink>
-  static void stages_from(const FftTables<T>& f, int64_t first, const T* x, Sink y, T* a, T* b,
-                          Ahead& ahead) {
+  static void stages_from(const FftTables<T>& f, int64_t first, const T* x, Sink y, T* a, T* b) {
     for (int64_t i = first; i + 1 < f.stages; ++i) {
-      any_stage(f.stage[i], Lanes{x}, ToLanes{b}, ahead);
+      any_stage(f.stage[i], Lanes{x}, ToLanes{b});
       x = b;
       T* t = a;
       a = b, b = t;
     }
     const FftStage<T>& last = f.stage[f.stages - 1];
     if constexpr (__is_same(Sink, ToLanes)) {
-      any_stage(last, Lanes{x}, y, ahead);
+      any_stage(last, Lanes{x}, y);
     } else {
-      if (end_stage(last, Lanes{x}, y, ahead)) return;
-      any_stage(last, Lanes{x}, ToLanes{b}, ahead);
+      if (end_stage(last, Lanes{x}, y)) return;
+      any_stage(last, Lanes{x}, ToLanes{b});
       copy(f.n, Lanes{b}, y);
     }
   }
@@ -312,15 +292,15 @@ struct FftLanes : FftButterfly<T, W> {
   }
 
   template <class Source, class Sink>
-  static void convolve(const FftTables<T>& f, Source x, Sink y, T* a, T* b, Ahead& ahead) {
+  static void convolve(const FftTables<T>& f, Source x, Sink y, T* a, T* b) {
     if (f.convolution.gather)
-      rader(f, x, y, a, b, ahead);
+      rader(f, x, y, a, b);
     else
-      bluestein(f, x, y, a, b, ahead);
+      bluestein(f, x, y, a, b);
   }
 
   template <class Source, class Sink>
-  static void rader(const FftTables<T>& f, Source x, Sink y, T* a, T* b, Ahead& ahead) {
+  static void rader(const FftTables<T>& f, Source x, Sink y, T* a, T* b) {
     const FftConvolution<T>& c = f.convolution;
     const FftTables<T>& inner = *f.inner;
     const ConvolutionBuffers at = convolution_buffers(f, a, b);
@@ -334,15 +314,14 @@ struct FftLanes : FftButterfly<T, W> {
     C sum{};
     const ToProducts product{at.product, c.factors, &sum};
     if (is_end_radix(inner.stage[0])) {
-      by_stages(inner, operand, product, a, b, ahead);
+      by_stages(inner, operand, product, a, b);
     } else {
       copy(inner.n, operand, ToLanes{at.operand});
-      by_stages(inner, Lanes{at.operand}, product, at.operand, at.spare, ahead);
+      by_stages(inner, Lanes{at.operand}, product, at.operand, at.spare);
     }
     // x0 in every result, swapped like the product.
     put(at.product, B::add(get(at.product), {x0.im, x0.re}));
-    by_stages(inner, Lanes{at.product}, ToSwappedOrder{at.result, c.scatter}, at.product, at.other,
-              ahead);
+    by_stages(inner, Lanes{at.product}, ToSwappedOrder{at.result, c.scatter}, at.product, at.other);
     put(at.result, B::add(x0, sum));
     finish(f.n, at.result, y);
   }
@@ -354,7 +333,7 @@ struct FftLanes : FftButterfly<T, W> {
   }
 
   template <class Source, class Sink>
-  static void bluestein(const FftTables<T>& f, Source x, Sink y, T* a, T* b, Ahead& ahead) {
+  static void bluestein(const FftTables<T>& f, Source x, Sink y, T* a, T* b) {
     const FftConvolution<T>& c = f.convolution;
     const FftTables<T>& inner = *f.inner;
     const ConvolutionBuffers at = convolution_buffers(f, a, b);
@@ -362,8 +341,8 @@ struct FftLanes : FftButterfly<T, W> {
       put(a + k * 2 * L, B::turned(x.get(k), c.chirp[2 * k], c.chirp[2 * k + 1]));
     for (int64_t k = f.n; k < c.padded; ++k) put(a + k * 2 * L, {V{}, V{}});
     C sum;
-    by_stages(inner, Lanes{a}, ToProducts{at.product, c.factors, &sum}, a, b, ahead);
-    by_stages(inner, Lanes{at.product}, ToLanes{at.result}, at.product, at.other, ahead);
+    by_stages(inner, Lanes{a}, ToProducts{at.product, c.factors, &sum}, a, b);
+    by_stages(inner, Lanes{at.product}, ToLanes{at.result}, at.product, at.other);
     for (int64_t k = 0; k < f.n; ++k) {
       const C z = get(at.result + k * 2 * L);
       y.put(k, B::turned({z.im, z.re}, c.chirp[2 * k], c.chirp[2 * k + 1]));

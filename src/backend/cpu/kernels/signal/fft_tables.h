@@ -64,6 +64,7 @@ struct FftLine {
   const FftLine* inner = nullptr;
   int64_t buffer = 0;   // row, matrix: numbers of a buffer of lanes
   int64_t middle = 0;   // matrix: numbers between its two halves
+  int groups = 1;       // matrix: of L columns or rows, in a block
   int64_t scratch = 0;  // numbers
 };
 
@@ -80,7 +81,8 @@ struct FftProgram {
   };
   Way way = Way::lanes;
   int64_t lines = 0, n = 1;
-  int64_t row_groups = 0;  // lanes: groups for each run of `inner` lines; 0: groups over all lines
+  int groups = 1;          // lanes: of L lines, in a block
+  int64_t row_blocks = 0;  // lanes: blocks for each run of `inner` lines; 0: blocks over all lines
   int64_t buffer = 0;      // lanes: numbers of a buffer
   int64_t phase_groups[3] = {};  // phases: blocks of a line in each
   bool inverse = false;
