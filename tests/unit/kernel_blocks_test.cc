@@ -209,6 +209,7 @@ struct RowCase {
   const OpDef* op;
   Graph (*build)(int64_t rows, DType d, int variant);
   int variants;
+  int least;  // kernels that work by rows, in all: some take f32 alone
 };
 
 constexpr RowCase kRowCases[] = {
@@ -228,7 +229,8 @@ constexpr RowCase kRowCases[] = {
        b.output(op::matmul(b, x, w, {.transpose_a = a_turned != 0, .transpose_b = turned != 0}));
        return b.finish();
      },
-     6},
+     6,
+     100},
     {&op::conv_channels_last.def,
      [](int64_t rows, DType d, int variant) {
        // Channels in and out, groups, weights that are packed.
@@ -242,7 +244,8 @@ constexpr RowCase kRowCases[] = {
        b.output(op::conv_channels_last(b, x, w, {.low = {1}, .high = {1}, .groups = groups}));
        return b.finish();
      },
-     5},
+     5,
+     20},
     {&op::pool_channels_last.def,
      [](int64_t rows, DType d, int variant) {
        static constexpr int64_t channels[] = {5, 33, 70};
@@ -252,7 +255,8 @@ constexpr RowCase kRowCases[] = {
            b, x, {.kind = static_cast<PoolKind>(variant), .kernel = {3}, .low = {1}, .high = {1}}));
        return b.finish();
      },
-     3},
+     3,
+     20},
 };
 
 NamedTensors leaves_of(const Graph& g) {
@@ -279,7 +283,7 @@ TEST(KernelBlocks, NativeKernelsByRows) {
                         fmt::format("{} {} variant {}, {} rows", c.op->name, d, variant, rows));
         }
     }
-    EXPECT_GT(by_rows, 100) << c.op->name;
+    EXPECT_GT(by_rows, c.least) << c.op->name;
   }
 }
 
