@@ -1,5 +1,9 @@
 #include "rlx/ir/tensor.h"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <cmath>
 #include <new>
 
@@ -10,12 +14,18 @@ constexpr int64_t kMaxBytes = int64_t{1} << 48;
 constexpr size_t kAlignment = 64;
 constexpr size_t kTextBytes = 1024;  // constants up to this size are printed in full
 
+// Large blocks lie on huge pages where the system gives them: what streams through weights and planned memory would spend
+// its time on finding pages.
+constexpr size_t kHugePage = size_t{2} << 20;
+
 std::shared_ptr<std::byte[]> allocate(size_t bytes) {
-  void* p =
-      ::operator new[](std::max<size_t>(bytes, 1), std::align_val_t(kAlignment), std::nothrow);
+  const auto align = std::align_val_t(bytes >= kHugePage ? kHugePage : kAlignment);
+  void* p = ::operator new[](std::max<size_t>(bytes, 1), align, std::nothrow);
   if (!p) fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes", bytes);
-  return {static_cast<std::byte*>(p),
-          [](std::byte* q) { ::operator delete[](q, std::align_val_t(kAlignment)); }};
+#if defined(__linux__)
+  if (bytes >= kHugePage) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish
+#endif
+  return {static_cast<std::byte*>(p), [align](std::byte* q) { ::operator delete[](q, align); }};
 }
 
 template <class T>

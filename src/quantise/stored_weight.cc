@@ -87,7 +87,7 @@ Value layer_over_stored(Builder& b, const Node& n, const Layer& l, Operands in,
       const bool is_scale = b.type(v).dtype == DType::F32;
       operands.push_back(is_scale ? cast_to(b, v, wide_of(dtype)) : v);
     }
-    return b.emit(*&op::dequant_matmul, SchemeAttrs{s}, operands)[0];
+    return b.emit(*&op::dequant_matmul, DequantMatmulAttrs{s}, operands)[0];
   }
   if (n.op == &op::gather) {
     const Value rows = op::gather(b, stored[0], in[1], {.axis = 0});

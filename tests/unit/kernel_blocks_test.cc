@@ -210,6 +210,7 @@ struct RowCase {
   const OpDef* op;
   Graph (*build)(int64_t rows, DType d, int variant);
   int variants;
+  int least;  // kernels that work by rows, in all: some take f32 alone
 };
 
 constexpr RowCase kRowCases[] = {
@@ -229,7 +230,8 @@ constexpr RowCase kRowCases[] = {
        b.output(op::matmul(b, x, w, {.transpose_a = a_turned != 0, .transpose_b = turned != 0}));
        return b.finish();
      },
-     6},
+     6,
+     100},
     {&op::conv_channels_last.def,
      [](int64_t rows, DType d, int variant) {
        // Channels in and out, groups, weights that are packed.
@@ -243,7 +245,8 @@ constexpr RowCase kRowCases[] = {
        b.output(op::conv_channels_last(b, x, w, {.low = {1}, .high = {1}, .groups = groups}));
        return b.finish();
      },
-     5},
+     5,
+     20},
     {&op::matmul_integer.def,
      [](int64_t rows, DType d, int variant) {
        // Columns, contracted, packed, zero points; what follows is made of the same rows.
@@ -270,7 +273,8 @@ constexpr RowCase kRowCases[] = {
            b, x, {.kind = static_cast<PoolKind>(variant), .kernel = {3}, .low = {1}, .high = {1}}));
        return b.finish();
      },
-     3},
+     3,
+     20},
 };
 
 NamedTensors leaves_of(const Graph& g) {
@@ -297,7 +301,7 @@ TEST(KernelBlocks, NativeKernelsByRows) {
                         fmt::format("{} {} variant {}, {} rows", c.op->name, d, variant, rows));
         }
     }
-    EXPECT_GT(by_rows, 100) << c.op->name;
+    EXPECT_GT(by_rows, c.least) << c.op->name;
   }
 }
 

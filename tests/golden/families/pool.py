@@ -160,7 +160,7 @@ def channels_last():
             continue
         last = lambda t: np.ascontiguousarray(np.moveaxis(t, lead - 1, -1))
         for kind in EMPTY:
-            for dtype in FLOATS + (INTS if n == 4 else []):
+            for dtype in FLOATS + (INTS if n in (1, 4) else []):
                 for include in (True, False) if kind == "mean" else (True,):
                     identifier = f"pool_channels_last/{dtype}/{kind}-{n}" + ("" if include else "-real")
                     rng = rng_of(identifier)
