@@ -201,6 +201,19 @@ TEST(Int8, CompilingFusesWhatIsQuantised) {
   EXPECT_LT(relative_rms(run(baked.graph, baked.params, data[0])[0], got), 1e-2);
 }
 
+// What else reads the operand of a product is not rounded.
+TEST(Int8, OtherReadersSeeFloats) {
+  const Graph g = trace("residual", [&](Tracer& t) {
+    const auto x = t.input("x", {3, 4});
+    return op::matmul(x, t.param("w", {4, 4})) + x;
+  });
+  const NamedTensors params{{"w", Tensor(DType::F32, {4, 4})}};
+  const std::vector<NamedTensors> data{{{"x", normal({3, 4}, 1)}}};
+  const Quantised q = quantise(g, params, data);
+  EXPECT_EQ(count(q.graph, *&op::dequantize), 0);
+  EXPECT_TRUE(run(q.graph, q.params, data[0])[0].same_bits(data[0].at("x")));
+}
+
 TEST(Int8, ProductsOfTwoActivations) {
   const Graph g = trace("scores", [&](Tracer& t) {
     return op::matmul(t.input("q", {2, 4, 8}), t.input("k", {2, 8, 4}));
