@@ -445,6 +445,16 @@ TEST(LinearTranspose, GoesThroughLoopsAndBranches) {
                    {.reverse = true, .checkpoints = 2})
              .carries;
        }},
+      {"scan, with binomial checkpoints",
+       [](Tracer& t, auto h, auto xs, auto w, auto) -> TracedTensors {
+         return t
+             .scan({h}, {xs},
+                   [&](Tracer&, const TracedTensors& c, const TracedTensors& x) {
+                     return ScanResult{{c[0] * w + x[0].cumsum(0)}, {}};
+                   },
+                   {.checkpoints = 2, .binomial = true})
+             .carries;
+       }},
       {"fori_loop",
        [](Tracer& t, auto h, auto xs, auto w, auto) -> TracedTensors {
          return fori_loop(t, 0, 5, {h + xs.narrow(0, 2, 1).reshape({4})},

@@ -185,7 +185,8 @@ TEST(TrainingCompile, AStepWritesTheWeightsThatTheForwardReads) {
 }
 
 TEST(TrainingCompile, TheJointProgramIsThatOfTrainStep) {
-  TrainOptions step{.optimizer = adamw({.rate = constant_rate(0.01)}), .clip_norm = 0.5, .report_norm = true};
+  TrainOptions step{
+      .optimizer = adamw({.rate = constant_rate(0.01)}), .clip_norm = 0.5, .report_norm = true};
   const NamedTensors weights = mlp_weights(DType::F32);
   const auto r = opt::compile_training(cpu_pipeline(), mlp(DType::F32), {"w1", "b1", "w2", "b2"},
                                        {.step = step});
@@ -316,6 +317,27 @@ TEST(TrainingCompile, WhatTheForwardUpdatesIsReadAsItWas) {
   EXPECT_EQ(f.params().at("m").get_float(3), 6.5);
   EXPECT_EQ(f.forward({{"x", x}})[0].get_float(0), 5 + 5.5 + 6 + 6.5);
   EXPECT_EQ(f.backward()[0].get_float(3), 6.5);
+}
+
+// The policy is applied to the whole, before it is cut.
+TEST(TrainingCompile, InMixedPrecision) {
+  CompileOptions options;
+  options.precision = PrecisionPolicy::mixed(Precision::BF16);
+  const auto r =
+      opt::compile_training(cpu_pipeline(options), mlp(DType::F32), {"w1", "b1", "w2", "b2"});
+  for (const Graph* g : {&r.forward.lir.as_graph(), &r.backward.lir.as_graph()})
+    for (const Node& n : g->nodes)
+      if (n.op == &op::matmul) {
+        EXPECT_EQ(n.type().dtype, DType::BF16);
+      }
+  opt::CompiledTraining f(r, Session("cpu"));
+  f.set_params(mlp_weights(DType::F32));
+  expect_golden(f.forward(mlp_inputs(DType::F32))[0], "loss", 2e-2);
+  const Tensors gradients = f.backward();
+  for (size_t k = 0; k < 4; ++k) {
+    EXPECT_EQ(gradients[k].dtype(), DType::F32);
+    expect_golden(gradients[k], "d_" + kWeights[k], 1e-2);
+  }
 }
 
 TEST(TrainingCompile, AnyNumberOfRows) {
