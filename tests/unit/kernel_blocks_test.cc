@@ -305,6 +305,19 @@ TEST(KernelBlocks, NativeKernelsByRows) {
   }
 }
 
+// Many rows of bytes times packed weights run tile by tile with the scales behind them.
+TEST(KernelBlocks, IntegerProductsAreChained) {
+  Builder b("quantised layer");
+  const Value x = b.input("x", {DType::U8, {600, 64}}), w = b.param("w", {DType::I8, {64, 2000}});
+  const Expr sum(b, op::cast(b, op::matmul_integer(b, x, w), {DType::F32}));
+  b.output(op::relu(b, sum * Expr(b, b.param("scale", {DType::F32, {2000}}))));
+  const Lowered l = lower_for_cpu(b.finish());
+  ASSERT_EQ(l.program.chains.size(), 1u);
+  EXPECT_EQ(l.program.steps.size(), 2u);
+  EXPECT_NE(l.program.steps[0].kernel->name().find("packed weights"), std::string::npos);
+  EXPECT_LE(l.program.chains[0].tile, 128);
+}
+
 // A kernel that works by rows, or may write over an operand, is found by its op's samples; each op
 // with one by rows has a row above.
 TEST(KernelBlocks, AllNativeKernelsThatSayAnything) {

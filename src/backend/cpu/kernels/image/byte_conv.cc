@@ -254,45 +254,65 @@ void ByteConv::run_direct(int64_t block, const ByteOperands& in, std::byte* scra
   auto* part = reinterpret_cast<int32_t*>(scratch + area_.sums);
   auto* y = static_cast<int32_t*>(in.c) + (plane * conv_.out + o) * conv_.positions();
   std::fill_n(held, slots.count, int64_t{-1});
-  // The slot of the line that a tap reads; a line of its own for those outside of x.
-  auto slot_of = [&](const Tap& tap, int64_t line) -> const float* {
-    const int64_t d = line / conv_.y[1] * conv_.stride[0] + tap.depth * conv_.dilation[0],
-                  h = line % conv_.y[1] * conv_.stride[1] + tap.row * conv_.dilation[1];
+
+  // The slot of the line that a tap reads.
+  auto slot_of = [&](const Tap& tap, int64_t y_depth, int64_t y_row) -> const float* {
+    const int64_t d = y_depth * conv_.stride[0] + tap.depth * conv_.dilation[0],
+                  h = y_row * conv_.stride[1] + tap.row * conv_.dilation[1];
     const int64_t slot = tap.depth * slots.rows + h % slots.rows, key = d * slots.lines + h;
     float* const to = numbers + slot * slots.length;
     if (held[slot] == key) return to;
     held[slot] = key;
     std::fill_n(to, slots.length, 0.0f);
-    const uint8_t* const from = line_of(conv_, x, tap, line);
-    if (!from) return to;
+    const int64_t x_depth = d - conv_.low[0], x_row = h - conv_.low[1];
+    if (x_depth < 0 || x_depth >= conv_.x[0] || x_row < 0 || x_row >= conv_.x[1]) return to;
     const int64_t low = conv_.low[2], stride = conv_.stride[2];
-    const int64_t first = std::max<int64_t>(0, -low),
-                  last = std::min(conv_.x[2], slots.reach - low);
-    if (last <= first) return to;
-    float* const plain = stride == 1 ? to + low + first : line_x;
-    fns_.numbers(from + first, last - first, p_.x_dtype == DType::I8, x_zero, plain);
-    if (stride != 1)
-      for (int64_t i = 0; i < last - first; ++i) {
-        const int64_t at = low + first + i;
-        to[at % stride * slots.phase + at / stride] = plain[i];
-      }
+    const int64_t begin = std::max<int64_t>(0, -low), end = std::min(conv_.x[2], slots.reach - low);
+    if (end <= begin) return to;
+    float* const plain = stride == 1 ? to + low + begin : line_x;
+    fns_.numbers(x + (x_depth * conv_.x[1] + x_row) * conv_.x[2] + begin, end - begin,
+                 p_.x_dtype == DType::I8, x_zero, plain);
+    if (stride == 1) return to;
+    for (int64_t phase = 0; phase < stride; ++phase) {
+      const int64_t first = (phase - (low + begin) % stride + stride) % stride;
+      float* out = to + phase * slots.phase + (low + begin + first) / stride;
+      for (int64_t i = first; i < end - begin; i += stride) *out++ = plain[i];
+    }
     return to;
   };
-  for (int64_t line = 0; line < conv_.y[0] * conv_.y[1]; ++line, y += width)
-    for (int64_t begin = 0; begin == 0 || begin < conv_.taps(); begin += kExact) {
-      const float* from[kExact];
-      float factor[kExact];
-      const int64_t taps = std::min(kExact, conv_.taps() - begin);
-      for (int64_t k = 0; k < taps; ++k) {
-        const Tap tap = tap_of(conv_, begin + k);
-        const int64_t at = tap.column * conv_.dilation[2];
-        from[k] = slot_of(tap, line) + at % conv_.stride[2] * slots.phase + at / conv_.stride[2];
-        factor[k] = static_cast<float>(number(w, begin + k, p_.w_dtype) - w_zero);
-      }
-      fns_.sum_taps(from, factor, taps, width, begin ? part : y);
-      for (int64_t i = 0; begin && i < width; ++i)
-        y[i] = static_cast<int32_t>(static_cast<uint32_t>(y[i]) + static_cast<uint32_t>(part[i]));
+
+  struct Place {  // of a tap
+    Tap tap;
+    int64_t offset;  // in its slot
+    bool next_line;  // than that of the tap before
+  };
+  Place places[kExact];
+  float factor[kExact];
+  auto place_taps = [&](int64_t begin, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) {
+      const Tap tap = tap_of(conv_, begin + k);
+      const int64_t at = tap.column * conv_.dilation[2];
+      places[k] = {tap, at % conv_.stride[2] * slots.phase + at / conv_.stride[2],
+                   k == 0 || tap.column == 0};
+      factor[k] = static_cast<float>(number(w, begin + k, p_.w_dtype) - w_zero);
     }
+  };
+  const int64_t taps = conv_.taps();
+  if (taps <= kExact) place_taps(0, taps);
+  for (int64_t d = 0; d < conv_.y[0]; ++d)
+    for (int64_t h = 0; h < conv_.y[1]; ++h, y += width)
+      for (int64_t begin = 0; begin == 0 || begin < taps; begin += kExact) {
+        const int64_t count = std::min(kExact, taps - begin);
+        if (taps > kExact) place_taps(begin, count);
+        const float *from[kExact], *slot = nullptr;
+        for (int64_t k = 0; k < count; ++k) {
+          if (places[k].next_line) slot = slot_of(places[k].tap, d, h);
+          from[k] = slot + places[k].offset;
+        }
+        fns_.sum_taps(from, factor, count, width, begin ? part : y);
+        for (int64_t i = 0; begin && i < width; ++i)
+          y[i] = static_cast<int32_t>(static_cast<uint32_t>(y[i]) + static_cast<uint32_t>(part[i]));
+      }
 }
 
 }  // namespace rlx::cpu

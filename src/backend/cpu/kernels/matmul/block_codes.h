@@ -172,6 +172,47 @@ template <RowFormat F>
   }
 }
 
+#if defined(__AVX2__)
+// The codes of group g of 32 numbers, as load_codes gives them.
+template <RowFormat F>
+[[gnu::always_inline]] inline __m256i codes_of_group(const uint8_t* b, int g) {
+  const auto bytes = [](const uint8_t* p) __attribute__((always_inline)) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(p));
+  };
+  const __m256i four = _mm256_set1_epi8(15);
+  if constexpr (F == RowFormat::q8_0) {
+    return bytes(b + 34 * g + 2);
+  } else if constexpr (kBothHalves<F>) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(nibbles_of<F>(b, g)));
+    const __m256i both =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
+    const __m256i nibble = _mm256_and_si256(both, four);
+    if constexpr (F == RowFormat::q4_0) return _mm256_sub_epi8(nibble, _mm256_set1_epi8(8));
+    const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(kUnevenLevels));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), nibble);
+  } else if constexpr (F == RowFormat::q6_k) {
+    const int half = g / 4, part = g % 4;
+    const __m256i low = bytes(b + 64 * half + part % 2 * 32), high = bytes(b + 128 + 32 * half);
+    const __m256i four_bits = _mm256_and_si256(part < 2 ? low : _mm256_srli_epi16(low, 4), four);
+    const __m256i two_bits = _mm256_and_si256(part == 0   ? _mm256_slli_epi16(high, 4)
+                                              : part == 1 ? _mm256_slli_epi16(high, 2)
+                                              : part == 2 ? high
+                                                          : _mm256_srli_epi16(high, 2),
+                                              _mm256_set1_epi8(0x30));
+    return _mm256_sub_epi8(_mm256_or_si256(four_bits, two_bits), _mm256_set1_epi8(32));
+  } else {
+    const __m256i v = bytes(nibbles_of<F>(b, g));
+    __m256i code = _mm256_and_si256(g % 2 ? _mm256_srli_epi16(v, 4) : v, four);
+    if constexpr (F == RowFormat::q5_k) {
+      const __m256i bit = _mm256_set1_epi8(static_cast<char>(1 << g));
+      const __m256i on = _mm256_cmpeq_epi8(_mm256_and_si256(bytes(b + 16), bit), bit);
+      code = _mm256_or_si256(code, _mm256_and_si256(on, _mm256_set1_epi8(16)));
+    }
+    return code;
+  }
+}
+#endif
+
 // Numbers [32 g, 32 g + 32) of up to 256, as vectors: f(i, v) for the i-th vector of the group. Scales come from
 // load_scales, codes (where with_codes) from load_codes.
 template <RowFormat F, int W>

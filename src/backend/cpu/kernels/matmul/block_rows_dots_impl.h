@@ -133,45 +133,47 @@ inline constexpr int kRoundedBytes = I == DotIsa::Baseline ? 16 : 32;
 template <DotIsa I, RowFormat F>
 inline constexpr bool kShiftedX = has_vnni(I) && !BlockForm<F>::has_min;
 
-// The dot product of 32 codes in lanes, each of neighbouring ones.
-template <DotIsa I, RowFormat F>
-[[gnu::always_inline]] inline Vec<int32_t, kRoundedBytes<I>> dot_of_32(const int8_t* w,
-                                                                       const int8_t* x) {
-  using V = Vec<int32_t, kRoundedBytes<I>>;
+// 32 codes of weights, and their dot product with x in lanes, each of neighbouring codes.
 #if defined(__AVX2__)
-  if constexpr (I != DotIsa::Baseline) {
-    const __m256i left = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(w)),
-                  right = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(x));
+using Codes32 = __m256i;
+
+template <DotIsa I, RowFormat F>
+[[gnu::always_inline]] inline Vec<int32_t, 32> dot_of_32(Codes32 w, const int8_t* x) {
+  using V = Vec<int32_t, 32>;
+  const __m256i right = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(x));
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
-    if constexpr (has_vnni(I)) {
-      const auto dots = [](__m256i a, __m256i b) __attribute__((always_inline)) {
+  if constexpr (has_vnni(I)) {
+    const auto dots = [](__m256i a, __m256i b) __attribute__((always_inline)) {
 #if defined(__AVX512VNNI__)
-        return reinterpret_cast<V>(_mm256_dpbusd_epi32(_mm256_setzero_si256(), a, b));
+      return reinterpret_cast<V>(_mm256_dpbusd_epi32(_mm256_setzero_si256(), a, b));
 #else
-        return reinterpret_cast<V>(_mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), a, b));
+      return reinterpret_cast<V>(_mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), a, b));
 #endif
-      };
-      if constexpr (BlockForm<F>::has_min) return dots(left, right);
-      return dots(right, left) - dots(_mm256_set1_epi8(-128), left);
-    }
-#endif
-    // |w| times x with w's sign: two products are at most 2 * 128 * 127, which 16 bits hold.
-    const __m256i pairs =
-        BlockForm<F>::has_min
-            ? _mm256_maddubs_epi16(left, right)
-            : _mm256_maddubs_epi16(_mm256_abs_epi8(left), _mm256_sign_epi8(right, left));
-    return reinterpret_cast<V>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    };
+    if constexpr (BlockForm<F>::has_min) return dots(w, right);
+    return dots(right, w) - dots(_mm256_set1_epi8(-128), w);
   }
 #endif
-  constexpr int L = kLanes<int32_t, kRoundedBytes<I>>;
-  V sum{};
-  for (int l = 0; l < L; ++l) {
+  // |w| times x with w's sign: two products are at most 2 * 128 * 127, which 16 bits hold.
+  const __m256i pairs = BlockForm<F>::has_min
+                            ? _mm256_maddubs_epi16(w, right)
+                            : _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(right, w));
+  return reinterpret_cast<V>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+#else
+using Codes32 = const int8_t*;
+
+template <DotIsa I, RowFormat F>
+[[gnu::always_inline]] inline Vec<int32_t, 16> dot_of_32(Codes32 w, const int8_t* x) {
+  Vec<int32_t, 16> sum{};
+  for (int l = 0; l < 4; ++l) {
     int32_t one = 0;
-    for (int i = l * 32 / L; i < (l + 1) * 32 / L; ++i) one += w[i] * x[i];
+    for (int i = 8 * l; i < 8 * l + 8; ++i) one += w[i] * x[i];
     sum[l] = one;
   }
   return sum;
 }
+#endif
 
 template <DotIsa I, RowFormat F, int M>
 [[gnu::always_inline]] inline void rounded_strip(const BlockRows& p, int64_t first) {
@@ -189,7 +191,7 @@ template <DotIsa I, RowFormat F, int M>
           const int groups = Form::small ? given : 8;
           const uint8_t* const b = w + at / Form::numbers * Form::bytes;
           load_scales<F, dot_vector_bytes(I)>(b, groups, c);
-          if constexpr (F != RowFormat::q8_0) load_codes<F>(b, groups, c.code);
+          if constexpr (I == DotIsa::Baseline) load_codes<F>(b, groups, c.code);
           float scale[M][16];  // of the products
 #pragma GCC unroll 4
           for (int r = 0; r < M; ++r) {
@@ -199,9 +201,11 @@ template <DotIsa I, RowFormat F, int M>
             in_memory(scale[r]);
           }
           auto group = [&](int g) __attribute__((always_inline)) {
-            const int8_t* const codes = F == RowFormat::q8_0
-                                            ? reinterpret_cast<const int8_t*>(b) + 34 * g + 2
-                                            : c.code + 32 * g;
+#if defined(__AVX2__)
+            const Codes32 codes = codes_of_group<F>(b, g);
+#else
+            const Codes32 codes = c.code + 32 * g;
+#endif
 #pragma GCC unroll 4
             for (int r = 0; r < M; ++r) {
               const V dots = __builtin_convertvector(
