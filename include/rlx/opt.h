@@ -6,6 +6,7 @@
 //   Graph k = opt::grad_with_loss(g, {"w"});
 //   opt::format_dispatch_report(opt::analyze_dispatch(g, "cpu", opt::supported_for_target(opt::FusionTarget::cpu)));
 //   opt::CompileResult r = opt::CompilePipeline(backend_for("cpu")).compile_graph(g);   // LIR, with what fused
+//   opt::CompiledTraining f(opt::compile_training(loss, {"w"}), Session());             // forward and backward, one memory
 //   Explanation e = explain(g, "cpu");                                                  // all of it: e.json(), e.html()
 //
 // It is a face over passes/, transform/ and compile/; those who know these need it not. The documents' modules are the

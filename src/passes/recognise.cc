@@ -84,8 +84,7 @@ std::optional<Fold> fold_beside(const Graph& g, Value v, OpRef reduction) {
 
 const RuleSet& recognise_rules() {
   static const RuleSet rules = activation_recognisers() + norm_recognisers() +
-                               attention_recognisers() + rope_recognisers() + label_recognisers() +
-                               linear_recognisers();
+                               attention_recognisers() + rope_recognisers() + label_recognisers();
   return rules;
 }
 

@@ -10,7 +10,6 @@ RuleSet norm_recognisers();        // softmax, layer_norm, rms_norm
 RuleSet attention_recognisers();
 RuleSet rope_recognisers();
 RuleSet label_recognisers();   // cross-entropy, embedding
-RuleSet linear_recognisers();  // products whose rows were merged
 
 // A near miss: nothing, and the report says why.
 inline std::nullopt_t missed(const Match& m, std::string why) {
