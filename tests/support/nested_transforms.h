@@ -47,6 +47,7 @@ NestedCase nested_case(uint64_t number);
 std::string to_string(const NestedCase& c);
 
 struct NestedReport {
+  uint64_t cpu_every = 1;  // of how many cases the last program of one runs on the CPU
   // Compared with differences; of them those where differences say nothing.
   int64_t elements = 0, unstable = 0;
   int64_t singular = 0;                 // programs that end in a matrix without an inverse
@@ -61,7 +62,7 @@ struct NestedReport {
 };
 
 // Empty, or what does not agree with what.
-std::string check_nested(const NestedCase& c, NestedReport& report);
+std::string check_nested(const NestedCase& c, NestedReport& report, bool on_cpu = true);
 
 // Cases [begin, end); failures are shrunk: fewer steps, then a smaller program.
 void run_nested(uint64_t begin, uint64_t end, NestedReport& report,
