@@ -74,7 +74,7 @@ def measure(peers, args):
         order = peers[number % len(peers) :] + peers[: number % len(peers)]
         for p in order:
             time.sleep(SETTLE_SECONDS)
-            answer = p.ask("run", args.seconds)
+            answer = p.ask("run", args.seconds, args.clock)
             times[p.name].append((answer["seconds"], answer["least"]))
     return times
 
@@ -113,11 +113,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.05)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: the calling thread's time; with --threads 1")
     parser.add_argument("--only", default="")
     parser.add_argument("--skip", action="append", default=[], help="leave a peer out (repeatable)")
     parser.add_argument("--machine", default=cpu(), help="what the table says of it")
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args()
+    if args.clock == "cpu" and args.threads != 1:
+        parser.error("--clock cpu sees the calling thread alone: --threads 1")
     cases = [l.split() for l in (HERE / "cases.txt").read_text().splitlines() if l and not l.startswith("#")]
     lines, middles, quiets = [], [], []
     with tempfile.TemporaryDirectory() as scratch:
@@ -142,12 +145,13 @@ def main():
             print(line, file=sys.stderr, flush=True)
         versions = {k: v for p in peers for k, v in p.versions.items()}
     mean, quiet_mean = (math.exp(statistics.mean(map(math.log, m))) for m in (middles, quiets))
+    clock = "CPU time of one thread" if args.clock == "cpu" else f"{args.threads} threads"
     section = "\n".join(
         [
             BEGIN,
             "## Fourier transforms",
             "",
-            f"`bench/fft/run.py`: c64 and f32, {args.threads} threads; {args.machine}, {time.strftime('%Y-%m-%d')}. {args.rounds} interleaved "
+            f"`bench/fft/run.py`: c64 and f32, {clock}; {args.machine}, {time.strftime('%Y-%m-%d')}. {args.rounds} interleaved "
             f"rounds of {args.seconds} s, medians in milliseconds and in brackets the least time of all; the ratio is the best peer's time by ours, its "
             "median and quartiles over rounds; the last column is the ratio of the least times, which other work on the machine disturbs least. "
             "MKL through torch.fft, FFTW with a measured plan, pocketfft through scipy.fft.",
