@@ -3,7 +3,7 @@
     python bench/models/peer.py rlx build/models/resnet50-1 --threads 2
 
 Says {"ready": .., "version": .., "error": ..} (the largest difference to PyTorch's output, relative to the largest output), then for
-every line on standard input, a number of runs, {"ms": [..]}.
+every line on standard input, a number of runs, {"wall": [..], "cpu": [..]}: milliseconds of each, by the clock and of the process's CPUs.
 """
 
 import argparse
@@ -88,12 +88,14 @@ def main():
     say = lambda **message: print(json.dumps(message), flush=True)
     say(ready=a.peer, version=version, error=error)
     for line in sys.stdin:
-        times = []
+        times = {"wall": [], "cpu": []}
         for _ in range(int(line)):
-            start = time.perf_counter()
+            start = time.perf_counter(), time.process_time()
             run()
-            times.append(1e3 * (time.perf_counter() - start))
-        say(ms=times)
+            end = time.perf_counter(), time.process_time()
+            for kind, a, b in zip(times, start, end):
+                times[kind].append(1e3 * (b - a))
+        say(**times)
 
 
 if __name__ == "__main__":

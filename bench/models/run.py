@@ -3,8 +3,9 @@
     python bench/models/run.py --python build/peers-venv/bin/python [--nets resnet50,unet] [--batches 1,16] [--rounds 12]
 
 The Python named runs everything but this driver; it needs numpy, onnx, onnxruntime, openvino, torch and torchvision, by name from
-PyPI, and RLX's package by PYTHONPATH. Each peer is a process of its own that sleeps while another runs; a figure is the median of all
-runs, a ratio the median over rounds of (peer's median in the round / RLX's).
+PyPI, and RLX's package by PYTHONPATH. Each peer is a process of its own that sleeps while another runs; a figure is the median over rounds of their
+medians, a ratio the median over rounds of (peer's median in the round / RLX's). On a machine that others use at the same time the clock says
+how long one had to wait: `--clock cpu --threads 1` counts the time that the process had a CPU, and a round counts by its shortest run.
 """
 
 import argparse
@@ -37,10 +38,10 @@ class Peer:
                 return json.loads(line)
         raise SystemExit(f"{self.name} ended with {self.process.wait()}")
 
-    def run(self, count):
+    def run(self, count, clock):
         self.process.stdin.write(f"{count}\n")
         self.process.stdin.flush()
-        return self.answer()["ms"]
+        return self.answer()[clock]
 
     def end(self):
         self.process.stdin.close()
@@ -63,11 +64,12 @@ def main():
     p.add_argument("--rounds", type=int, default=12)
     p.add_argument("--seconds", type=float, default=0.5, help="of a peer in a round, about")
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     p.add_argument("--folder", type=pathlib.Path, default=HERE.parent.parent / "build" / "models")
     a = p.parse_args()
     environment = dict(os.environ, OMP_NUM_THREADS=str(a.threads), MKL_NUM_THREADS=str(a.threads))
     names = a.peers.split(",")
-    print(f"{cpu()}, {a.threads} threads, load {os.getloadavg()[0]:.1f} at the start\n")
+    print(f"{cpu()}, {a.threads} threads, {a.clock} time, load {os.getloadavg()[0]:.1f} at the start\n")
     print("| network | batch | " + " | ".join(f"{n} ms" for n in names) + " | best peer / RLX | spread |")
     print("|---" * (len(names) + 4) + "|")
     versions = {}
@@ -85,13 +87,14 @@ def main():
             for _ in range(a.rounds):
                 for peer in peers:
                     time.sleep(0.1)  # threads of the one before stop spinning
-                    first = min(peer.run(2))
-                    peer.rounds.append(peer.run(max(3, min(100, int(a.seconds * 1e3 / first)))))
-            medians = [[statistics.median(r) for r in peer.rounds] for peer in peers]
+                    first = min(peer.run(2, a.clock))
+                    peer.rounds.append(peer.run(max(3, min(100, int(a.seconds * 1e3 / first))), a.clock))
+            of_round = statistics.median if a.clock == "wall" else min
+            medians = [[of_round(r) for r in peer.rounds] for peer in peers]
             ratios = [[m / own for m, own in zip(row, medians[0])] for row in medians]
             best = min(range(1, len(peers)), key=lambda i: statistics.median(ratios[i]), default=0)
             quartiles = statistics.quantiles(ratios[best], n=4)
-            cells = [f"{statistics.median([t for r in peer.rounds for t in r]):.1f}" for peer in peers]
+            cells = [f"{statistics.median(row):.1f}" for row in medians]
             print(f"| {net} | {batch} | " + " | ".join(cells) +
                   f" | {statistics.median(ratios[best]):.2f} | {quartiles[0]:.2f} to {quartiles[2]:.2f} |", flush=True)
             for peer in peers:

@@ -83,10 +83,16 @@ void expect_close(const Tensor& got, const Tensor& want) {
     ASSERT_NEAR(got.get_float(i), want.get_float(i), 5e-6 * largest) << i;
 }
 
-// How many kernels a run has besides the convolutions.
+// How many kernels a run has besides the convolutions, copies apart.
 int others(const CompiledGraph& f) {
   int count = 0;
-  for (const StepTime& t : f.times()) count += t.kernel.find("conv") == t.kernel.npos;
+  for (const StepTime& t : f.times())
+    count += t.kernel.find("conv") == t.kernel.npos && t.kernel != "copy";
+  return count;
+}
+int copies(const CompiledGraph& f) {
+  int count = 0;
+  for (const StepTime& t : f.times()) count += t.kernel == "copy";
   return count;
 }
 
@@ -110,6 +116,8 @@ void expect_folded(const std::string& device, const Options& o) {
     f.set_params(params);
     expect_close(f.run({{"x", w["x"]}}, {.profile = true})[0], evaluate(g, w).outputs[0]);
     EXPECT_EQ(others(f), 2) << "only the two regions behind the convolutions are left";
+    EXPECT_LE(copies(f), 2)
+        << "channels are moved in front of the first convolution and behind all";
   };
   check();
   for (const char* part : {"w1", "n1.g", "n2.mean", "n2.var", "n1.t"})
