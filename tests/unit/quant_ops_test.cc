@@ -71,11 +71,17 @@ TEST(QuantOps, ErrorsOfPackedWeights) {
   EXPECT_EQ(error_of(*&op::quantise_blocks, q4k, {{F32, {2, 128}}}), "quant-block");
   EXPECT_EQ(error_of(*&op::dequantise_blocks, BlocksAttrs{q4k.scheme, {256}}, {{U8, {143}}}),
             "quant-bytes");
-  EXPECT_EQ(error_of(*&op::dequant_matmul, q4k, {{F32, {2, 256}}, {U8, {145}}}), "quant-bytes");
-  EXPECT_EQ(error_of(*&op::dequant_matmul, q4k, {{F32, {256}}, {U8, {144}}}), "matmul-rank");
-  EXPECT_EQ(error_of(*&op::dequant_matmul, int8, {{F32, {2, 64}}, {I8, {64, 3}}}),
+  EXPECT_EQ(error_of(*&op::dequant_matmul, DequantMatmulAttrs{q4k.scheme},
+                     {{F32, {2, 256}}, {U8, {145}}}),
+            "quant-bytes");
+  EXPECT_EQ(
+      error_of(*&op::dequant_matmul, DequantMatmulAttrs{q4k.scheme}, {{F32, {256}}, {U8, {144}}}),
+      "matmul-rank");
+  EXPECT_EQ(error_of(*&op::dequant_matmul, DequantMatmulAttrs{int8.scheme},
+                     {{F32, {2, 64}}, {I8, {64, 3}}}),
             "quant-operands");
-  EXPECT_EQ(error_of(*&op::dequant_matmul, int8, {{F32, {2, 64}}, {I8, {64, 3}}, {F32, {3, 3}}}),
+  EXPECT_EQ(error_of(*&op::dequant_matmul, DequantMatmulAttrs{int8.scheme},
+                     {{F32, {2, 64}}, {I8, {64, 3}}, {F32, {3, 3}}}),
             "quant-operands");
   EXPECT_EQ(error_of(*&op::q_matmul, QMatmulAttrs{}, {{I8, {2, 3}}, {I8, {4, 5}}, {I32, {5}}}),
             "matmul-inner");
