@@ -11,9 +11,9 @@ from rlx._tree import flatten, tree_flatten_with_path, unflatten
 
 
 class Quantised:
-    """What `quantise` and `convert_qat` give: `graph`, `params` by name, `layers` (a dict each) and the table as str(q).
+    """What `quantise` and `convert_qat` give: `graph`, `params` by name, `layers` (a dict each), the table as str(q).
 
-    Of a function it is called like it, without the parameters: `q(x)`; `q.compile()` is the program with its parameters set.
+    Of a function it is called like it, without the parameters: `q(x)`; `q.compile()` is the program with them set.
     """
 
     def __init__(self, graph, params, report, text, out_tree=None):
@@ -45,7 +45,9 @@ class Quantised:
         return self._text
 
     def __repr__(self):
-        return f"<rlx.Quantised {self.graph.name!r}: {self.report['bytes_before']} -> {self.report['bytes_after']} bytes>"
+        return (
+            f"<rlx.Quantised {self.graph.name!r}: {self.report['bytes_before']} -> {self.report['bytes_after']} bytes>"
+        )
 
 
 def _choices(names):
@@ -89,13 +91,15 @@ def quantise(
 ):
     """A float program with weights and products in fewer bits.
 
-    f is a Graph, params its parameters by name and data batches of its inputs by name; or a function f(params, *inputs), params a
-    tree and data batches of its inputs, each an array or a tuple of them (at least one, which also says their types).
+    f is a Graph, params its parameters by name and data batches of its inputs by name; or a function
+    f(params, *inputs), params a tree and data batches of its inputs, each an array or a tuple of them (at least one,
+    which also says their types).
 
     format: "int8" calibrates with the data and makes integer products; a scheme ("q4_0", "q8_0", "int4/32", ..) stores
-    weights alone. layers and ops say another format, or "float", for some: {"head*": "float"}, {"conv": "int4/32"}. A layer is called
-    after its weight. method: "min_max", "percentile", "entropy" or "mse", of activations; asymmetric spends all codes
-    between the lowest and the highest value. Returns a Quantised; print it for a table of sizes and errors.
+    weights alone. layers and ops say another format, or "float", for some: {"head*": "float"}, {"conv": "int4/32"}. A
+    layer is called after its weight. method: "min_max", "percentile", "entropy" or "mse", of activations;
+    asymmetric spends all codes between the lowest and the highest value. Returns a Quantised; print it for a table of
+    sizes and errors.
     """
     calibration = _calibration(method, percentile, asymmetric, weight_method, per_channel)
     if isinstance(f, Graph):
@@ -104,7 +108,7 @@ def quantise(
         _check_function("quantise", f)
         rows = _batches_of_args(data)
         if not rows:
-            raise UserError("calibration-data", "quantise: a function needs a batch of its inputs, for their types at least")
+            raise UserError("calibration-data", "quantise: a function needs a batch of inputs, for their types")
         values = _named(params)
         args = (params, *rows[0])
         leaves, tree = flatten((args, {}))
@@ -113,9 +117,7 @@ def quantise(
         graph = _core.with_params(traced.graph, list(values), kept, traced.captured)
         batches = [{f"x{i}": x for i, x in enumerate(flatten(row)[0])} for row in rows]
         out_tree = traced.out_tree
-    result = _core.quantise(
-        graph, values, batches, format, _choices(ops), _choices(layers), calibration, measure
-    )
+    result = _core.quantise(graph, values, batches, format, _choices(ops), _choices(layers), calibration, measure)
     return Quantised(Graph._of(result[0]), result[1], json.loads(result[2]), result[3], out_tree)
 
 
@@ -165,7 +167,8 @@ def calibrate(
     weight_method="min_max",
     per_channel=True,
 ):
-    """Scales for the operands of all products and convolutions of a Graph, or for the inputs and parameters named in taps.
+    """Scales for the operands of all products and convolutions of a Graph, or for the inputs and parameters
+    named in taps.
 
     params and data are as for quantise. The record goes to rlx.opt.insert_q_dq.
     """
@@ -203,7 +206,16 @@ def quant_propagate(graph):
 
 
 def prepare_qat(
-    graph, params, *, weight_bits=8, activation_bits=8, learned=False, ste="clipped_identity", layers=None, ops=None, data=()
+    graph,
+    params,
+    *,
+    weight_bits=8,
+    activation_bits=8,
+    learned=False,
+    ste="clipped_identity",
+    layers=None,
+    ops=None,
+    data=(),
 ):
     """Training with rounding: (graph, params, names of those to be trained).
 

@@ -2,9 +2,10 @@
 
     python tests/golden/calibrate.py
 
-A case is a line "case NAME METHOD PERCENTILE ASYMMETRIC AXIS BATCHES" (AXIS -1: none), a line per batch "RANK sizes.. values..", a
-line of scales, a line of zero points and a line with the least squared error of any symmetric scale (by trying 2,000 on the values
-themselves), of the whole tensor. Values are f32, written so that they read back exactly.
+A case is a line "case NAME METHOD PERCENTILE ASYMMETRIC AXIS BATCHES" (AXIS -1: none), a line per batch
+"RANK sizes.. values..", a line of scales, a line of zero points and a line with the least squared error of any
+symmetric scale (by trying 2,000 on the values themselves), of the whole tensor. Values are f32, written so that they
+read back exactly.
 """
 
 import pathlib
@@ -133,9 +134,11 @@ def main():
         lines.append(f"case {name} {method} {percentile:g} {asymmetric} {axis} {len(batches)}")
         for b in batches:
             lines.append(f"{b.ndim} {' '.join(map(str, b.shape))} {' '.join(f'{v:.9g}' for v in b.ravel())}")
-        rows = [np.concatenate([np.moveaxis(b, axis, 0)[c].ravel() for b in batches]) for c in range(3)] if axis >= 0 else [
-            np.concatenate([b.ravel() for b in batches])
-        ]
+        rows = (
+            [np.concatenate([np.moveaxis(b, axis, 0)[c].ravel() for b in batches]) for c in range(3)]
+            if axis >= 0
+            else [np.concatenate([b.ravel() for b in batches])]
+        )
         found = [entry(r, method, percentile, asymmetric, BINS if axis < 0 else CHANNEL_BINS) for r in rows]
         lines.append(text(s for s, _ in found))
         lines.append(" ".join(str(z) for _, z in found))

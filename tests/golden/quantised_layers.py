@@ -2,8 +2,9 @@
 
     python tests/golden/quantised_layers.py
 
-A case is a line "case NAME ASYMMETRIC" and then tensors, a line each, "RANK sizes.. values..": x, the weight (linear: [K, N], conv: OIHW, stride
-2 and padding 1), the bias, and relu(x w + b) where x has one scale from its own range and w one per output channel.
+A case is a line "case NAME ASYMMETRIC" and then tensors, a line each, "RANK sizes.. values..": x, the weight (linear:
+[K, N], conv: OIHW, stride 2 and padding 1), the bias, and relu(x w + b) where x has one scale from its own range and w
+one per output channel.
 """
 
 import pathlib
