@@ -26,7 +26,8 @@ Graph with_outputs(const Graph& body, const Flags& outputs) {
 
 // Which inputs of a body the flagged outputs depend on. Of loops in it these may need a part alone.
 Flags inputs_read(const Graph& body, const Flags& outputs) {
-  if (has_loops(body)) {
+  const bool all = std::find(outputs.begin(), outputs.end(), false) == outputs.end();
+  if (!all && has_loops(body)) {
     const Graph part = drop_unread(with_outputs(body, outputs));
     Flags read;
     const Uses uses(part);
@@ -80,8 +81,9 @@ struct Kept {
   }
 };
 
-// The body without what nobody reads of the loops in it.
-void prune(Body& body, bool& changes) {
+// The body without what nobody reads of the loops in it, where that is wanted.
+void prune(Body& body, bool wanted, bool& changes) {
+  if (!wanted || !has_loops(*body)) return;
   Graph after = drop_unread(*body);
   if (after == *body) return;
   body = Body(std::move(after));
@@ -105,10 +107,10 @@ void keep_carries(const Graph& body, int64_t carries, Flags& outputs, Flags& ope
   }
 }
 
-Kept kept_of_scan(const Node& n, const Flags& read) {
+Kept kept_of_scan(const Node& n, const Flags& read, bool prunes) {
   ScanAttrs s = n.get<ScanAttrs>();
   Kept k{Flags(n.in.size(), false), read, {}};
-  prune(s.body, k.in_bodies);
+  prune(s.body, prunes, k.in_bodies);
   keep_carries(*s.body, s.num_carries, k.results, k.operands);
   if (k.all()) return k;
   s.body = narrowed(*s.body, k.operands, k.results);
@@ -119,10 +121,10 @@ Kept kept_of_scan(const Node& n, const Flags& read) {
   return k;
 }
 
-Kept kept_of_while(const Node& n, const Flags& read) {
+Kept kept_of_while(const Node& n, const Flags& read, bool prunes) {
   WhileAttrs w = n.get<WhileAttrs>();
   bool in_bodies = false;
-  prune(w.cond, in_bodies), prune(w.body, in_bodies);
+  prune(w.cond, prunes, in_bodies), prune(w.body, prunes, in_bodies);
   Kept k{inputs_read(*w.cond, {true}), read, {}, in_bodies};
   for (int64_t c = 0; c < w.num_carries; ++c)
     if (k.operands[at(c)]) k.results[at(c)] = true;
@@ -135,10 +137,10 @@ Kept kept_of_while(const Node& n, const Flags& read) {
   return k;
 }
 
-Kept kept_of_cond(const Node& n, const Flags& read) {
+Kept kept_of_cond(const Node& n, const Flags& read, bool prunes) {
   CondAttrs c = n.get<CondAttrs>();
   bool in_bodies = false;
-  prune(c.then_body, in_bodies), prune(c.else_body, in_bodies);
+  prune(c.then_body, prunes, in_bodies), prune(c.else_body, prunes, in_bodies);
   const Flags inputs = either(inputs_read(*c.then_body, read), inputs_read(*c.else_body, read));
   Kept k{{true}, read, {}, in_bodies};
   k.operands.insert(k.operands.end(), inputs.begin(), inputs.end());
@@ -149,16 +151,17 @@ Kept kept_of_cond(const Node& n, const Flags& read) {
   return k;
 }
 
-std::optional<Kept> kept_of(const Node& n, const Flags& read) {
-  if (n.op == &op::scan) return kept_of_scan(n, read);
-  if (n.op == &op::while_loop) return kept_of_while(n, read);
-  if (n.op == &op::cond) return kept_of_cond(n, read);
+// `prunes`: bodies as well.
+std::optional<Kept> kept_of(const Node& n, const Flags& read, bool prunes) {
+  if (n.op == &op::scan) return kept_of_scan(n, read, prunes);
+  if (n.op == &op::while_loop) return kept_of_while(n, read, prunes);
+  if (n.op == &op::cond) return kept_of_cond(n, read, prunes);
   return std::nullopt;
 }
 
 }  // namespace
 
-Graph drop_unread(Graph g) {
+Graph drop_unread(Graph g, bool in_bodies) {
   g = drop_dead(std::move(g), true);
   if (!has_loops(g)) return g;
   std::vector<Flags> read(g.nodes.size());
@@ -173,7 +176,7 @@ Graph drop_unread(Graph g) {
   for (int32_t i = g.size(); i-- > 0;) {
     const Node& n = g.node(i);
     if (read[at(i)].empty()) continue;
-    std::optional<Kept> k = kept_of(n, read[at(i)]);
+    std::optional<Kept> k = kept_of(n, read[at(i)], in_bodies);
     if (k && k->all()) k.reset();
     for (size_t j = 0; j < n.in.size(); ++j)
       if (!k || k->operands[j]) mark(n.in[j]);
@@ -181,7 +184,7 @@ Graph drop_unread(Graph g) {
     kept[at(i)] = std::move(k);
   }
   if (!changes) return g;
-  return drop_unread(rebuild(g, [&](Builder& b, int32_t i, Operands in) -> Values {
+  Graph fewer = rebuild(g, [&](Builder& b, int32_t i, Operands in) -> Values {
     const Node& n = g.node(i);
     if (read[at(i)].empty() && n.op->kind != Kind::leaf)
       return Values(n.out.size(), kNone);  // it may read what is gone
@@ -194,7 +197,8 @@ Graph drop_unread(Graph g) {
     for (size_t j = 0, next = 0; j < out.size(); ++j)
       if (k.results[j]) out[j] = made[next++];
     return out;
-  }));
+  });
+  return drop_unread(std::move(fewer), in_bodies);
 }
 
 }  // namespace rlx

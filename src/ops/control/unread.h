@@ -11,6 +11,7 @@
 
 namespace rlx {
 
-Graph drop_unread(Graph g);
+// in_bodies: of the loops in bodies too; false for who has seen to these.
+Graph drop_unread(Graph g, bool in_bodies = true);
 
 }  // namespace rlx
