@@ -95,7 +95,7 @@ class StepKernel {
   }
   // A kernel may leave some of its node's results to a second step that runs after all its blocks:
   // it writes partials[i] in the place of result results[i], and `kernel` makes the one of the
-  // other.
+  // other. That one may leave its own to a third.
   struct Rest {
     std::vector<size_t> results;
     Types partials;
