@@ -229,8 +229,7 @@ constexpr RowCase kRowCases[] = {
        b.output(op::matmul(b, x, w, {.transpose_a = a_turned != 0, .transpose_b = turned != 0}));
        return b.finish();
      },
-     6,
-     100},
+     6, 100},
     {&op::conv_channels_last.def,
      [](int64_t rows, DType d, int variant) {
        // Channels in and out, groups, weights that are packed.
@@ -244,8 +243,7 @@ constexpr RowCase kRowCases[] = {
        b.output(op::conv_channels_last(b, x, w, {.low = {1}, .high = {1}, .groups = groups}));
        return b.finish();
      },
-     5,
-     20},
+     5, 20},
     {&op::pool_channels_last.def,
      [](int64_t rows, DType d, int variant) {
        static constexpr int64_t channels[] = {5, 33, 70};
@@ -255,8 +253,7 @@ constexpr RowCase kRowCases[] = {
            b, x, {.kind = static_cast<PoolKind>(variant), .kernel = {3}, .low = {1}, .high = {1}}));
        return b.finish();
      },
-     3,
-     20},
+     3, 20},
 };
 
 NamedTensors leaves_of(const Graph& g) {
