@@ -230,8 +230,7 @@ constexpr RowCase kRowCases[] = {
        b.output(op::matmul(b, x, w, {.transpose_a = a_turned != 0, .transpose_b = turned != 0}));
        return b.finish();
      },
-     6,
-     100},
+     6, 100},
     {&op::conv_channels_last.def,
      [](int64_t rows, DType d, int variant) {
        // Channels in and out, groups, weights that are packed.
@@ -245,8 +244,7 @@ constexpr RowCase kRowCases[] = {
        b.output(op::conv_channels_last(b, x, w, {.low = {1}, .high = {1}, .groups = groups}));
        return b.finish();
      },
-     5,
-     20},
+     5, 20},
     {&op::matmul_integer.def,
      [](int64_t rows, DType d, int variant) {
        // Columns, contracted, packed, zero points; what follows is made of the same rows.
@@ -273,8 +271,7 @@ constexpr RowCase kRowCases[] = {
            b, x, {.kind = static_cast<PoolKind>(variant), .kernel = {3}, .low = {1}, .high = {1}}));
        return b.finish();
      },
-     3,
-     20},
+     3, 20},
 };
 
 NamedTensors leaves_of(const Graph& g) {
