@@ -130,6 +130,7 @@ Json fusion_json(const FusionReport& r, const Graph* optimised) {
   }
   for (const FusionReport::Refusal& f : r.refusals) {
     Json j = {{"producer", f.producer_node}, {"consumer", f.consumer_node}, {"why", f.why}};
+    if (f.producer_node < 0 || f.consumer_node < 0) j["names"] = {f.producer, f.consumer};
     if (!f.where.empty()) j["where"] = f.where;
     refusals.push_back(std::move(j));
   }

@@ -128,6 +128,10 @@ Graph without(const Graph& body, const Invariants& gone, const Types& before, co
     if (n.op == &op::input || !made[slot(i)].empty()) continue;
     Values in;
     for (Value v : n.in) in.push_back(made[slot(v.node)][slot(v.index)]);
+    if (std::find(in.begin(), in.end(), kNone) != in.end()) {
+      made[slot(i)].assign(n.out.size(), kNone);  // it left with what it reads
+      continue;
+    }
     b.set_origin(n.origin);
     made[slot(i)] = b.clone(n, in);
   }

@@ -141,12 +141,14 @@ function drawFusion(section) {
 
   const sort = (r) => r.why.replace(/\[[^\]]*\]/g, "[…]").replace(/\d+/g, "…");  // one for all sizes
   const reasons = tally(f.refusals, sort), chips = el("div", {class: "row"});
+  const of = (r, i, node) => (node < 0 && r.names ? r.names[i] : nodeLink(node, r.where));
+  const textOf = (r, i, node) => (node < 0 && r.names ? r.names[i] : name(node, r.where));
   const where = (r) => (r.where ? [el("br"), el("span", {class: "soft"}, r.where)] : null);
   const refusals = table([
-    {title: "producer", value: (r) => r.producer, show: (r) => [nodeLink(r.producer, r.where), where(r)]},
-    {title: "consumer", value: (r) => r.consumer, show: (r) => nodeLink(r.consumer, r.where)},
+    {title: "producer", value: (r) => r.producer, show: (r) => [of(r, 0, r.producer), where(r)]},
+    {title: "consumer", value: (r) => r.consumer, show: (r) => of(r, 1, r.consumer)},
     {title: "why they are not one kernel", wide: true, value: (r) => r.why},
-  ], f.refusals, {text: (r) => `${name(r.producer, r.where)} ${name(r.consumer, r.where)} ${r.why}`});
+  ], f.refusals, {text: (r) => `${textOf(r, 0, r.producer)} ${textOf(r, 1, r.consumer)} ${r.why}`});
   let chosen = null;
   for (const [why, n] of reasons) chips.append(el("button", {class: "chip", onclick: (e) => {
     chosen = chosen === why ? null : why;
