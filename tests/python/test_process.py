@@ -241,7 +241,7 @@ def loop(length):
     return rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=length)[0])
 raises, seen = sys.argv[1] == "raises", []
 signal.signal(signal.SIGINT, signal.default_int_handler if raises else lambda *_: seen.append(loop(2)(x).shape))
-run = rlx._core.compile_cached(loop(1000000 if raises else 10).graph(x).value, "cpu").run
+run = rlx._core.compile_cached(loop(1000000 if raises else 10).graph(x).value, "cpu", 0).run
 hold, operands = ctypes.PyDLL(None).usleep, [x]
 def send():
     time.sleep(0.1)
