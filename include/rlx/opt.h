@@ -61,9 +61,9 @@ using opt::hvp;
 using opt::jvp;
 }  // namespace autodiff_fwd
 namespace compiler {
+using opt::compile_training;
 using opt::CompilePipeline;
 using opt::CompileResult;
-using opt::compile_training;
 using opt::TrainingCompileError;
 using opt::TrainingCompileResult;
 }  // namespace compiler

@@ -6,8 +6,8 @@
 namespace rlx {
 
 namespace pass {
-extern const Pass simplify;          // local identities to a fixed point
-extern const Pass recognise;         // definitions that are written out become the ops they define
+extern const Pass simplify;   // local identities to a fixed point
+extern const Pass recognise;  // definitions that are written out become the ops they define
 // Values as i8 codes and back (insert_q_dq.h), fake quantisation once (quant_propagate.h), and integer products.
 extern const Pass insert_q_dq, quant_propagate, fuse_quantised;
 extern const Pass canonicalise;      // the forms that fusion and kernel choice expect

@@ -9,7 +9,7 @@ RuleSet activation_recognisers();  // sigmoid, silu, gelu, swiglu
 RuleSet norm_recognisers();        // softmax, layer_norm, rms_norm
 RuleSet attention_recognisers();
 RuleSet rope_recognisers();
-RuleSet label_recognisers();   // cross-entropy, embedding
+RuleSet label_recognisers();  // cross-entropy, embedding
 
 // A near miss: nothing, and the report says why.
 inline std::nullopt_t missed(const Match& m, std::string why) {

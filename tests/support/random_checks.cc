@@ -78,8 +78,7 @@ std::string check_definition(const RandomProgram& p, uint64_t seed, CompareStats
 // Passes that must not change a bit: they move, share or remove nodes.
 bool keeps_bits(const Pass& p) {
   return &p == &pass::cse || &p == &pass::dead_code || &p == &pass::fuse_regions ||
-         &p == &pass::fold_constants || &p == &pass::hoist_invariants ||
-         &p == &pass::rematerialise;
+         &p == &pass::fold_constants || &p == &pass::hoist_invariants || &p == &pass::rematerialise;
 }
 
 std::string same_bits(const Evaluated& a, const Evaluated& b) {

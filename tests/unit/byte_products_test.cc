@@ -58,7 +58,7 @@ struct Product {
         b_zero(bytes_of(p.b_zeros, p.b_dtype, Fill::random, 4)) {}
 
   int64_t extent(int64_t rows, int64_t row, int64_t cols, int64_t col,
-                 int64_t MatmulBatch::*step) const {
+                 int64_t MatmulBatch::* step) const {
     if (rows == 0 || cols == 0) return 0;
     int64_t last = (rows - 1) * row + (cols - 1) * col;
     for (const MatmulBatch& x : p.product.batch) last += (x.size - 1) * (x.*step);

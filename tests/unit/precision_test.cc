@@ -104,9 +104,8 @@ TEST(PrecisionPolicy, AProgramWithNoneOfTheOpsThatItNamesIsRefused) {
     mixed_precision(sums(), PrecisionPolicy::custom({{PrecisionOpKind::compute, Precision::BF16}}));
   });
   for (const char* device : {"cpu", "reference"})
-    expect_error("policy-idle", "computes in f16", [&] {
-      Session(device).compile(sums(), {.precision = f16("conv")});
-    });
+    expect_error("policy-idle", "computes in f16",
+                 [&] { Session(device).compile(sums(), {.precision = f16("conv")}); });
   const Graph symbolic =
       trace("symbolic", [](Tracer& t) { return t.input("x", {Dim::symbol("n")}).exp(); });
   expect_error("policy-idle", "symbolic",

@@ -339,7 +339,8 @@ constinit const Op<hir::DequantMatMul> hir_dequant_matmul = block_entry(
     "The product of x with quantised weights; a block format of ggml holds its scales, other "
     "schemes take a scale and a zero point.",
     kDequantBlock, 2, 4, "x, w, scale?, zp?", [](Builder& b, const Node& n, Operands in) {
-      return b.emit(op::dequant_matmul.def, DequantMatmulAttrs{n.get<hir::DequantMatMul>().scheme}, in);
+      return b.emit(op::dequant_matmul.def, DequantMatmulAttrs{n.get<hir::DequantMatMul>().scheme},
+                    in);
     });
 constinit const Op<hir::GatedDeltaNet> hir_gated_delta_net = block_entry(
     "hir_gated_delta_net",

@@ -227,13 +227,12 @@ bool reads_inputs(const Graph& body, size_t begin, size_t end) {
   const Values inputs = body.inputs();
   const auto is_one = [&](Value v) {
     return std::find(inputs.begin() + static_cast<int64_t>(begin),
-                     inputs.begin() + static_cast<int64_t>(end), v) !=
-           inputs.begin() + static_cast<int64_t>(end);
+                     inputs.begin() + static_cast<int64_t>(end),
+                     v) != inputs.begin() + static_cast<int64_t>(end);
   };
   return std::any_of(body.outputs.begin(), body.outputs.end(), is_one) ||
-         std::any_of(body.nodes.begin(), body.nodes.end(), [&](const Node& n) {
-           return std::any_of(n.in.begin(), n.in.end(), is_one);
-         });
+         std::any_of(body.nodes.begin(), body.nodes.end(),
+                     [&](const Node& n) { return std::any_of(n.in.begin(), n.in.end(), is_one); });
 }
 
 // The body without inputs that nobody reads.
@@ -242,9 +241,10 @@ Body without_inputs(const Graph& body, size_t begin, size_t count) {
   std::vector<Value> bound;
   const Values inputs = body.inputs();
   for (size_t i = 0; i < inputs.size(); ++i)
-    bound.push_back(i >= begin && i < begin + count
-                        ? kNone
-                        : b.input(body.node(inputs[i]).get<LeafAttrs>().name, body.type(inputs[i])));
+    bound.push_back(
+        i >= begin && i < begin + count
+            ? kNone
+            : b.input(body.node(inputs[i]).get<LeafAttrs>().name, body.type(inputs[i])));
   for (Value v : b.inline_graph(body, bound)) b.output(v);
   return Body(b.finish());
 }
@@ -315,8 +315,7 @@ Values vjp_scan(Builder& b, const VjpArgs& a) {
     swept = b.emit(*a.node.op, attrs, body.operands);
   } else if (thinned) {
     const Operands all = body.operands;
-    const size_t xs = first + parts.carries,
-                 end = at(attrs.num_carries + attrs.num_xs);
+    const size_t xs = first + parts.carries, end = at(attrs.num_carries + attrs.num_xs);
     const auto part = [&](size_t begin, size_t end) {
       return Values(all.begin() + static_cast<int64_t>(begin),
                     all.begin() + static_cast<int64_t>(end));

@@ -342,7 +342,9 @@ Shape conv_shape(const InferArgs& a, const ConvAttrs& c) {
   const Type &x = a.in[0], &w = a.in[1];
   require_equal(a, w.shape[1], per_group(a, x.shape[1], c.groups), "axis 1 of w");
   per_group(a, w.shape[0], c.groups);
-  return image(x, w.shape[0], counts(a, spatial(x.shape), window_of(c, kernel_of(a, spatial(w.shape))))).shape;
+  return image(x, w.shape[0],
+               counts(a, spatial(x.shape), window_of(c, kernel_of(a, spatial(w.shape)))))
+      .shape;
 }
 
 void fill_window(ConvAttrs& c, int64_t rank) {

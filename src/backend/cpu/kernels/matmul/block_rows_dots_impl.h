@@ -69,31 +69,31 @@ template <DotIsa I, RowFormat F, int M>
   for (int64_t j = 0; j < p.n; ++j) {
     const uint8_t* const w = p.w + j * row_bytes;
     float total[M];
-    sum_chunks<W, M>(
-        p.k, 256 / L / kSumVectors<M>,
-        total, [&](int64_t at, int given, auto& sum) __attribute__((always_inline)) {
-          const int groups = Form::small ? given : 8;
-          const uint8_t* const b = w + at / Form::numbers * Form::bytes;
-          load_scales<F, W>(b, groups, c);
-          in_memory(c.scale);
-          if constexpr (!kByTable<F, W> && F != RowFormat::q8_0) load_codes<F>(b, groups, c.code);
-          auto group = [&](int g) __attribute__((always_inline)) {
-            numbers_of_group<F, W>(
-                b, c, g, [&](int i, Vec<float, W> v) __attribute__((always_inline)) {
-                  const float* const from = x + at + 32 * g + i * L;
+    sum_chunks<W, M>(p.k, 256 / L / kSumVectors<M>, total,
+                     [&](int64_t at, int given, auto& sum) __attribute__((always_inline)) {
+                       const int groups = Form::small ? given : 8;
+                       const uint8_t* const b = w + at / Form::numbers * Form::bytes;
+                       load_scales<F, W>(b, groups, c);
+                       in_memory(c.scale);
+                       if constexpr (!kByTable<F, W> && F != RowFormat::q8_0)
+                         load_codes<F>(b, groups, c.code);
+                       auto group = [&](int g) __attribute__((always_inline)) {
+                         numbers_of_group<F, W>(
+                             b, c, g, [&](int i, Vec<float, W> v) __attribute__((always_inline)) {
+                               const float* const from = x + at + 32 * g + i * L;
 #pragma GCC unroll 4
-                  for (int r = 0; r < M; ++r)
-                    sum[r][(32 / L * g + i) % kSumVectors<M>] +=
-                        v * load<float, W>(from + r * p.x_row);
-                });
-          };
-          if (groups == 8) {
+                               for (int r = 0; r < M; ++r)
+                                 sum[r][(32 / L * g + i) % kSumVectors<M>] +=
+                                     v * load<float, W>(from + r * p.x_row);
+                             });
+                       };
+                       if (groups == 8) {
 #pragma GCC unroll 8
-            for (int g = 0; g < 8; ++g) group(g);
-          } else {
-            for (int g = 0; g < groups; ++g) group(g);
-          }
-        });
+                         for (int g = 0; g < 8; ++g) group(g);
+                       } else {
+                         for (int g = 0; g < groups; ++g) group(g);
+                       }
+                     });
     for (int r = 0; r < M; ++r) p.y[(first + r) * p.y_row + j] = total[r];
   }
 }
@@ -117,10 +117,9 @@ void unpack_rows(const uint8_t* w, int64_t n, int64_t k, float* out) {
     load_scales<F, W>(b, groups, c);
     if constexpr (!kByTable<F, W> && F != RowFormat::q8_0) load_codes<F>(b, groups, c.code);
     for (int g = 0; g < groups; ++g, at += 32)
-      numbers_of_group<F, W>(
-          b, c, g, [&](int i, Vec<float, W> v) __attribute__((always_inline)) {
-            store<float, W>(out + at + i * L, v);
-          });
+      numbers_of_group<F, W>(b, c, g, [&](int i, Vec<float, W> v) __attribute__((always_inline)) {
+        store<float, W>(out + at + i * L, v);
+      });
   }
 }
 
@@ -186,8 +185,8 @@ template <DotIsa I, RowFormat F, int M>
     const uint8_t* const w = p.w + j * row_bytes;
     float total[M];
     sum_chunks<W, M>(
-        p.k, 8 / kSumVectors<M> + 8 / L,
-        total, [&](int64_t at, int given, auto& sum) __attribute__((always_inline)) {
+        p.k, 8 / kSumVectors<M> + 8 / L, total,
+        [&](int64_t at, int given, auto& sum) __attribute__((always_inline)) {
           const int groups = Form::small ? given : 8;
           const uint8_t* const b = w + at / Form::numbers * Form::bytes;
           load_scales<F, dot_vector_bytes(I)>(b, groups, c);
