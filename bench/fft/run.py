@@ -24,9 +24,9 @@ import time
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-RESULTS = HERE.parent / "RESULTS.md"
-BEGIN, END = "<!-- fft: begin -->", "<!-- fft: end -->"
+sys.path.insert(0, str(HERE.parent))
+from rounds import ROOT, cpu, write_section  # noqa: E402
+
 SETTLE_SECONDS = 0.002  # threads of the one that ran last stop spinning
 TOLERANCE = 2e-6  # of the largest bin
 
@@ -91,23 +91,6 @@ def row(case, peers, times):
     return middle, quiet, f"| {case} | {' | '.join(cells)} | {best} | {middle:.2f} | {low:.2f}, {high:.2f} | {quiet:.2f} |"
 
 
-def cpu():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
-
-
-def write(section):
-    text = RESULTS.read_text()
-    if BEGIN in text:
-        head, rest = text.split(BEGIN, 1)
-        text = head + section + rest.split(END, 1)[1].lstrip("\n")
-    else:
-        text = text.rstrip("\n") + "\n\n" + section
-    RESULTS.write_text(text)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
@@ -148,7 +131,6 @@ def main():
     clock = "CPU time of one thread" if args.clock == "cpu" else f"{args.threads} threads"
     section = "\n".join(
         [
-            BEGIN,
             "## Fourier transforms",
             "",
             f"`bench/fft/run.py`: c64 and f32, {clock}; {args.machine}, {time.strftime('%Y-%m-%d')}. {args.rounds} interleaved "
@@ -163,13 +145,12 @@ def main():
             f"Geometric mean of the ratios {mean:.2f}, of the least times' {quiet_mean:.2f}. Versions: "
             + ", ".join(f"{k} {v}" for k, v in sorted(versions.items()))
             + f", Python {platform.python_version()}.",
-            END,
             "",
         ]
     )
     print(section)
     if not args.no_write:
-        write(section)
+        write_section("fft", section)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,15 @@ import argparse
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from rounds import cpu  # noqa: E402
+
 PEERS = ["rlx", "onnxruntime", "openvino", "torch", "torch.compile"]
 LARGEST_ERROR = 1e-3  # relative to the largest output
 
@@ -46,13 +48,6 @@ class Peer:
     def end(self):
         self.process.stdin.close()
         self.process.wait()
-
-
-def cpu():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def main():
