@@ -21,7 +21,8 @@ int main(int argc, char** argv) {
   write("bert_base_1x128", bind(symbolic::symbolic_bert(12, 768, 12, 30522).graph,
                                 Sizes{{"batch", 1}, {"length", 128}}));
   write("gpt2_128", bind(symbolic::symbolic_gpt(12, 768, 12, 50257).graph, Sizes{{"length", 128}}));
-  write("conv_net_64", bind(symbolic::symbolic_conv_net().graph, Sizes{{"height", 64}, {"width", 64}}));
+  write("conv_net_64",
+        bind(symbolic::symbolic_conv_net().graph, Sizes{{"height", 64}, {"width", 64}}));
   write("rnn_100", bind(symbolic::symbolic_rnn().graph, Sizes{{"steps", 100}}));
   for (const auto& p : testing::replay_programs()) write("replay_" + p.name, p.graph);
 }
