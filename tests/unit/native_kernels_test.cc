@@ -8,6 +8,7 @@
 
 #include "native_util.h"
 #include "rlx/backend/cpu/kernels/indexing/gather.h"
+#include "rlx/backend/cpu/kernels/isa.h"
 #include "rlx/backend/cpu/kernels/limits/machine_limits.h"
 #include "rlx/backend/cpu/kernels/movement/copy.h"
 #include "rlx/backend/cpu/kernels/reduce/axis_kernels.h"
@@ -94,6 +95,33 @@ TEST(Copy, TransposesSlicesBroadcasts) {
     check_copy(bytes, {2, 20000}, {20000, 1}, {20001, 1});
     check_copy(bytes, {20000, 2}, {2, 1}, {1, 20000});
   }
+}
+
+TEST(Copy, RectanglesOfAnySizeOnEveryInstructionSet) {
+  for (Isa isa : testing::host_isas())
+    for (size_t bytes : {1, 2, 4, 8})
+      for (int64_t rows : {1, 3, 4, 7, 8, 15, 16, 17, 40})
+        for (int64_t cols : {1, 2, 8, 15, 16, 31, 33}) {
+          const int64_t source_col = rows + 3, target_row = cols + 5;
+          Bytes source(bytes * static_cast<size_t>(cols * source_col));
+          Bytes target(bytes * static_cast<size_t>(rows * target_row));
+          for (size_t i = 0; i < source.size(); ++i)
+            source.data()[i] = static_cast<uint8_t>(7 * i % 251);
+          std::memset(target.data(), 0xee, target.size());
+          transpose_fn(isa, bytes)(source.data(), source_col, target.data(), target_row, rows,
+                                   cols);
+          EXPECT_TRUE(target.guard_intact());
+          for (int64_t i = 0; i < rows; ++i)
+            for (int64_t j = 0; j < target_row; ++j)
+              for (size_t b = 0; b < bytes; ++b) {
+                const auto at = [&](int64_t element) {
+                  return static_cast<size_t>(element) * bytes + b;
+                };
+                ASSERT_EQ(target.data()[at(i * target_row + j)],
+                          j < cols ? source.data()[at(i + j * source_col)] : 0xee)
+                    << isa_name(isa) << " " << bytes << " bytes, " << rows << "x" << cols;
+              }
+        }
 }
 
 TEST(Copy, RejectsOtherElementSizes) { EXPECT_THROW(CopyPlan::make(3, {}, {}, {}), Error); }

@@ -4,13 +4,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "rlx/backend/cpu/kernels/isa.h"
 #include "rlx/base/checked.h"
 
 namespace rlx::cpu {
 namespace {
 
 constexpr int64_t kBlockElements = 16 << 10;
-constexpr int64_t kTile = 16;  // side of the squares that a transposition moves
 
 template <class T>
 struct Rect {
@@ -20,31 +20,8 @@ struct Rect {
   int64_t source_row, source_col, target_row, target_col;
 };
 
-// Reads along the source's dense dim into a small square, writes along the target's.
 template <class T>
-void move_square(const Rect<T>& r, int64_t i0, int64_t j0) {
-  T square[kTile][kTile];
-  const T* const source = r.source + i0 * r.source_row + j0 * r.source_col;
-  T* const target = r.target + i0 * r.target_row + j0 * r.target_col;
-  for (int64_t j = 0; j < kTile; ++j) {
-    for (int64_t i = 0; i < kTile; ++i) square[i][j] = source[i + j * r.source_col];
-  }
-  for (int64_t i = 0; i < kTile; ++i) {
-    for (int64_t j = 0; j < kTile; ++j) target[i * r.target_row + j] = square[i][j];
-  }
-}
-
-template <class T>
-void move_range(const Rect<T>& r, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
-  for (int64_t i = i0; i < i1; ++i) {
-    const T* const source = r.source + i * r.source_row;
-    T* const target = r.target + i * r.target_row;
-    for (int64_t j = j0; j < j1; ++j) target[j * r.target_col] = source[j * r.source_col];
-  }
-}
-
-template <class T>
-void move(const Rect<T>& r) {
+void move(const Rect<T>& r, TransposeFn transpose) {
   if (r.target_col == 1 && r.source_col == 1) {
     for (int64_t i = 0; i < r.rows; ++i) {
       std::memcpy(r.target + i * r.target_row, r.source + i * r.source_row,
@@ -57,13 +34,13 @@ void move(const Rect<T>& r) {
       std::fill_n(r.target + i * r.target_row, r.cols, r.source[i * r.source_row]);
     return;
   }
-  if (r.target_col != 1 || r.source_row != 1) return move_range(r, 0, r.rows, 0, r.cols);
-  const int64_t rows = r.rows / kTile * kTile, cols = r.cols / kTile * kTile;
-  for (int64_t i = 0; i < rows; i += kTile) {
-    for (int64_t j = 0; j < cols; j += kTile) move_square(r, i, j);
+  if (r.target_col == 1 && r.source_row == 1)
+    return transpose(r.source, r.source_col, r.target, r.target_row, r.rows, r.cols);
+  for (int64_t i = 0; i < r.rows; ++i) {
+    const T* const source = r.source + i * r.source_row;
+    T* const target = r.target + i * r.target_row;
+    for (int64_t j = 0; j < r.cols; ++j) target[j * r.target_col] = source[j * r.source_col];
   }
-  move_range(r, 0, rows, cols, r.cols);
-  move_range(r, rows, r.rows, 0, r.cols);
 }
 
 }  // namespace
@@ -77,6 +54,7 @@ CopyPlan CopyPlan::make(size_t element_bytes, std::span<const int64_t> dims,
         "copy: ranks {}, {}, {}", dims.size(), source_strides.size(), target_strides.size());
   CopyPlan plan;
   plan.element_bytes_ = element_bytes;
+  plan.transpose_ = transpose_fn(host_isa(), element_bytes);
   std::vector<Dim> list;
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] == 0) return plan;  // nothing to copy: no blocks
@@ -141,7 +119,8 @@ void CopyPlan::run_blocks(const T* source, T* target, int64_t begin, int64_t end
     }
     move(Rect<T>{source + from, target + to, std::min(block_rows_, rows_.size - i),
                  std::min(block_cols_, cols_.size - j), rows_.source, cols_.source, rows_.target,
-                 cols_.target});
+                 cols_.target},
+         transpose_);
   }
 }
 

@@ -18,6 +18,8 @@
 #include <span>
 #include <vector>
 
+#include "rlx/backend/cpu/kernels/movement/transpose.h"
+
 namespace rlx::cpu {
 
 class CopyPlan {
@@ -38,6 +40,7 @@ class CopyPlan {
   void run_blocks(const T* source, T* target, int64_t begin, int64_t end) const;
 
   size_t element_bytes_ = 0;
+  TransposeFn transpose_ = nullptr;
   // The work of a block is a rows x cols rectangle: cols is the dim along which the target is
   // dense, rows the one along which the source is (or the next one out). outer_ are the remaining
   // dims, outermost first.
