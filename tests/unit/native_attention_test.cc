@@ -266,6 +266,27 @@ TEST(NativeAttention, QueriesAndKeysOfDifferentLength) {
   }
 }
 
+// Keys and values are read where they lie: on both sides of each vector, tile of keys and run of tiles.
+TEST(NativeAttention, FewQueries) {
+  for (AttentionMask mask : kMasks)
+    for (int64_t sq : {1, 2, 4, 5})
+      for (int64_t sk : {1, 15, 16, 17, 255, 257, 530})
+        for (int64_t d : {16, 48, 64, 80}) check_problem(dense(1, 2, 1, sq, sk, d, mask));
+  for (DType dtype : {DType::F64, DType::F16, DType::BF16})
+    for (int64_t sk : {33, 300})
+      check_problem(dense(2, 2, 2, 3, sk, 32, AttentionMask::None, dtype));
+  check_problem(dense(1, 1, 1, 2, 4500, 16, AttentionMask::None));
+  check_problem(dense(1, 1, 1, 130, 140, 32, AttentionMask::Causal));  // two rows in the last block
+  for (int options = 0; options < 16; ++options) {
+    AttentionProblem p = dense(1, 2, 1, 3, 290, 32, AttentionMask::Window);
+    p.window = 100;
+    p.softcap = options & 1 ? 0.8 : 0;
+    p.has_mask = options & 2, p.has_bias = options & 4, p.has_sinks = options & 8;
+    p.v = {290 * 40, 40, 290 * 40};
+    check_problem(p);
+  }
+}
+
 TEST(NativeAttention, EmptyOperands) {
   for (AttentionMask mask : kMasks) {
     check_problem(dense(1, 2, 2, 3, 0, 8, mask));

@@ -209,11 +209,16 @@ struct AttentionImpl {
       if (f.in_runs && j > start && (j - start) / kForwardKeys % kRunTiles == 0)
         end_run<T, W>(f.in_runs, f.sum, f.whole, f.lost, false);
       const int64_t keys = all - j < kForwardKeys ? all - j : kForwardKeys;
+      if (rows <= kFewQueries && d > 0 && d % L == 0) {
+        forward_rows(p, f, o, first, 0, rows, j, keys, k + j * p.k.seq, v + j * p.v.seq);
+        continue;
+      }
       pack_panels<S, W>(d, keys, k + j * p.k.seq, 1, p.k.seq, f.kt, d * P);
       copy_rows<S, W>(keys, d, v + j * p.v.seq, p.v.seq, 1, f.v, width);
       const RowBlocks<W> blocks(rows);
       for (int64_t block = 0; block < blocks.count; ++block) {
-        forward_rows(p, f, o, first, blocks.begin(block), blocks.begin(block + 1), j, keys);
+        forward_rows(p, f, o, first, blocks.begin(block), blocks.begin(block + 1), j, keys, nullptr,
+                     nullptr);
       }
     }
     if (f.in_runs) end_run<T, W>(f.in_runs, f.sum, f.whole, f.lost, true);
@@ -275,14 +280,59 @@ struct AttentionImpl {
     }
   }
 
-  // Rows [begin, end) of the chunk against keys [j, j + keys): scores, weights, weights times v.
+  // scores[0, keys) = q k^T of one query, where the keys lie; whole vectors are written.
+  static void dot_scores(int64_t keys, int64_t d, const T* q, const S* k, int64_t k_row,
+                         T* scores) {
+    for (int64_t j = 0; j < keys; j += L) {
+      Vec<T, W> sums[L];
+#pragma GCC unroll 16
+      for (int64_t l = 0; l < L; ++l) {
+        const S* const key = k + (j + l < keys ? j + l : keys - 1) * k_row;
+        sums[l] = load<T, W>(q) * load_as<S, W>(key);
+        for (int64_t c = L; c < d; c += L) sums[l] += load<T, W>(q + c) * load_as<S, W>(key + c);
+      }
+      transpose<T, W>(sums);
+#pragma GCC unroll 4
+      for (int step = L / 2; step > 0; step /= 2)
+#pragma GCC unroll 8
+        for (int l = 0; l < step; ++l) sums[l] += sums[l + step];
+      store<T, W>(scores + j, sums[0]);
+    }
+  }
+
+  // sum[0, d) += weights[0, keys) v of one query, where the values lie.
+  static void add_weighted(int64_t keys, int64_t d, const T* weights, const S* v, int64_t v_row,
+                           T* sum) {
+    constexpr int V = 4;
+    int64_t c = 0;
+    const auto columns = [&]<int N>() __attribute__((always_inline)) {
+      Vec<T, W> part[N] = {};
+      for (int64_t j = 0; j < keys; ++j)
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n)
+          part[n] += weights[j] * load_as<S, W>(v + j * v_row + c + n * L);
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n)
+        store<T, W>(sum + c + n * L, load<T, W>(sum + c + n * L) + part[n]);
+      c += N * L;
+    };
+    while (c + V * L <= d) columns.template operator()<V>();
+    while (c < d) columns.template operator()<1>();
+  }
+
+  // Rows [begin, end) of the chunk against keys [j, j + keys): scores, weights, weights times v. Where k and v are given
+  // they are read where they lie, else f.kt and f.v.
   static void forward_rows(const AttentionProblem& p, const Forward& f, const Operands& o,
-                           int64_t first, int64_t begin, int64_t end, int64_t j, int64_t keys) {
+                           int64_t first, int64_t begin, int64_t end, int64_t j, int64_t keys,
+                           const S* k, const S* v) {
     const int64_t width = round_up(p.head_dim);
     const int64_t seen = visible_keys(p, first + end - 1, j, keys);
     if (seen == 0) return;
     const int64_t row = round_up(keys);
-    scores_of(end - begin, seen, p.head_dim, f.q + begin * width, width, f.kt, f.scores, row);
+    if (!k)
+      scores_of(end - begin, seen, p.head_dim, f.q + begin * width, width, f.kt, f.scores, row);
+    for (int64_t i = begin; k && i < end; ++i)
+      dot_scores(seen, p.head_dim, f.q + i * width, k, p.k.seq, f.scores + (i - begin) * row);
     if constexpr (General) {
       for (int64_t i = begin; i < end; ++i)
         finish_row(p, o, first + i, j, visible_keys(p, first + i, j, keys),
@@ -308,6 +358,11 @@ struct AttentionImpl {
         store<T, W>(f.sum + i * width + c, load<T, W>(f.sum + i * width + c) * factor);
       }
       if (f.in_runs && factor != 1) f.shrink(i, width, factor);
+    }
+    if (v) {
+      for (int64_t i = begin; i < end; ++i)
+        add_weighted(seen, p.head_dim, f.scores + (i - begin) * row, v, p.v.seq, f.sum + i * width);
+      return;
     }
     gemm_panels<T, W, Into::Add>({.m = end - begin,
                                   .n = width,

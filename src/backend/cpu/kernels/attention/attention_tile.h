@@ -11,6 +11,8 @@ namespace rlx::cpu {
 inline constexpr int64_t kForwardRows =
     128;  // query rows of a forward block: they share the packed keys
 inline constexpr int64_t kForwardKeys = 256;  // keys per step of the running softmax
+// With no more query rows than this in a block, keys and values are read where they lie.
+inline constexpr int64_t kFewQueries = 4;
 inline constexpr int64_t kBackwardRows =
     128;  // query rows and keys of a tile in the backward sweep
 inline constexpr int64_t kBackwardKeys = 128;
