@@ -1,27 +1,12 @@
-// What linearize makes of each op can be transposed: the tangent of every row of the sample table, against its transpose.
+// What linearize makes of each op can be transposed: the tangent of every row of the sample table, and that of its gradient,
+// against its transpose. There are no exceptions.
 #include <gtest/gtest.h>
-
-#include <fstream>
 
 #include "../support/op_checks.h"
 #include "rlx/transform/transform.h"
 
 namespace rlx::testing {
 namespace {
-
-// tests/not_transposed.txt: a line `op | reason` for each op whose tangent linear_transpose refuses.
-std::map<std::string, std::string> exceptions() {
-  std::ifstream file(RLX_SOURCE_DIR "/tests/not_transposed.txt");
-  EXPECT_TRUE(file.good());
-  std::map<std::string, std::string> out;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    const size_t bar = line.find(" | ");
-    EXPECT_NE(bar, std::string::npos) << line;
-    EXPECT_TRUE(out.emplace(line.substr(0, bar), line.substr(bar + 3)).second) << line;
-  }
-  return out;
-}
 
 NamedTensors given(const Graph& g, const NamedTensors& all) {
   NamedTensors out;
@@ -30,7 +15,7 @@ NamedTensors given(const Graph& g, const NamedTensors& all) {
   return out;
 }
 
-// Elements of results that are not finite have no derivative.
+// Where results are not finite there is no derivative.
 bool all_finite(const Tensors& all) {
   for (const Tensor& t : all)
     for (int64_t i = 0; i < t.elements(); ++i)
@@ -38,11 +23,12 @@ bool all_finite(const Tensors& all) {
   return true;
 }
 
-// <y, J t> = <J' y, t>.
-void check(const Case& c) {
-  const Linearized l = linearize(c.graph, names(c.swept));
+double length(const Tensor& t) { return std::sqrt(inner(t, t)); }
+
+// <y, J t> = <J' y, t> for the tangent J of g, whose leaves are all in `leaves`.
+void check(const Case& c, const Graph& g, NamedTensors leaves) {
+  const Linearized l = linearize(g, names(c.swept));
   std::vector<std::string> tangent_names;
-  NamedTensors leaves;
   const Tensors directions = tangents_of(c);
   for (size_t k = 0; k < c.swept.size(); ++k) {
     tangent_names.push_back(fmt::format("tangent_{}", c.swept[k]));
@@ -51,11 +37,11 @@ void check(const Case& c) {
   const Graph transpose = linear_transpose(l.tangent, tangent_names);
   for (const std::string& name : tangent_names)
     EXPECT_FALSE(transpose.find_leaf(name).valid()) << row(c);
-  for (size_t i = 0; i < c.operands.size(); ++i) leaves[std::to_string(i)] = c.operands[i];
   const Tensors values = evaluate(l.value, given(l.value, leaves)).outputs;
   for (size_t i = 0; i < l.residuals; ++i)
     leaves[fmt::format("residual_{}", i)] = values[values.size() - l.residuals + i];
   const Tensors slopes = evaluate(l.tangent, given(l.tangent, leaves)).outputs;
+  if (!all_finite(slopes)) return;
   Tensors cotangents;
   for (size_t i = 0; i < slopes.size(); ++i) {
     cotangents.push_back(noise(slopes[i], 7 + i));
@@ -63,34 +49,57 @@ void check(const Case& c) {
   }
   const Tensors back = evaluate(transpose, given(transpose, leaves)).outputs;
   ASSERT_EQ(back.size(), directions.size()) << row(c);
-  if (!all_finite(slopes)) return;
   double one = 0, other = 0, terms = 1e-3;
   for (size_t i = 0; i < slopes.size(); ++i) {
     one += inner(cotangents[i], slopes[i]);
-    terms += std::sqrt(inner(cotangents[i], cotangents[i]) * inner(slopes[i], slopes[i]));
+    terms += length(cotangents[i]) * length(slopes[i]);
   }
   for (size_t k = 0; k < back.size(); ++k) {
     other += inner(back[k], directions[k]);
-    terms += std::sqrt(inner(back[k], back[k]) * inner(directions[k], directions[k]));
+    terms += length(back[k]) * length(directions[k]);
   }
   EXPECT_LE(std::fabs(one - other), (c.dtype == DType::C64 ? 1e-4 : 1e-9) * terms) << row(c);
 }
 
-TEST(Transposes, OfTheTangentsOfAllOps) {
-  const auto excepted = exceptions();
-  std::set<std::string> refused;
-  for_each_case(samples(), {DType::F64, DType::C64}, [&](const Case& c) {
+// Of all rows that have derivatives; returns how many ops they are.
+template <class Test>
+size_t for_each_op(DTypeSet dtypes, Test&& test) {
+  std::set<std::string> ops;
+  for_each_case(samples(), dtypes, [&](const Case& c) {
     if (!has_derivatives(c)) return;
+    ops.insert(c.sample->op);
+    NamedTensors leaves;
+    for (size_t i = 0; i < c.operands.size(); ++i) leaves[std::to_string(i)] = c.operands[i];
     try {
-      check(c);
+      test(c, leaves);
     } catch (const Error& e) {
-      refused.insert(c.sample->op);
-      EXPECT_TRUE(excepted.contains(c.sample->op) && e.code() == "not-linear")
-          << row(c) << ": " << e.code() << ": " << e.message();
+      ADD_FAILURE() << row(c) << ": " << e.code() << ": " << e.message();
     }
   });
-  for (const auto& [op, reason] : excepted)
-    EXPECT_TRUE(refused.contains(op) || !is_wanted(op)) << op << " is no exception";
+  return ops.size();
+}
+
+TEST(Transposes, OfTheTangentsOfAllOps) {
+  const size_t count = for_each_op({DType::F64, DType::C64}, [](const Case& c, const auto& leaves) {
+    check(c, c.graph, leaves);
+  });
+  if (is_wanted("every op")) EXPECT_GT(count, 200u);
+}
+
+TEST(Transposes, OfTheTangentsOfAllGradients) {
+  for_each_op({DType::F64}, [](const Case& c, NamedTensors leaves) {
+    if (!c.sample->second) return;
+    Graph g = vjp(c.graph, names(c.swept), {.zero_missing = true});
+    g.outputs.erase(g.outputs.begin(), g.outputs.begin() + static_cast<int64_t>(c.graph.outputs.size()));
+    for (Value v : g.inputs()) {
+      const std::string& name = g.node(v).template get<LeafAttrs>().name;
+      if (!leaves.contains(name)) {
+        Tensor like(g.type(v).dtype, g.type(v).shape.sizes());
+        leaves[name] = noise(like, 3 + leaves.size());
+      }
+    }
+    check(c, g, leaves);
+  });
 }
 
 }  // namespace
