@@ -581,8 +581,7 @@ class ProgramExecutable final : public Executable {
       const bool kept = due < snapshots && step.times[due] == i + 1;
       std::byte* other = spare;
       for (size_t c = 0; c < carries; ++c) {
-        f.out[c] = kept ? snapshot(c, due)
-                        : turn(i, step.length, address(f, step.out[c]), other);
+        f.out[c] = kept ? snapshot(c, due) : turn(i, step.length, address(f, step.out[c]), other);
         other += align_up(step.out_bytes[c], 64);
       }
       if (kept) ++due;
@@ -600,14 +599,14 @@ class ProgramExecutable final : public Executable {
     const auto carries = static_cast<size_t>(step.carries),
                entering = static_cast<size_t>(step.entering),
                stacked = static_cast<size_t>(step.xs + step.cotangents),
-               constants = step.in.size() - carries - entering - stacked,
-               given = step.times.size();
+               constants = step.in.size() - carries - entering - stacked, given = step.times.size();
     const SweepMemory memory(step);
     std::byte* work = f.base[static_cast<size_t>(step.workspace)];
     const auto bytes_of = [&](size_t c) {  // of an entering carry
       return step.in_bytes[carries + c] / static_cast<int64_t>(given);
     };
-    const auto place = [&](int64_t part, size_t c) {  // of an entering carry in a part of the workspace
+    const auto place = [&](int64_t part,
+                           size_t c) {  // of an entering carry in a part of the workspace
       std::byte* at = work + part;
       for (size_t i = 0; i < c; ++i) at += align_up(bytes_of(i), 64);
       return at;
@@ -634,8 +633,9 @@ class ProgramExecutable final : public Executable {
         for (size_t x = 0; x < static_cast<size_t>(step.xs); ++x)
           f.in[entering + x] = row(carries + entering + x, time);
         for (size_t c = 0; c < entering; ++c)
-          f.out[c] = turn(time - from, to - from, keeps ? snapshot(c, depth + 1) : place(memory.here, c),
-                          place(memory.ahead, c));
+          f.out[c] =
+              turn(time - from, to - from, keeps ? snapshot(c, depth + 1) : place(memory.here, c),
+                   place(memory.ahead, c));
         run_program(forward, f.in.data(), f.out.data(), work);
         for (size_t c = 0; c < entering; ++c) f.in[c] = f.out[c];
       }

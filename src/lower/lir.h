@@ -139,7 +139,8 @@ struct Step {
 // multiple of 64 bytes.
 struct SweepMemory {
   explicit SweepMemory(const Step& s);
-  int64_t ahead;  // entering carries while steps go forward: the bodies' arenas come before, and the reverse one's over it
+  int64_t
+      ahead;  // entering carries while steps go forward: the bodies' arenas come before, and the reverse one's over it
   int64_t swept;  // a copy of each carry, which takes turns with the result
   int64_t here;   // the carries that enter the step which is taken back, where no snapshot is
   int64_t more;   // snapshots besides those that the operands have room for, one after the other

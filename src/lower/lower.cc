@@ -480,18 +480,16 @@ class Lowering {
 
   // Memory of the bodies: their arenas (one at a time runs), and what lir.h says of carries.
   int32_t workspace(const Step& s) {
-    if (s.control == Step::Control::sweep)
-      return new_buffer(Place::arena, 0, SweepMemory(s).bytes);
+    if (s.control == Step::Control::sweep) return new_buffer(Place::arena, 0, SweepMemory(s).bytes);
     const bool loop = s.control == Step::Control::loop;
     int64_t bytes = 0;
     for (const auto& body : s.bodies) bytes = std::max(bytes, body->arena_bytes);
     bytes = align_up(bytes, 64) + (loop ? 64 : 0);
     for (int64_t c = 0; c < s.carries; ++c)
-      bytes = add_or_fail(bytes,
-                          mul_or_fail(loop ? 2 : 1,
-                                      align_up(s.out_bytes[static_cast<size_t>(c)], 64),
-                                      "workspace"),
-                          "workspace");
+      bytes = add_or_fail(
+          bytes,
+          mul_or_fail(loop ? 2 : 1, align_up(s.out_bytes[static_cast<size_t>(c)], 64), "workspace"),
+          "workspace");
     return new_buffer(Place::arena, 0, bytes);
   }
 

@@ -269,9 +269,9 @@ Graph counted_recurrence(int64_t length, int64_t width, int64_t carries, const K
               };
               TracedTensors start;
               for (int64_t i = 0; i < carries; ++i) start.push_back(h * static_cast<double>(i + 1));
-              const ScanResult r =
-                  t.scan(start, {}, cell,
-                         {.length = length, .checkpoints = kept.checkpoints, .binomial = kept.binomial});
+              const ScanResult r = t.scan(
+                  start, {}, cell,
+                  {.length = length, .checkpoints = kept.checkpoints, .binomial = kept.binomial});
               TracedTensor last = r.carries[0].sum();
               for (size_t i = 1; i < r.carries.size(); ++i) last = last + r.carries[i].sum();
               return last;
@@ -315,11 +315,13 @@ TEST(ScanCheckpoints, BinomialDropsWhatNobodyReads) {
         trace("f",
               [&](Tracer& t) {
                 const TracedTensor w = t.param("w", {64}), h = t.input("h", {64});
-                const auto cell = [&](Tracer&, const TracedTensors& c, const TracedTensors&) -> ScanResult {
+                const auto cell = [&](Tracer&, const TracedTensors& c,
+                                      const TracedTensors&) -> ScanResult {
                   const TracedTensor next = (c[0] * w).tanh();
                   return {{next}, {next * 2}};
                 };
-                const ScanResult r = t.scan({h}, {}, cell, {.length = 500, .checkpoints = 5, .binomial = true});
+                const ScanResult r =
+                    t.scan({h}, {}, cell, {.length = 500, .checkpoints = 5, .binomial = true});
                 return reads ? r.carries[0].sum() + r.ys[0].sum() : r.carries[0].sum();
               }),
         {"w"});
@@ -352,7 +354,8 @@ TEST(ScanCheckpoints, SnapshotsThatAreReadAgainAreCopied) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i)
     for (int64_t k = 0; k < got[i].elements(); ++k)
-      ASSERT_NEAR(got[i].get_float(k), want[i].get_float(k), 1e-3 * (1 + std::fabs(want[i].get_float(k))))
+      ASSERT_NEAR(got[i].get_float(k), want[i].get_float(k),
+                  1e-3 * (1 + std::fabs(want[i].get_float(k))))
           << "output " << i;
 }
 

@@ -90,7 +90,8 @@ TEST(Transposes, OfTheTangentsOfAllGradients) {
   for_each_op({DType::F64}, [](const Case& c, NamedTensors leaves) {
     if (!c.sample->second) return;
     Graph g = vjp(c.graph, names(c.swept), {.zero_missing = true});
-    g.outputs.erase(g.outputs.begin(), g.outputs.begin() + static_cast<int64_t>(c.graph.outputs.size()));
+    g.outputs.erase(g.outputs.begin(),
+                    g.outputs.begin() + static_cast<int64_t>(c.graph.outputs.size()));
     for (Value v : g.inputs()) {
       const std::string& name = g.node(v).template get<LeafAttrs>().name;
       if (!leaves.contains(name)) {

@@ -486,7 +486,8 @@ constinit const Op<ScanAttrs> scan = OpDef{
         "reverse mode keeps the "
         "carries that enter so many segments of steps, computes those of one segment at a time "
         "again, and gives the "
-        "same bits; with binomial it keeps `checkpoints` carries at once and computes the others at "
+        "same bits; with binomial it keeps `checkpoints` carries at once and computes the others "
+        "at "
         "the fewest evaluations.",
     .reference = "Scan",
     .kind = Kind::control,

@@ -452,15 +452,14 @@ bool is_thinned(const ScanAttrs& s) {
 Values scan_that_keeps(Builder& b, const ScanAttrs& s, Operands in) {
   const int64_t length = known_length(s);
   if (s.binomial)
-    return b.emit(
-        op::scan_snapshots.def,
-        ScanSnapshotsAttrs{.body = s.body,
-                           .length = length,
-                           .num_carries = s.num_carries,
-                           .num_xs = s.num_xs,
-                           .reverse = s.reverse,
-                           .times = snapshot_times(length, s.checkpoints - 1)},
-        in);
+    return b.emit(op::scan_snapshots.def,
+                  ScanSnapshotsAttrs{.body = s.body,
+                                     .length = length,
+                                     .num_carries = s.num_carries,
+                                     .num_xs = s.num_xs,
+                                     .reverse = s.reverse,
+                                     .times = snapshot_times(length, s.checkpoints - 1)},
+                  in);
   return b.emit(op::scan_kept.def,
                 ScanKeptAttrs{.body = s.body,
                               .length = length,
@@ -545,7 +544,7 @@ constinit const Op<ScanSweepAttrs> scan_sweep = OpDef{
 
 namespace {
 constexpr const OpDef* kScanCheckpointOps[] = {&op::scan_kept, &op::scan_snapshots,
-                                                &op::scan_sweep};
+                                               &op::scan_sweep};
 }  // namespace
 constinit const Family kScanCheckpoints{"scan checkpoints", kScanCheckpointOps};
 

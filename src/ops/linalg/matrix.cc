@@ -113,15 +113,14 @@ Value block_of(Builder& b, Value x, const Dim& n, bool lower, bool right) {
 // there, in the direction [d, 0; 0, d].
 Value frechet_tangent(Builder& b, Value a, Value e, Value d) {
   const Value zero = full(b, b.type(a), 0);
-  const Value whole = op::expm_frechet(b, block_matrix(b, a, e, zero, a),
-                                       block_matrix(b, d, zero, zero, d));
+  const Value whole =
+      op::expm_frechet(b, block_matrix(b, a, e, zero, a), block_matrix(b, d, zero, zero, d));
   return block_of(b, whole, b.shape(a).back(), false, true);
 }
 
 Values jvp_frechet(Builder& b, const JvpArgs& a) {
-  const Value by_a = a.tangents[0].valid()
-                         ? frechet_tangent(b, a.in[0], a.in[1], a.tangents[0])
-                         : kNone,
+  const Value by_a = a.tangents[0].valid() ? frechet_tangent(b, a.in[0], a.in[1], a.tangents[0])
+                                           : kNone,
               by_e = a.tangents[1].valid() ? op::expm_frechet(b, a.in[0], a.tangents[1]) : kNone;
   return single(add_maybe(b, by_a, by_e));
 }
@@ -131,9 +130,8 @@ Values vjp_frechet(Builder& b, const VjpArgs& a) {
   const Value x = adjoint(b, a.in[0]), c = a.cotangents[0];
   if (!a.wanted[0]) return {kNone, op::expm_frechet(b, x, c)};
   const Value zero = full(b, b.type(x), 0);
-  const Value whole =
-      op::expm_frechet(b, block_matrix(b, x, zero, adjoint(b, a.in[1]), x),
-                       block_matrix(b, zero, c, zero, zero));
+  const Value whole = op::expm_frechet(b, block_matrix(b, x, zero, adjoint(b, a.in[1]), x),
+                                       block_matrix(b, zero, c, zero, zero));
   const Dim n = b.shape(x).back();
   return {op::add(b, block_of(b, whole, n, false, false), block_of(b, whole, n, true, true)),
           a.wanted[1] ? block_of(b, whole, n, false, true) : kNone};
@@ -466,9 +464,10 @@ constinit const Op<RankAttrs> lstsq = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kMatrixOps[] = {
-    &op::determinant,  &op::slogdet,     &op::logdet, &op::trace,       &op::inverse, &op::expm, &op::expm_frechet,
-    &op::matrix_power, &op::matrix_norm, &op::pinv,   &op::matrix_rank, &op::lstsq};
+constexpr const OpDef* kMatrixOps[] = {&op::determinant,  &op::slogdet,      &op::logdet,
+                                       &op::trace,        &op::inverse,      &op::expm,
+                                       &op::expm_frechet, &op::matrix_power, &op::matrix_norm,
+                                       &op::pinv,         &op::matrix_rank,  &op::lstsq};
 }  // namespace
 constinit const Family kMatrix{"matrix functions", kMatrixOps};
 

@@ -765,8 +765,8 @@ void ExpmFrechetJob<T>::operator()(const T* a, const T* e, T* out, std::byte* sc
       sum[i] = kPade[first + 12] * dx6[i] + kPade[first + 10] * dx4[i] + kPade[first + 8] * dx2[i];
     product(n_, x6, sum, t);
     for (int64_t i = 0; i < count; ++i)
-      slope[i] += t[i] + kPade[first + 6] * dx6[i] + kPade[first + 4] * dx4[i] +
-                  kPade[first + 2] * dx2[i];
+      slope[i] +=
+          t[i] + kPade[first + 6] * dx6[i] + kPade[first + 4] * dx4[i] + kPade[first + 2] * dx2[i];
   };
   const double scale = std::ldexp(1.0, -squarings);
   for (int64_t i = 0; i < count; ++i) x[i] = W(a[i]) * scale, dx[i] = W(e[i]) * scale;
