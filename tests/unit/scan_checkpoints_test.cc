@@ -101,11 +101,17 @@ TEST(Snapshots, TheForwardRunLeavesTheFirst) {
 }
 
 TEST(Snapshots, EvenSegments) {
+  const Dim n = Dim::symbol("n");
   for (const auto& [length, checkpoints] : std::vector<std::pair<int64_t, int64_t>>{
            {4096, 64}, {10, 3}, {7, 4}, {100, 99}, {9, 1}, {130, 70}}) {
     const ScanSegments s = even_segments(length, checkpoints);
-    EXPECT_EQ(s.each * s.count + s.rest, length);
-    EXPECT_LE(s.count + (s.rest > 0), checkpoints);
+    EXPECT_EQ(s.each * s.count + s.rest, Dim(length));
+    EXPECT_EQ(s.has_rest, s.rest != Dim(0));
+    EXPECT_LE(s.count + s.has_rest, checkpoints);
+    const ScanSegments any = even_segments(n, checkpoints);
+    EXPECT_EQ(any.each * any.count + any.rest, n);
+    EXPECT_EQ(any.count, checkpoints);
+    EXPECT_EQ(any.each.bind({{"n", length}}), length / checkpoints);
   }
 }
 
@@ -474,18 +480,70 @@ TEST(ScanCheckpoints, OfOneCarryByItsOldName) {
   expect_same_bits(run_on("cpu", loss(8), leaves).outputs, run_on("cpu", loss(0), leaves).outputs);
 }
 
+// The segments are cut when the length is bound, which may be shorter than there are checkpoints.
 TEST(ScanCheckpoints, ALengthThatIsNotKnown) {
-  const auto program = [](int64_t checkpoints) {
+  const auto program = [](const Kept& kept, bool reverse) {
     return trace("f", [&](Tracer& t) {
-      const TracedTensor xs = t.input("xs", {Dim::symbol("n"), 3});
+      const TracedTensor xs = t.input("xs", {Dim::symbol("n"), 3}), w = t.param("w", {3});
       const auto cell = [&](Tracer&, const TracedTensors& c, const TracedTensors& x) -> ScanResult {
-        return {{(c[0] * x[0]).tanh()}, {}};
+        const TracedTensor next = (c[0] * x[0] + w).tanh();
+        return {{next, c[1] * w + next}, {next * c[1]}};
       };
-      return t.scan({t.ones({3})}, {xs}, cell, {.checkpoints = checkpoints}).carries[0].sum();
+      const ScanResult r =
+          t.scan({t.ones({3}), w}, {xs}, cell,
+                 {.reverse = reverse, .checkpoints = kept.checkpoints, .binomial = kept.binomial});
+      return r.carries[0].sum() + r.carries[1].sum() + (r.ys[0] * r.ys[0]).sum();
     });
   };
-  expect_error("scan-symbolic", "a number, not ?n", [&] { grad(program(4), {"xs"}); });
-  expect_error("scan-checkpoints", "-1 checkpoints", [&] { program(-1); });
+  const std::vector<std::string> wrt{"w", "xs"};
+  for (const bool reverse : {false, true}) {
+    CompiledGraph plain = Session("cpu").compile(value_and_grad(program({}, reverse), wrt));
+    for (const int64_t checkpoints : {1, 4}) {
+      const Graph g = value_and_grad(program({checkpoints}, reverse), wrt);
+      CompiledGraph f = Session("cpu").compile(g);
+      for (const int64_t n : {1, 3, 4, 7, 64}) {
+        SCOPED_TRACE(fmt::format("{} checkpoints, {} steps", checkpoints, n));
+        const Tensor xs = noise(f32, {n, 3}, 1), w = noise(f32, {3}, 2);
+        plain.set_param("w", w), f.set_param("w", w);
+        const Tensors want = plain.run({{"xs", xs}}), got = f.run({{"xs", xs}});
+        expect_same_bits(got, want);
+        const Tensors reference = evaluate(g, NamedTensors{{"xs", xs}, {"w", w}}).outputs;
+        for (size_t i = 0; i < want.size(); ++i)
+          for (int64_t k = 0; k < want[i].elements(); ++k)
+            ASSERT_NEAR(reference[i].get_float(k), want[i].get_float(k), 1e-4);
+      }
+    }
+  }
+  expect_error("scan-symbolic", "a number, not ?n", [&] { grad(program({4, true}, false), wrt); });
+  expect_error("scan-checkpoints", "-1 checkpoints", [&] { program({-1}, false); });
+}
+
+// The carries that enter segments, and those of one segment, not of all steps.
+TEST(ScanCheckpoints, KeepTheirPartWhereTheLengthIsNotKnown) {
+  constexpr int64_t length = 4096, width = 512;
+  const auto program = [](int64_t checkpoints) {
+    return value_and_grad(
+        trace("f",
+              [&](Tracer& t) {
+                const TracedTensor xs = t.input("xs", {Dim::symbol("n"), 1}),
+                                   w = t.param("w", {width});
+                const auto cell = [&](Tracer&, const TracedTensors& c,
+                                      const TracedTensors& x) -> ScanResult {
+                  return {{(c[0] * w + x[0]).tanh()}, {}};
+                };
+                return t.scan({t.ones({width})}, {xs}, cell, {.checkpoints = checkpoints})
+                    .carries[0]
+                    .sum();
+              }),
+        {"w"});
+  };
+  const auto arena = [&](int64_t checkpoints) {
+    CompiledGraph f = Session("cpu").compile(program(checkpoints));
+    f.set_param("w", noise(f32, {width}, 2));
+    f.run({{"xs", noise(f32, {length, 1}, 1)}});
+    return f.resident_bytes();
+  };
+  EXPECT_LT(15 * (arena(64) - length * 4), arena(0));
 }
 
 }  // namespace

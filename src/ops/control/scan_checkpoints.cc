@@ -27,7 +27,7 @@ int64_t repetitions(int64_t length, int64_t carries) {
   return r;
 }
 
-Value part_of(Builder& b, Value x, int64_t begin, int64_t end) {
+Value part_of(Builder& b, Value x, const Dim& begin, const Dim& end) {
   const Shape shape = b.shape(x);
   SliceAttrs s{Shape(shape.size(), Dim(0)), shape};
   s.start[0] = begin;
@@ -39,29 +39,35 @@ Value part_of(Builder& b, Value x, int64_t begin, int64_t end) {
 struct Rows {
   const ScanSegments& s;
   bool reverse;
-  int64_t covered() const { return s.each * s.count; }
+  Dim covered() const { return s.each * s.count; }
   Value full(Builder& b, Value x) const {  // [count, each, *]
-    const int64_t begin = reverse ? s.rest : 0;
-    const Value all = s.rest ? part_of(b, x, begin, begin + covered()) : x;
+    const Dim begin = reverse ? s.rest : Dim(0);
+    const Value all = s.has_rest ? part_of(b, x, begin, begin + covered()) : x;
     const Shape each = without_front(b.shape(x));
     return reshape_to(b, all, with_front(s.count, with_front(s.each, each)));
   }
   Value rest(Builder& b, Value x) const {
-    const int64_t begin = reverse ? 0 : covered();
+    const Dim begin = reverse ? Dim(0) : covered();
     return part_of(b, x, begin, begin + s.rest);
   }
   // The whole of what the two are parts of.
   Value joined(Builder& b, Value full, Value rest) const {
     const Shape each = without_front(without_front(b.shape(full)));
     const Value flat = reshape_to(b, full, with_front(covered(), each));
-    if (s.rest == 0) return flat;
+    if (!s.has_rest) return flat;
     return reverse ? op::concat(b, {rest, flat}, {.axis = 0})
                    : op::concat(b, {flat, rest}, {.axis = 0});
   }
 };
 
+// As many segments as fit, or so many.
 ScanSegments segments(int64_t length, int64_t each) {
-  return {.each = each, .count = length / each, .rest = length % each};
+  return {
+      .each = each, .count = length / each, .rest = length % each, .has_rest = length % each != 0};
+}
+ScanSegments segments(const ScanKeptAttrs& s) {
+  if (s.count == 0) return segments(s.length.value(), s.each.value());
+  return {.each = s.each, .count = s.count, .rest = s.length - s.each * s.count, .has_rest = true};
 }
 
 // A scan's operands: carries, stacked inputs, constants.
@@ -101,17 +107,24 @@ ScanAttrs plain(const ScanKeptAttrs& s) {
 
 Types infer_scan_kept(const InferArgs& a) {
   const auto& s = a.get<ScanKeptAttrs>();
-  if (s.each < 1 || s.each > s.length)
+  const auto length = s.length.static_value(), each = s.each.static_value();
+  if (s.count == 0 && (!length || !each || *each < 1 || *each > *length))
     bad_operands(
         a, "scan-checkpoints",
-        fmt::format("segments of {} steps; 1 to the length {} are allowed", s.each, s.length));
+        fmt::format("segments of {} steps; 1 to the length {} are allowed, both numbers where it "
+                    "is not said how many segments there are",
+                    s.each, s.length));
+  if (s.count < 0 || is_negative(s.each) || is_negative(s.length - s.each * s.count))
+    bad_operands(a, "scan-checkpoints",
+                 fmt::format("{} segments of {} steps are more than the length {}", s.count, s.each,
+                             s.length));
   const ScanAttrs whole = plain(s);
   const Attrs attrs(whole);
   Types out = op::scan.def.infer({op::scan.def, attrs, a.in});
-  const ScanSegments cut = segments(s.length, s.each);
+  const ScanSegments cut = segments(s);
   for (size_t c = 0; c < at(s.num_carries); ++c)
     out.push_back({out[c].dtype, with_front(cut.count, out[c].shape)});
-  if (cut.rest)
+  if (cut.has_rest)
     for (size_t c = 0; c < at(s.num_carries); ++c) out.push_back(Type(out[c]));
   return out;
 }
@@ -119,7 +132,7 @@ Types infer_scan_kept(const InferArgs& a) {
 // A scan over the segments, whose body is the scan of a segment; then the rest.
 Values decompose_scan_kept(Builder& b, const Node& n, Operands in) {
   const auto& s = n.get<ScanKeptAttrs>();
-  const ScanSegments cut = segments(s.length, s.each);
+  const ScanSegments cut = segments(s);
   const Rows rows{cut, s.reverse};
   const Parts parts(in, s.num_carries, s.num_xs);
   const size_t carries = parts.carries.size();
@@ -142,19 +155,19 @@ Values decompose_scan_kept(Builder& b, const Node& n, Operands in) {
 
   const size_t results = s.body->outputs.size();
   Values out(full.begin(), full.begin() + s.num_carries), rest;
-  if (cut.rest) {
+  if (cut.has_rest) {
     Values operands = out;
     for (Value v : parts.xs) operands.push_back(rows.rest(b, v));
     append(operands, parts.constants);
     rest = b.emit(op::scan.def, last, operands);
   }
   Values entering_rest;
-  if (cut.rest) {
+  if (cut.has_rest) {
     entering_rest = out;
     out.assign(rest.begin(), rest.begin() + s.num_carries);
   }
   for (size_t y = carries; y < results; ++y)
-    out.push_back(rows.joined(b, full[y], cut.rest ? rest[y] : kNone));
+    out.push_back(rows.joined(b, full[y], cut.has_rest ? rest[y] : kNone));
   append(out, Operands(full).subspan(results));
   append(out, entering_rest);
   return out;
@@ -298,14 +311,14 @@ Types infer_scan_sweep(const InferArgs& a) {
 
 // All carries that enter a step, and the plain sweep over them. Of the entering carries, `in` holds those of the first
 // step alone.
-Values sweep_over_all(Builder& b, const ScanSweepAttrs& s, Operands in) {
+Values sweep_over_all(Builder& b, const ScanSweepAttrs& s, const Dim& length, Operands in) {
   const SweepParts parts(s, in);
   Values entering(parts.entering.begin(), parts.entering.end());
   append(entering, parts.xs);
   append(entering, parts.constants);
   const Values stacked = b.emit(op::scan.def,
                                 ScanAttrs{.body = Body(with_entering(*s.forward, s.num_entering)),
-                                          .length = s.length,
+                                          .length = length,
                                           .num_carries = s.num_entering,
                                           .num_xs = s.num_xs,
                                           .reverse = s.reverse},
@@ -317,7 +330,7 @@ Values sweep_over_all(Builder& b, const ScanSweepAttrs& s, Operands in) {
   append(swept, parts.constants);
   return b.emit(op::scan.def,
                 ScanAttrs{.body = s.back,
-                          .length = s.length,
+                          .length = length,
                           .num_carries = s.num_carries,
                           .num_xs = s.num_entering + s.num_xs + s.num_cotangents,
                           .reverse = !s.reverse},
@@ -332,7 +345,7 @@ Values decompose_scan_sweep(Builder& b, const Node& n, Operands in) {
     const Value rows = operands[at(c)];
     operands[at(c)] = reshape_to(b, part_of(b, rows, 0, 1), without_front(b.shape(rows)));
   }
-  return sweep_over_all(b, s, operands);
+  return sweep_over_all(b, s, s.length, operands);
 }
 
 // Everything that is carried gets the batch axis; stacked values and constants that are shared stay so.
@@ -357,25 +370,21 @@ Values vmap_scan_sweep(Builder& b, const VmapArgs& a) {
   return out;
 }
 
-// The segments from the last to the first; in each of them all carries that enter a step are stacked. Of the attributes
-// the length is still to be set.
-Values sweep_in_segments(Builder& b, const ScanSegments& cut, ScanSweepAttrs sweep,
+// The segments from the last to the first; in each of them all carries that enter a step are stacked. The attributes
+// are those of the whole scan, but for the length.
+Values sweep_in_segments(Builder& b, const ScanSegments& cut, const ScanSweepAttrs& sweep,
                          const BackScan& back, Operands kept) {
   const Rows rows{cut, sweep.reverse};
-  const auto one = [&](Builder& at, int64_t length, const Values& operands) {
-    sweep.length = length;
-    return sweep_over_all(at, sweep, operands);
-  };
   const size_t carries = at(sweep.num_entering), swept = back.carries.size();
 
   Values now = back.carries, rest;
-  if (cut.rest) {  // the last steps in time come first
+  if (cut.has_rest) {  // the last steps in time come first
     Values operands = now;
     append(operands, kept.subspan(carries));
     for (Value v : back.xs) operands.push_back(rows.rest(b, v));
     for (Value v : back.cotangents) operands.push_back(rows.rest(b, v));
     append(operands, back.constants);
-    rest = one(b, cut.rest, operands);
+    rest = sweep_over_all(b, sweep, cut.rest, operands);
     now.assign(rest.begin(), rest.begin() + static_cast<int64_t>(swept));
   }
   BodyMaker segment(back.attrs.body->name);
@@ -391,7 +400,7 @@ Values sweep_in_segments(Builder& b, const ScanSegments& cut, ScanSweepAttrs swe
       add(rows.full(b, v), t);
     }
   for (Value v : back.constants) add(v, b.type(v));
-  const Values inner = one(segment.inner, cut.each, leaves);
+  const Values inner = sweep_over_all(segment.inner, sweep, cut.each, leaves);
   ScanAttrs outer{.length = cut.count,
                   .num_carries = static_cast<int64_t>(swept),
                   .num_xs = static_cast<int64_t>(carries + back.xs.size() + back.cotangents.size()),
@@ -400,7 +409,7 @@ Values sweep_in_segments(Builder& b, const ScanSegments& cut, ScanSweepAttrs swe
   const Values full = b.emit(op::scan.def, outer, segment.operands);
   Values out(full.begin(), full.begin() + static_cast<int64_t>(swept));
   for (size_t y = swept; y < full.size(); ++y)
-    out.push_back(rows.joined(b, full[y], cut.rest ? rest[y] : kNone));
+    out.push_back(rows.joined(b, full[y], cut.has_rest ? rest[y] : kNone));
   return out;
 }
 
@@ -408,7 +417,8 @@ int64_t known_length(const ScanAttrs& s) {
   const auto length = s.length.static_value();
   if (!length)
     fail(ErrorKind::unsupported, "scan-symbolic",
-         "scan: reverse mode with checkpoints needs a length that is a number, not {}", s.length);
+         "scan: reverse mode with binomial checkpoints needs a length that is a number, not {}",
+         s.length);
   return *length;
 }
 
@@ -439,8 +449,12 @@ int64_t binomial_evaluations(int64_t length, int64_t checkpoints) {
   return length + sweep_evaluations(length, slots) - snapshot_times(length, slots).back();
 }
 
-ScanSegments even_segments(int64_t length, int64_t checkpoints) {
-  return segments(length, ceil_div(length, checkpoints));
+ScanSegments even_segments(const Dim& length, int64_t checkpoints) {
+  if (const auto steps = length.static_value())
+    return segments(*steps, ceil_div(*steps, checkpoints));
+  const Dim each = floor_div(length, checkpoints);
+  return {
+      .each = each, .count = checkpoints, .rest = length - each * checkpoints, .has_rest = true};
 }
 
 bool is_thinned(const ScanAttrs& s) {
@@ -450,8 +464,8 @@ bool is_thinned(const ScanAttrs& s) {
 }
 
 Values scan_that_keeps(Builder& b, const ScanAttrs& s, Operands in) {
-  const int64_t length = known_length(s);
-  if (s.binomial)
+  if (s.binomial) {
+    const int64_t length = known_length(s);
     return b.emit(op::scan_snapshots.def,
                   ScanSnapshotsAttrs{.body = s.body,
                                      .length = length,
@@ -460,37 +474,38 @@ Values scan_that_keeps(Builder& b, const ScanAttrs& s, Operands in) {
                                      .reverse = s.reverse,
                                      .times = snapshot_times(length, s.checkpoints - 1)},
                   in);
+  }
+  const ScanSegments cut = even_segments(s.length, s.checkpoints);
   return b.emit(op::scan_kept.def,
                 ScanKeptAttrs{.body = s.body,
-                              .length = length,
+                              .length = s.length,
                               .num_carries = s.num_carries,
                               .num_xs = s.num_xs,
                               .reverse = s.reverse,
-                              .each = even_segments(length, s.checkpoints).each},
+                              .each = cut.each,
+                              .count = s.length.is_static() ? 0 : cut.count},
                 in);
 }
 
 Values sweep_over_kept(Builder& b, const ScanAttrs& s, const BackScan& back, Operands kept) {
-  const int64_t length = known_length(s);
   ScanSweepAttrs sweep{.forward = Body(first_outputs(*s.body, s.num_carries)),
                        .back = back.attrs.body,
-                       .length = length,
                        .num_carries = back.attrs.num_carries,
                        .num_entering = s.num_carries,
                        .num_xs = s.num_xs,
                        .num_cotangents = static_cast<int64_t>(back.cotangents.size()),
                        .reverse = s.reverse};
-  if (s.binomial) {
-    sweep.slots = s.checkpoints - 1;
-    sweep.times = snapshot_times(length, sweep.slots);
-    Values operands = back.carries;
-    append(operands, kept);
-    append(operands, back.xs);
-    append(operands, back.cotangents);
-    append(operands, back.constants);
-    return b.emit(op::scan_sweep.def, sweep, operands);
-  }
-  return sweep_in_segments(b, even_segments(length, s.checkpoints), sweep, back, kept);
+  if (!s.binomial)
+    return sweep_in_segments(b, even_segments(s.length, s.checkpoints), sweep, back, kept);
+  sweep.length = known_length(s);
+  sweep.slots = s.checkpoints - 1;
+  sweep.times = snapshot_times(sweep.length, sweep.slots);
+  Values operands = back.carries;
+  append(operands, kept);
+  append(operands, back.xs);
+  append(operands, back.cotangents);
+  append(operands, back.constants);
+  return b.emit(op::scan_sweep.def, sweep, operands);
 }
 
 namespace op {

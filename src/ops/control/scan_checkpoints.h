@@ -18,12 +18,13 @@
 namespace rlx {
 
 struct ScanSegments {
-  int64_t each = 0;   // steps of a segment
+  Dim each = 0;       // steps of a segment
   int64_t count = 0;  // such segments
-  int64_t rest = 0;   // steps of the one behind them
+  Dim rest = 0;       // steps of the one behind them
+  bool has_rest = false;
 };
-// For 0 < checkpoints < length.
-ScanSegments even_segments(int64_t length, int64_t checkpoints);
+// For 0 < checkpoints < length. Where the length is a symbol it may be less when it is bound, and `each` may be 0, `rest` too.
+ScanSegments even_segments(const Dim& length, int64_t checkpoints);
 
 // How often the body runs forward in a run with the binomial schedule and so many carries kept, the first one included;
 // what each step's reverse computes for itself is not counted. For 1 < checkpoints < length.
@@ -38,14 +39,18 @@ int64_t next_snapshot(int64_t length, int64_t slots);
 
 // A scan that also gives the carries which enter its segments. Operands, body and first results as scan's; then for each
 // carry those that enter the full segments, stacked, and where a rest is left for each carry the one that enters it.
+// With a count there are so many full segments, and always a rest, which may have no step.
 struct ScanKeptAttrs {
   Body body = {};
-  int64_t length = 0, num_carries = 0, num_xs = 0;
+  Dim length = 0;
+  int64_t num_carries = 0, num_xs = 0;
   bool reverse = false;
-  int64_t each = 1;
+  Dim each = 1;
+  int64_t count = 0;
   static constexpr auto fields() {
     return Fields<&ScanKeptAttrs::body, &ScanKeptAttrs::length, &ScanKeptAttrs::num_carries,
-                  &ScanKeptAttrs::num_xs, &ScanKeptAttrs::reverse, &ScanKeptAttrs::each>();
+                  &ScanKeptAttrs::num_xs, &ScanKeptAttrs::reverse, &ScanKeptAttrs::each,
+                  &ScanKeptAttrs::count>();
   }
 };
 
@@ -95,7 +100,7 @@ extern const Op<ScanSweepAttrs> scan_sweep;
 // Whether the scan keeps fewer carries than it has steps.
 bool is_thinned(const ScanAttrs& s);
 // A thinned scan with what its reverse mode reads behind its results. Raises Error(unsupported, "scan-symbolic") where the
-// length is not known.
+// schedule is binomial and the length not known.
 Values scan_that_keeps(Builder& b, const ScanAttrs& s, Operands in);
 
 // The sweep of a plain scan, but for the carries that enter its steps.
