@@ -283,8 +283,9 @@ def kept_scans():
         line = row(dtype, 2)
         ins = [line, line, line]
         body = graph(ins, [("mul(%0, %2)", *line), ("add(%3, %1)", *line)], ["%4", "%0"])
-        for length, each, reverse in ((7, 3, False), (7, 3, True), (4, 2, False), (4, 2, True), (3, 1, False)):
-            identifier = f"scan_kept/{dtype}/{length}-{each}-{'back' if reverse else 'on'}"
+        cases = [(7, 3, False, 0), (7, 3, True, 0), (4, 2, False, 0), (4, 2, True, 0), (3, 1, False, 0)]
+        for length, each, reverse, given in [*cases, (7, 2, False, 2), (4, 2, True, 2), (2, 0, False, 3)]:
+            identifier = f"scan_kept/{dtype}/{length}-{each}-{'back' if reverse else 'on'}{f'-{given}' if given else ''}"
             rng = rng_of(identifier)
             y, w, xs = small(rng, dtype, 2), small(rng, dtype, 2), small(rng, dtype, length, 2)
             now, entering = wide(y), {}
@@ -293,11 +294,13 @@ def kept_scans():
                 entering[t] = now
                 now = now * wide(w) + wide(xs)[t]
             ys = np.stack([entering[t] for t in range(length)])
-            count, rest = divmod(length, each)
-            starts = [entering[order[k * each]] for k in range(count)]
+            count = given or length // each
+            enters = [*(entering[t] for t in order), now]  # the last one a rest without steps
+            starts = [enters[k * each] for k in range(count)]
             out = [now, ys, np.stack(starts[::-1] if reverse else starts)]
-            out += [entering[order[count * each]]] if rest else []
+            out += [enters[count * each]] if given or count * each < length else []
             attrs = {"length": length, "num_carries": 1, "num_xs": 1, "reverse": reverse, "each": each, "body": body}
+            attrs |= {"count": given} if given else {}
             out = [narrow(dtype, o) for o in out]
             yield sample(identifier, [y, xs, w], out, ANY_ZERO, f"segments of {each}", **attrs)
         identifier = f"scan_kept/{dtype}/alone"
