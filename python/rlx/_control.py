@@ -35,7 +35,7 @@ def scan(f, init, xs=None, length=None, reverse=False, checkpoints=0, binomial=F
     last slice to the first (ys keep their places).
 
     Reverse mode keeps the carries of all steps. With checkpoints=k it keeps those that enter k segments of steps, and
-    computes those of one segment at a time again; with binomial it never holds more than k carries, at the fewest
+    computes those of one segment at a time again; with binomial it keeps k carries at once, at the fewest
     evaluations. Gradients are the same bit for bit.
     """
     carries, carry_tree = _arrays(init)

@@ -546,30 +546,46 @@ class ProgramExecutable final : public Executable {
     return flag != 0;
   }
 
+  // Where the copies of carries take turns: the last of `length` is the result.
+  static std::byte* turn(int64_t i, int64_t length, std::byte* result, std::byte* other) {
+    return (length - 1 - i) % 2 ? other : result;
+  }
+
   void run_scan(Frame& f, size_t s) {
     const Step& step = f.p.steps[s];
     Frame& body = *f.bodies[s][0];
     const auto carries = static_cast<size_t>(step.carries), xs = static_cast<size_t>(step.xs);
+    // Behind what the body gives lie the carries that enter steps.
+    const size_t snapshots = step.times.size(),
+                 results = step.out.size() - (snapshots ? carries : 0);
     std::byte* work = f.base[static_cast<size_t>(step.workspace)];
-    std::byte* spare = work + align_up(body.p.arena_bytes, 64);
+    std::byte* const spare = work + align_up(body.p.arena_bytes, 64);
+    const auto snapshot = [&](size_t c, size_t k) {
+      const auto bytes = step.out_bytes[results + c] / static_cast<int64_t>(snapshots);
+      return address(f, step.out[results + c]) + static_cast<int64_t>(k) * bytes;
+    };
     for (size_t c = 0; c < step.in.size(); ++c) f.in[c] = address(f, step.in[c]);
     if (step.length == 0) {
       for (size_t c = 0; c < carries; ++c)
         stream_->copy(address(f, step.out[c]), f.in[c], step.out_bytes[c]);
       return;
     }
+    for (size_t c = 0; snapshots && c < carries; ++c)
+      stream_->copy(snapshot(c, 0), f.in[c], step.out_bytes[c]);
+    size_t due = 1;  // the snapshot that comes next
     for (int64_t i = 0; i < step.length; ++i) {
       check_cancelled();
       const int64_t t = step.reverse ? step.length - 1 - i : i;
       for (size_t x = carries; x < carries + xs; ++x)
         f.in[x] = address(f, step.in[x]) + t * (step.in_bytes[x] / step.length);
-      std::byte* next = spare;  // two copies of each carry, used in turn
+      const bool kept = due < snapshots && step.times[due] == i + 1;
+      std::byte* other = spare;
       for (size_t c = 0; c < carries; ++c) {
-        const int64_t bytes = align_up(step.out_bytes[c], 64);
-        f.out[c] = i + 1 == step.length ? address(f, step.out[c]) : next + (i & 1) * bytes;
-        next += 2 * bytes;
+        f.out[c] = kept ? snapshot(c, due) : turn(i, step.length, address(f, step.out[c]), other);
+        other += align_up(step.out_bytes[c], 64);
       }
-      for (size_t y = carries; y < step.out.size(); ++y)
+      if (kept) ++due;
+      for (size_t y = carries; y < results; ++y)
         f.out[y] = address(f, step.out[y]) + t * (step.out_bytes[y] / step.length);
       run_program(body, f.in.data(), f.out.data(), work);
       for (size_t c = 0; c < carries; ++c) f.in[c] = f.out[c];
@@ -583,30 +599,31 @@ class ProgramExecutable final : public Executable {
     const auto carries = static_cast<size_t>(step.carries),
                entering = static_cast<size_t>(step.entering),
                stacked = static_cast<size_t>(step.xs + step.cotangents),
-               constants = step.in.size() - carries - entering - stacked;
+               constants = step.in.size() - carries - entering - stacked, given = step.times.size();
+    const SweepMemory memory(step);
     std::byte* work = f.base[static_cast<size_t>(step.workspace)];
-    std::byte* const swept =
-        work + align_up(std::max(forward.p.arena_bytes, back.p.arena_bytes), 64);
-    std::byte* spare = swept;
-    for (size_t c = 0; c < carries; ++c) spare += 2 * align_up(step.out_bytes[c], 64);
-    // Of each entering carry: two places for going forward, then the snapshots.
-    const auto place = [&](size_t c, int64_t k) {
-      std::byte* at = spare;
-      for (size_t i = 0; i < c; ++i)
-        at += (step.slots + 2) * align_up(step.in_bytes[carries + i], 64);
-      return at + k * align_up(step.in_bytes[carries + c], 64);
+    const auto bytes_of = [&](size_t c) {  // of an entering carry
+      return step.in_bytes[carries + c] / static_cast<int64_t>(given);
+    };
+    const auto place = [&](int64_t part,
+                           size_t c) {  // of an entering carry in a part of the workspace
+      std::byte* at = work + part;
+      for (size_t i = 0; i < c; ++i) at += align_up(bytes_of(i), 64);
+      return at;
+    };
+    const int64_t snapshot_bytes = place(0, entering) - work;
+    const auto snapshot = [&](size_t c, size_t depth) {
+      return depth < given
+                 ? address(f, step.in[carries + c]) + static_cast<int64_t>(depth) * bytes_of(c)
+                 : place(memory.more + static_cast<int64_t>(depth - given) * snapshot_bytes, c);
     };
     const auto row = [&](size_t i, int64_t time) {  // of a stacked operand
       const int64_t t = step.reverse ? step.length - 1 - time : time;
       return address(f, step.in[i]) + t * (step.in_bytes[i] / step.length);
     };
-    const auto snapshot = [&](size_t c, size_t depth) -> const std::byte* {
-      return depth == 0 ? address(f, step.in[carries + c])
-                        : place(c, static_cast<int64_t>(depth) + 1);
-    };
-    // Runs the forward body from snapshot `depth`, which enters step `from`, up to step `to`; the last carries go to place
-    // `target` of theirs.
-    const auto advance = [&](size_t depth, int64_t from, int64_t to, int64_t target) {
+    // Runs the forward body from snapshot `depth`, which enters step `from`, up to step `to`; the last carries become the
+    // next snapshot, or go to their place `here`.
+    const auto advance = [&](size_t depth, int64_t from, int64_t to, bool keeps) {
       for (size_t c = 0; c < entering; ++c) f.in[c] = snapshot(c, depth);
       for (size_t k = 0; k < constants; ++k)
         f.in[entering + static_cast<size_t>(step.xs) + k] =
@@ -616,34 +633,36 @@ class ProgramExecutable final : public Executable {
         for (size_t x = 0; x < static_cast<size_t>(step.xs); ++x)
           f.in[entering + x] = row(carries + entering + x, time);
         for (size_t c = 0; c < entering; ++c)
-          f.out[c] = place(c, time + 1 == to ? target : (to - 1 - time) & 1);
+          f.out[c] =
+              turn(time - from, to - from, keeps ? snapshot(c, depth + 1) : place(memory.here, c),
+                   place(memory.ahead, c));
         run_program(forward, f.in.data(), f.out.data(), work);
         for (size_t c = 0; c < entering; ++c) f.in[c] = f.out[c];
       }
     };
-    size_t depth = 0;  // of the nearest snapshot; 0 is the operand
-    f.snapshots[0] = 0;
+    size_t depth = given - 1;  // of the nearest snapshot
+    std::copy(step.times.begin(), step.times.end(), f.snapshots.begin());
     for (int64_t i = 0; i < step.length; ++i) {
       const int64_t time = step.length - 1 - i;
       while (f.snapshots[depth] < time && static_cast<int64_t>(depth) < step.slots) {
         const int64_t from = f.snapshots[depth];
         const int64_t to =
             from + next_snapshot(time - from + 1, step.slots - static_cast<int64_t>(depth));
-        advance(depth, from, to, static_cast<int64_t>(depth) + 2);
+        advance(depth, from, to, true);
         f.snapshots[++depth] = to;
       }
       const bool there = f.snapshots[depth] == time;
-      if (!there) advance(depth, f.snapshots[depth], time, 0);
+      if (!there) advance(depth, f.snapshots[depth], time, false);
       // f.in: swept values, the carries that enter this step, slices, constants.
-      std::byte* next = swept;
+      std::byte* other = work + memory.swept;
       for (size_t c = 0; c < carries; ++c) {
-        const int64_t bytes = align_up(step.out_bytes[c], 64);
-        f.in[c] = i == 0 ? address(f, step.in[c]) : next + ((i + 1) & 1) * bytes;
-        f.out[c] = i + 1 == step.length ? address(f, step.out[c]) : next + (i & 1) * bytes;
-        next += 2 * bytes;
+        std::byte* const result = address(f, step.out[c]);
+        f.in[c] = i == 0 ? address(f, step.in[c]) : turn(i - 1, step.length, result, other);
+        f.out[c] = turn(i, step.length, result, other);
+        other += align_up(step.out_bytes[c], 64);
       }
       for (size_t c = 0; c < entering; ++c)
-        f.in[carries + c] = there ? snapshot(c, depth) : place(c, 0);
+        f.in[carries + c] = there ? snapshot(c, depth) : place(memory.here, c);
       for (size_t x = carries + entering; x < carries + entering + stacked; ++x)
         f.in[x] = row(x, time);
       for (size_t k = carries + entering + stacked; k < step.in.size(); ++k)

@@ -121,14 +121,30 @@ struct Step {
   enum class Control : uint8_t { none, scan, cond, loop, sweep } control = Control::none;
   std::vector<std::shared_ptr<const Program>> bodies;
   int64_t length = 0, carries = 0, xs = 0;
-  // Sweeps (ops/control/scan_checkpoints.h): bodies are the forward and the reverse one; `entering` are the carries of
-  // the forward one, of which the workspace holds two copies for going forward and `slots` snapshots; `xs` counts the
-  // stacked inputs of the scan, `cotangents` what is stacked besides.
+  // Scans that keep carries, and sweeps (ops/control/scan_checkpoints.h): the steps that these enter. A scan's last
+  // `carries` results are what it keeps.
+  Ints times;
+  // Sweeps: bodies are the forward and the reverse one; `entering` are the carries of the forward one, of which the
+  // sweep may write over its operands, snapshots that no other step reads, and holds `slots` and the first at most; `xs`
+  // counts the stacked inputs of the scan, `cotangents` what is stacked besides.
   int64_t entering = 0, cotangents = 0, slots = 0;
-  // Buffer of what the kernel asks for; for control flow of the bodies' arenas, then two copies of each carry, for
-  // loops the predicate. Loops: length is the limit, -1 for none; bodies are the condition and the body.
+  // Buffer of what the kernel asks for; for control flow of the bodies' arenas, then a copy of each carry, which takes
+  // turns with the result; for loops the predicate and two copies; for sweeps see SweepMemory. Loops: length is the
+  // limit, -1 for none; bodies are the condition and the body.
   int32_t workspace = -1;
   bool reverse = false;
+};
+
+// The workspace of a sweep: where each part begins. In a part, the values of the carries follow each other, each at a
+// multiple of 64 bytes.
+struct SweepMemory {
+  explicit SweepMemory(const Step& s);
+  int64_t
+      ahead;  // entering carries while steps go forward: the bodies' arenas come before, and the reverse one's over it
+  int64_t swept;  // a copy of each carry, which takes turns with the result
+  int64_t here;   // the carries that enter the step which is taken back, where no snapshot is
+  int64_t more;   // snapshots besides those that the operands have room for, one after the other
+  int64_t bytes;
 };
 
 // Inputs, then results.

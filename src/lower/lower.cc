@@ -405,9 +405,13 @@ class Lowering {
   void control(const Node& n, int32_t i) {
     Step s;
     s.label = fmt::format("%{} {}", i, n.op->name);
+    const auto* sweep = n.op == &op::scan_sweep ? &n.get<ScanSweepAttrs>() : nullptr;
     for (size_t k = 0; k < n.in.size(); ++k) {
       const View v = view(n.in[k]);
-      s.in.push_back(v.is_dense() ? v : make_dense(v, s.label));
+      // A sweep writes over its snapshots. Where nobody reads them later, the copy is in their place.
+      const auto from = static_cast<int64_t>(k) - (sweep ? sweep->num_carries : 0);
+      const bool own = sweep && from >= 0 && from < sweep->num_entering;
+      s.in.push_back(v.is_dense() && !own ? v : make_dense(v, s.label));
     }
     for (const Type& t : n.out) s.out.push_back(new_view(t));
     const Outline::Entry* e = entry(i);
@@ -427,6 +431,15 @@ class Lowering {
       s.xs = a.num_xs;
       s.reverse = a.reverse;
       body(a.body);
+    } else if (n.op == &op::scan_snapshots) {
+      const auto& a = n.get<ScanSnapshotsAttrs>();
+      s.control = Step::Control::scan;
+      s.length = a.length;
+      s.carries = a.num_carries;
+      s.xs = a.num_xs;
+      s.reverse = a.reverse;
+      s.times = a.times;
+      body(a.body);
     } else if (n.op == &op::while_loop) {
       const auto& a = n.get<WhileAttrs>();
       s.control = Step::Control::loop;
@@ -434,8 +447,8 @@ class Lowering {
       s.carries = a.num_carries;
       body(a.cond);
       body(a.body);
-    } else if (n.op == &op::scan_sweep) {
-      const auto& a = n.get<ScanSweepAttrs>();
+    } else if (sweep) {
+      const auto& a = *sweep;
       s.control = Step::Control::sweep;
       s.length = a.length;
       s.carries = a.num_carries;
@@ -444,6 +457,7 @@ class Lowering {
       s.entering = a.num_entering;
       s.cotangents = a.num_cotangents;
       s.slots = a.slots;
+      s.times = a.times;
       body(a.forward);
       body(a.back);
     } else {
@@ -464,20 +478,17 @@ class Lowering {
                                         : -1;
   }
 
-  // Memory of the bodies: their arenas (one at a time runs), a loop's predicate, then two copies of each
-  // carry; of a sweep's entering carries two and the snapshots.
+  // Memory of the bodies: their arenas (one at a time runs), and what lir.h says of carries.
   int32_t workspace(const Step& s) {
+    if (s.control == Step::Control::sweep) return new_buffer(Place::arena, 0, SweepMemory(s).bytes);
+    const bool loop = s.control == Step::Control::loop;
     int64_t bytes = 0;
     for (const auto& body : s.bodies) bytes = std::max(bytes, body->arena_bytes);
-    bytes = align_up(bytes, 64) + (s.control == Step::Control::loop ? 64 : 0);
+    bytes = align_up(bytes, 64) + (loop ? 64 : 0);
     for (int64_t c = 0; c < s.carries; ++c)
       bytes = add_or_fail(
-          bytes, mul_or_fail(2, align_up(s.out_bytes[static_cast<size_t>(c)], 64), "workspace"),
-          "workspace");
-    for (int64_t c = s.carries; c < s.carries + s.entering; ++c)
-      bytes = add_or_fail(
           bytes,
-          mul_or_fail(s.slots + 2, align_up(s.in_bytes[static_cast<size_t>(c)], 64), "workspace"),
+          mul_or_fail(loop ? 2 : 1, align_up(s.out_bytes[static_cast<size_t>(c)], 64), "workspace"),
           "workspace");
     return new_buffer(Place::arena, 0, bytes);
   }
@@ -626,6 +637,21 @@ const Lowering::Move Lowering::kMoves[] = {
 };
 
 }  // namespace
+
+SweepMemory::SweepMemory(const Step& s) {
+  const auto sum = [](int64_t a, int64_t b) { return add_or_fail(a, b, "workspace"); };
+  const auto given = static_cast<int64_t>(s.times.size());
+  int64_t carries = 0, entering = 0;
+  for (int64_t c = 0; c < s.carries; ++c)
+    carries = sum(carries, align_up(s.out_bytes[static_cast<size_t>(c)], 64));
+  for (int64_t c = s.carries; c < s.carries + s.entering; ++c)
+    entering = sum(entering, align_up(s.in_bytes[static_cast<size_t>(c)] / given, 64));
+  ahead = align_up(s.bodies[0]->arena_bytes, 64);
+  swept = std::max(sum(ahead, entering), align_up(s.bodies[1]->arena_bytes, 64));
+  here = sum(swept, carries);
+  more = sum(here, entering);
+  bytes = sum(more, mul_or_fail(s.slots + 1 - given, entering, "workspace"));
+}
 
 std::shared_ptr<const KernelForm> Target::form(const Node&, std::span<const Layout>,
                                                std::span<const Layout>) {

@@ -7,6 +7,7 @@
 #include "rlx/ops/control/checkpoint.h"
 #include "rlx/ops/control/control.h"
 #include "rlx/ops/control/loops.h"
+#include "rlx/ops/control/scan_checkpoints.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/image/conv.h"
 #include "rlx/ops/region.h"
@@ -175,20 +176,56 @@ std::vector<bool> fixed_inputs(const Graph& body, int64_t carries, int64_t stack
   return fixed;
 }
 
+// A: ScanAttrs or ScanSnapshotsAttrs.
+template <class A>
 bool hoist_from_scan(Rebuild& r, int32_t i, const Node& n) {
-  const ScanAttrs s = n.get<ScanAttrs>();
-  if (s.length.is_static() && s.length.value() < 2) return false;  // nothing is computed twice
+  const A s = n.get<A>();
+  const Dim length(s.length);
+  if (length.is_static() && length.value() < 2) return false;  // nothing is computed twice
   const Graph& body = *s.body;
-  const Invariants gone(body, fixed_inputs(body, s.num_carries, s.num_xs), s.length.is_static());
+  const Invariants gone(body, fixed_inputs(body, s.num_carries, s.num_xs), length.is_static());
   if (!gone.any()) return false;
   Builder& b = r.builder();
-  ScanAttrs attrs = s;
+  A attrs = s;
   Values in(n.in);
   const Values more = made_outside(r, body, gone, in);
   in.insert(in.end(), more.begin(), more.end());
   attrs.body = Body(without(body, gone, {}, {}));
   b.set_origin(n.origin);
-  r.replace(i, b.emit(op::scan.def, attrs, in));
+  r.replace(i, b.emit(*n.op, attrs, in));
+  return true;
+}
+
+// The constants are the last inputs of both bodies.
+bool hoist_from_sweep(Rebuild& r, int32_t i, const Node& n) {
+  const ScanSweepAttrs s = n.get<ScanSweepAttrs>();
+  if (s.length < 2) return false;
+  const int64_t before = s.num_carries + s.num_entering + s.num_xs + s.num_cotangents,
+                constants = std::ssize(n.in) - before;
+  const auto fixed = [&](const Graph& body) {
+    std::vector<bool> out(body.inputs().size(), false);
+    std::fill(out.end() - constants, out.end(), true);
+    return out;
+  };
+  // The forward body may never run: there may be a snapshot of each step.
+  const Invariants of_forward(*s.forward, fixed(*s.forward), false),
+      of_back(*s.back, fixed(*s.back), true);
+  if (!of_forward.any() && !of_back.any()) return false;
+  Builder& b = r.builder();
+  ScanSweepAttrs attrs = s;
+  const auto outside = [&](const Graph& body, const Invariants& gone) {
+    Values inputs(body.inputs().size(), kNone);
+    std::copy(n.in.end() - constants, n.in.end(), inputs.end() - constants);
+    return made_outside(r, body, gone, inputs);
+  };
+  Values in(n.in);
+  const Values first = outside(*s.forward, of_forward), second = outside(*s.back, of_back);
+  in.insert(in.end(), first.begin(), first.end());
+  in.insert(in.end(), second.begin(), second.end());
+  attrs.forward = Body(without(*s.forward, of_forward, {}, types_of(*s.back, of_back.boundary())));
+  attrs.back = Body(without(*s.back, of_back, types_of(*s.forward, of_forward.boundary()), {}));
+  b.set_origin(n.origin);
+  r.replace(i, b.emit(*n.op, attrs, in));
   return true;
 }
 
@@ -217,8 +254,11 @@ Graph run_hoist_invariants(Graph&& g, const PassOptions&) {
   Rebuild r(std::move(g), "hoist_invariants");
   for (int32_t i = 0; i < r.size(); ++i) {
     const Node& n = r.node(i);
-    const bool moved = (n.op == &op::scan && hoist_from_scan(r, i, Node(n))) ||
-                       (n.op == &op::while_loop && hoist_from_while(r, i, Node(n)));
+    const bool moved =
+        (n.op == &op::scan && hoist_from_scan<ScanAttrs>(r, i, Node(n))) ||
+        (n.op == &op::scan_snapshots && hoist_from_scan<ScanSnapshotsAttrs>(r, i, Node(n))) ||
+        (n.op == &op::scan_sweep && hoist_from_sweep(r, i, Node(n))) ||
+        (n.op == &op::while_loop && hoist_from_while(r, i, Node(n)));
     if (!moved) r.keep(i);
   }
   return r.finish();

@@ -29,17 +29,20 @@ int64_t body_bytes(const Node& n) {
   if (n.op->kind != Kind::control) return 0;
   int64_t most = 0, carried = 0;
   for (const NamedBody& b : bodies(n.attrs)) most = std::max(most, LiveBytes(b.graph).peak);
-  int64_t carries = 0;
+  int64_t carries = 0, copies = 1;  // of each carry, besides the result
   if (n.op == &op::scan) carries = n.get<ScanAttrs>().num_carries;
-  if (n.op == &op::while_loop) carries = n.get<WhileAttrs>().num_carries;
+  if (n.op == &op::scan_snapshots) carries = n.get<ScanSnapshotsAttrs>().num_carries;
+  if (n.op == &op::while_loop) carries = n.get<WhileAttrs>().num_carries, copies = 2;
   if (n.op == &op::scan_sweep) {
     const auto& s = n.get<ScanSweepAttrs>();
     carries = s.num_carries;
+    // The snapshots that are given lie in their operand's place.
+    const int64_t rows = s.slots + 1 - static_cast<int64_t>(s.times.size());
     const Values inputs = s.forward->inputs();
     for (int64_t c = 0; c < s.num_entering; ++c)
-      carried += (s.slots + 2) * s.forward->type(inputs[static_cast<size_t>(c)]).bytes();
+      carried += (rows + 2) * s.forward->type(inputs[static_cast<size_t>(c)]).bytes();
   }
-  for (int64_t c = 0; c < carries; ++c) carried += 2 * n.out[static_cast<size_t>(c)].bytes();
+  for (int64_t c = 0; c < carries; ++c) carried += copies * n.out[static_cast<size_t>(c)].bytes();
   return most + carried;
 }
 

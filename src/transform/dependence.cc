@@ -53,6 +53,14 @@ Marks of_scan(const Graph& body, const Marks& in, int64_t carries) {
   return out;
 }
 
+// And the carries that it keeps, once or twice.
+Marks of_keeping_scan(const Node& n, const Graph& body, const Marks& in, int64_t num_carries) {
+  Marks out = of_scan(body, in, num_carries);
+  const Marks carries = part_of(out, 0, at(num_carries));
+  while (out.size() < n.out.size()) out.insert(out.end(), carries.begin(), carries.end());
+  return out;
+}
+
 Marks of_sweep(const ScanSweepAttrs& s, Marks in) {
   const size_t swept = at(s.num_carries), entering = at(s.num_entering), xs = at(s.num_xs),
                cotangents = at(s.num_cotangents);
@@ -71,12 +79,13 @@ Marks results_of(const Node& n, const Marks& in) {
     const auto& s = n.get<ScanAttrs>();
     return of_scan(*s.body, in, s.num_carries);
   }
-  if (n.op == &op::scan_kept.def) {  // and the carries that enter segments, once or twice
+  if (n.op == &op::scan_kept.def) {
     const auto& s = n.get<ScanKeptAttrs>();
-    Marks out = of_scan(*s.body, in, s.num_carries);
-    const Marks carries = part_of(out, 0, at(s.num_carries));
-    while (out.size() < n.out.size()) out.insert(out.end(), carries.begin(), carries.end());
-    return out;
+    return of_keeping_scan(n, *s.body, in, s.num_carries);
+  }
+  if (n.op == &op::scan_snapshots.def) {
+    const auto& s = n.get<ScanSnapshotsAttrs>();
+    return of_keeping_scan(n, *s.body, in, s.num_carries);
   }
   if (n.op == &op::scan_sweep.def) return of_sweep(n.get<ScanSweepAttrs>(), in);
   if (n.op == &op::checkpoint.def) return outputs_of(*n.get<CheckpointAttrs>().body, in);

@@ -73,9 +73,32 @@ TEST(Hoist, EachProductRunsWhereItChanges) {
   EXPECT_EQ(products, 1);
 }
 
+// A scan that keeps few carries becomes, in reverse mode, two loops with three bodies.
+Graph binomial() {
+  return trace("binomial", [](Tracer& t) {
+    auto x = t.input("x", {5, 5}), w = t.input("w", {5, 5});
+    return t
+        .scan({x}, {},
+              [&](Tracer&, const TracedTensors& c, const TracedTensors&) {
+                return ScanResult{{c[0].matmul(w.matmul(w)).tanh()}, {}};
+              },
+              {.length = 20, .checkpoints = 3, .binomial = true})
+        .carries[0]
+        .sum();
+  });
+}
+
+TEST(Hoist, OutOfSweeps) {
+  const Steps s = steps_of(value_and_grad(binomial(), {"x", "w"}), op::matmul.def);
+  EXPECT_EQ(s.outside, 1);  // w @ w
+  // x (w w) in all three bodies; in the last one the cotangents of x and w w, and two products for that of w.
+  EXPECT_EQ(s.inside, 3 + 2 + 2);
+}
+
 TEST(Hoist, ValuesAndGradientsStay) {
   const NamedTensors at{{"x", values({5, 5}, 1)}, {"w", values({5, 5}, 2)}};
-  for (const Graph& g : {nested(), value_and_grad(nested(), {"x", "w"})}) {
+  for (const Graph& g :
+       {nested(), value_and_grad(nested(), {"x", "w"}), value_and_grad(binomial(), {"x", "w"})}) {
     const Tensors want = evaluate(g, at).outputs,
                   moved = evaluate(run_pass(g, pass::hoist_invariants), at).outputs,
                   ran = Session("cpu").compile(g).run(at);

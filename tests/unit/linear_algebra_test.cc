@@ -57,6 +57,12 @@ double distance(const Tensor& a, const Tensor& b) {
   return most;
 }
 
+double magnitude_of(const Tensor& a) {
+  double most = 0;
+  for (int64_t i = 0; i < a.elements(); ++i) most = std::max(most, std::abs(a.get_complex(i)));
+  return most;
+}
+
 TEST(LinearAlgebra, SingularMatricesRaise) {
   const Tensors in{Tensor::from<double>({2, 2, 2}, {1, 0, 0, 1, 1, 2, 2, 4}),
                    Tensor::from<double>({2, 2}, {1, 2, 3, 4})};
@@ -139,6 +145,54 @@ TEST(LinearAlgebra, LargerMatricesAreReconstructed) {
   for (const Tensor& r : on_cpu(g, {x})) EXPECT_LT(r.get_float(0), 1e-9);
 }
 
+// Both are by Pade's approximant and as few squarings as its norm allows, so what they are apart is a few roundings, and
+// twice that for each squaring.
+TEST(LinearAlgebra, ExponentialsOnTheReferenceAndOnTheCpuAgree) {
+  constexpr double epsilon = std::numeric_limits<double>::epsilon();
+  double worst[] = {0, 0};
+  for (const int64_t n : {1, 3, 8, 30})
+    for (const double scale : {0.01, 0.5, 2.0, 16.0}) {
+      Tensor a = matrices(f64, {n, n}, "unit", 3), e = matrices(f64, {n, n}, "unit", 4);
+      double norm = 0;
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; ++i) sum += std::fabs(a.get_float(i * n + j));
+        norm = std::max(norm, sum);
+      }
+      for (int64_t i = 0; i < n * n; ++i) a.set_float(i, a.get_float(i) * scale / norm);
+      const Graph graphs[] = {graph_of(op::expm.def, {}, {a}),
+                              graph_of(op::expm_frechet.def, {}, {a, e})};
+      for (size_t k = 0; k < 2; ++k) {
+        const Tensors in = k ? Tensors{a, e} : Tensors{a};
+        const Tensor want = evaluate(graphs[k], in)[0], got = on_cpu(graphs[k], in)[0];
+        const double apart = distance(got, want) / magnitude_of(want) / epsilon;
+        worst[k] = std::max(worst[k], apart / (1 + scale));
+      }
+    }
+  fmt::print("expm {:.1f}, its derivative {:.1f} epsilons for a norm of 1\n", worst[0], worst[1]);
+  EXPECT_LT(worst[0], 6);
+  EXPECT_LT(worst[1], 8);
+}
+
+// Linear in the direction, however long that is: scaled by a power of two, bit for bit.
+TEST(LinearAlgebra, DirectionsOfAnyLength) {
+  const Tensor a = matrices(f64, {4, 4}, "unit", 3), e = matrices(f64, {4, 4}, "unit", 4);
+  const Graph g = graph_of(op::expm_frechet.def, {}, {a, e});
+  const Tensor reference = evaluate(g, Tensors{a, e})[0], cpu = on_cpu(g, {a, e})[0];
+  for (const int exponent : {-600, -60, 60, 600}) {
+    Tensor far(f64, {4, 4});
+    for (int64_t i = 0; i < 16; ++i) far.set_float(i, std::ldexp(e.get_float(i), exponent));
+    const Tensor ref_far = evaluate(g, Tensors{a, far})[0], cpu_far = on_cpu(g, {a, far})[0];
+    for (int64_t i = 0; i < 16; ++i) {
+      EXPECT_EQ(ref_far.get_float(i), std::ldexp(reference.get_float(i), exponent));
+      EXPECT_EQ(cpu_far.get_float(i), std::ldexp(cpu.get_float(i), exponent));
+    }
+  }
+  const Tensor none = Tensor::full(f64, {4, 4}, 0);
+  EXPECT_EQ(magnitude_of(evaluate(g, Tensors{a, none})[0]), 0);
+  EXPECT_EQ(magnitude_of(on_cpu(g, {a, none})[0]), 0);
+}
+
 TEST(LinearAlgebra, ViewsAreRead) {
   Builder b("views");
   const Value x = b.input("0", {f64, {4, 3, 3}}), y = b.input("1", {f64, {3, 4, 2}});
@@ -158,6 +212,7 @@ TEST(LinearAlgebra, RunsAllocateNothingAndThreadsDoNotMatter) {
   Builder b("batch");
   const Value a = b.input("0", in[0].type()), rhs = b.input("1", in[1].type());
   b.output(op::dense_solve(b, a, rhs));
+  b.output(op::expm_frechet(b, a, matrix_transpose(b, a)));
   for (const OpDef* op :
        {&op::qr, &op::svd, &op::eigh, &op::eig, &op::lu, &op::expm, &op::cholesky})
     for (Value v : b.emit(*op, Attrs(op->attr_type, op->attr_type->make()), Values{a})) b.output(v);

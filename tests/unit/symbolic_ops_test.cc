@@ -210,8 +210,8 @@ TEST(SymbolicPrograms, RandomProgramsForAllSizes) {
 // Code for all sizes on the CPU gives the bits of code for these; where a size is 1, the values.
 TEST(SymbolicPrograms, RandomProgramsOnTheCpu) {
   int compared = 0, per_size = 0;
-  // What is made of constants alone is folded, in double, where its sizes are known: tanh of a slice as long as a symbol.
-  const std::set<uint64_t> rounds_otherwise{319};
+  // What is made of constants alone is folded, in double, where its sizes are known: a solution with a slice as long as a symbol.
+  const std::set<uint64_t> rounds_otherwise{321};
   for (uint64_t seed = 300; seed < 350; ++seed) {
     const RandomProgram p = seed % 2 ? random_program(seed) : random_square_program(seed);
     const auto s = symbolic_program(p.graph);

@@ -201,6 +201,18 @@ Plan plan_expm(const Node&, std::span<const View> in, std::span<const View>) {
   });
 }
 
+Plan plan_expm_frechet(const Node&, std::span<const View> in, std::span<const View>) {
+  const Matrices a(in[0]);
+  return for_matrix_type(in[0].dtype, [&]<class T>() {
+    const ExpmFrechetJob<T> job(a.rows);
+    return per_matrix(a.count, job.scratch_bytes(), 60 * cube(a.rows),
+                      [=](const StepMemory& m, int64_t i) {
+                        job(part<T>(m, 0, i, a.size()), part<T>(m, 1, i, a.size()),
+                            part<T>(m, 2, i, a.size()), m.scratch);
+                      });
+  });
+}
+
 }  // namespace
 
 std::span<const KernelRow> lapack_kernels() {
@@ -214,6 +226,7 @@ std::span<const KernelRow> lapack_kernels() {
       dense_kernel<plan_eig>(&op::eig),
       dense_kernel<plan_svd>(&op::svd),
       dense_kernel<plan_expm>(&op::expm),
+      dense_kernel<plan_expm_frechet>(&op::expm_frechet),
   };
   return kRows;
 }

@@ -82,17 +82,21 @@ class CopyKernel final : public BlockKernel {
   CopyKernel(const View& from, const View& to)
       : plan_(CopyPlan::make(static_cast<size_t>(size_of(from.dtype)), from.dims, from.strides,
                              to.strides)),
-        elements_(from.elements()) {}
+        elements_(from.elements()),
+        moves_(!(from.is_dense() && to.is_dense())) {}
   std::string name() const override { return "copy"; }
   int64_t blocks() const override { return plan_.blocks(); }
   int64_t work() const override { return elements_; }
+  bool may_share(int, int) const override { return !moves_; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    if (m.operands[0] == m.operands[1]) return;
     plan_.run(m.operands[0], m.operands[1], begin, end);
   }
 
  private:
   CopyPlan plan_;
   int64_t elements_;
+  bool moves_;  // elements to other places
 };
 
 std::string reasons(const Target::Choice& choice) {

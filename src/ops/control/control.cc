@@ -152,15 +152,10 @@ Values jvp_scan(Builder& b, const JvpArgs& a) {
   return out;
 }
 
-// The scan again, with the carries that enter each step, or each segment, stacked as further outputs.
+// The scan again, with the carries that enter each step, or some of them, stacked as further outputs.
 Values scan_with_residuals(Builder& b, const Node& n, Operands in) {
   ScanAttrs s = n.get<ScanAttrs>();
-  if (is_thinned(s)) {
-    const ScanSegments cut = segments_of(s);
-    return b.emit(
-        op::scan_kept.def,
-        ScanKeptAttrs{s.body, s.length.value(), s.num_carries, s.num_xs, s.reverse, cut.each}, in);
-  }
+  if (is_thinned(s)) return scan_that_keeps(b, s, in);
   Graph body = *s.body;
   const Values inputs = body.inputs();
   body.outputs.insert(body.outputs.end(), inputs.begin(), inputs.begin() + s.num_carries);
@@ -324,7 +319,7 @@ Values vjp_scan(Builder& b, const VjpArgs& a) {
     back.xs = part(xs, xs + parts.xs);
     back.cotangents = part(xs + parts.xs, end);
     back.constants = part(end, all.size());
-    swept = sweep_in_segments(b, s, back, a.out.subspan(a.node.out.size()));
+    swept = sweep_over_kept(b, s, back, a.out.subspan(a.node.out.size()));
   } else {
     swept = b.emit(*a.node.op, attrs, body.operands);
   }
@@ -491,8 +486,9 @@ constinit const Op<ScanAttrs> scan = OpDef{
         "reverse mode keeps the "
         "carries that enter so many segments of steps, computes those of one segment at a time "
         "again, and gives the "
-        "same bits; with binomial it never holds more than `checkpoints` carries, at the fewest "
-        "evaluations.",
+        "same bits; with binomial it keeps `checkpoints` carries at once and computes the others "
+        "at "
+        "the fewest evaluations.",
     .reference = "Scan",
     .kind = Kind::control,
     .arity = kVariadic,

@@ -6,6 +6,7 @@
 #include "rlx/ops/control/body_rules.h"
 #include "rlx/ops/control/control.h"
 #include "rlx/ops/control/loops.h"
+#include "rlx/ops/control/scan_checkpoints.h"
 
 namespace rlx {
 
@@ -121,6 +122,21 @@ Kept kept_of_scan(const Node& n, const Flags& read, bool prunes) {
   return k;
 }
 
+// Stacked results go; the carries, which are given as they enter steps, stay.
+Kept kept_of_snapshots(const Node& n, const Flags& read, bool prunes) {
+  ScanSnapshotsAttrs s = n.get<ScanSnapshotsAttrs>();
+  Kept k{Flags(n.in.size(), true), read, {}};
+  prune(s.body, prunes, k.in_bodies);
+  const size_t results = s.body->outputs.size();
+  for (size_t i = 0; i < k.results.size(); ++i)
+    if (i < at(s.num_carries) || i >= results) k.results[i] = true;
+  if (k.all()) return k;
+  s.body = narrowed(*s.body, k.operands,
+                    Flags(k.results.begin(), k.results.begin() + static_cast<int64_t>(results)));
+  k.attrs = Attrs(s);
+  return k;
+}
+
 Kept kept_of_while(const Node& n, const Flags& read, bool prunes) {
   WhileAttrs w = n.get<WhileAttrs>();
   bool in_bodies = false;
@@ -154,6 +170,7 @@ Kept kept_of_cond(const Node& n, const Flags& read, bool prunes) {
 // `prunes`: bodies as well.
 std::optional<Kept> kept_of(const Node& n, const Flags& read, bool prunes) {
   if (n.op == &op::scan) return kept_of_scan(n, read, prunes);
+  if (n.op == &op::scan_snapshots) return kept_of_snapshots(n, read, prunes);
   if (n.op == &op::while_loop) return kept_of_while(n, read, prunes);
   if (n.op == &op::cond) return kept_of_cond(n, read, prunes);
   return std::nullopt;

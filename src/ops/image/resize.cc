@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/image/cubic.h"
 #include "rlx/ops/image/windows.h"
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/nn/nn_rules.h"
@@ -103,8 +104,8 @@ double filter(const ResizeAttrs& r, double t) {
   t = std::fabs(t);
   if (r.mode == ResizeMode::linear) return std::max(0.0, 1 - t);
   const double a = r.cubic_coeff_a;
-  if (t <= 1) return ((a + 2) * t - (a + 3)) * t * t + 1;
-  return t < 2 ? ((t - 5) * t + 8) * t * a - 4 * a : 0;
+  if (t <= 1) return inner_cubic_weight(t, 1 - t, a);
+  return t < 2 ? outer_cubic_weight(t - 1, 2 - t, a) : 0;
 }
 
 // The weights of result o. Elements outside are the border, or have no weight; an element without
@@ -194,8 +195,8 @@ Expr filter(const ResizeAttrs& r, Expr distance) {
   const Expr t = op::abs(distance), none = t.like(0);
   if (r.mode == ResizeMode::linear) return op::maximum(none, 1 - t);
   const double a = r.cubic_coeff_a;
-  const Expr near = ((t * (a + 2)) - (a + 3)) * t * t + 1;
-  const Expr far = ((t - 5) * t + 8) * t * a - 4 * a;
+  const Expr near = inner_cubic_weight(t, 1 - t, a);
+  const Expr far = outer_cubic_weight(t - 1, 2 - t, a);
   const Value outer = op::select(b, op::lt(t, t.like(2)), far, none);
   return {b, op::select(b, op::le(t, t.like(1)), near, Expr(b, outer))};
 }

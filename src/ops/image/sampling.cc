@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "rlx/ops/elementwise/elementwise.h"
+#include "rlx/ops/image/cubic.h"
 #include "rlx/ops/image/resize.h"
 #include "rlx/ops/image/windows.h"
 #include "rlx/ops/linalg/linalg.h"
@@ -150,12 +151,13 @@ Expr sample_nearest(const Sampler& s, const std::vector<Expr>& x) {
   return s.sum(axes);
 }
 
-// The cubic of Keys with a = -3/4, at distances 1 + t, t, 1 - t, 2 - t.
+// Of the elements at distances 1 + t, t, 1 - t, 2 - t.
 Expr cubic_weight(Expr t, int tap) {
   constexpr double a = -0.75;
-  const Expr d = tap == 0 ? t + 1.0 : tap == 1 ? t : tap == 2 ? 1.0 - t : 2.0 - t;
-  if (tap == 1 || tap == 2) return (d * (a + 2) - (a + 3)) * d * d + 1.0;
-  return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a;
+  const Expr s = 1.0 - t;
+  if (tap == 0) return outer_cubic_weight(t, s, a);
+  if (tap == 1) return inner_cubic_weight(t, s, a);
+  return tap == 2 ? inner_cubic_weight(s, t, a) : outer_cubic_weight(s, t, a);
 }
 
 // 4 x 4 (x 4) pixels; each is moved into the image on its own.

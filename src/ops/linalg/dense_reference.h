@@ -82,6 +82,7 @@ struct Svd {
 Svd svd(const Matrix& a, bool full_matrices);
 
 Matrix expm(Matrix a);
+Matrix expm_frechet(const Matrix& a, const Matrix& e);  // the derivative of expm at a along e
 
 // What these methods take on [.., m, n]: `sweeps` times m n max(m, n) for each matrix.
 template <int sweeps>

@@ -96,14 +96,74 @@ Values decompose_power(Builder& b, const Node& node, Operands in) {
   }
 }
 
-// The derivative of expm at a in the direction e is a block of expm([a, e; 0, a]).
-Value expm_tangent(Builder& b, Value a, Value e) {
+// The matrices in the parts of [.., 2n, 2n] ones.
+Value block_matrix(Builder& b, Value a, Value e, Value c, Value d) {
   const int64_t last = last_axis(b, a);
-  const Dim n = b.shape(a).back();
-  const Value top = op::concat(b, {a, e}, {.axis = last});
-  const Value bottom = op::concat(b, {full(b, b.type(a), 0), a}, {.axis = last});
-  const Value whole = op::expm(b, op::concat(b, {top, bottom}, {.axis = last - 1}));
-  return columns_of(b, rows_of(b, whole, 0, n), n, n + n);
+  return op::concat(b,
+                    {op::concat(b, {a, e}, {.axis = last}), op::concat(b, {c, d}, {.axis = last})},
+                    {.axis = last - 1});
+}
+Value block_of(Builder& b, Value x, const Dim& n, bool lower, bool right) {
+  const Dim none(0), all = n + n;
+  const Value rows = rows_of(b, x, lower ? n : none, lower ? all : n);
+  return columns_of(b, rows, right ? n : none, right ? all : n);
+}
+
+// L(a, e) is the upper right block of expm at [a, e; 0, a]. Its derivative in a is therefore that block of expm's derivative
+// there, in the direction [d, 0; 0, d].
+Value frechet_tangent(Builder& b, Value a, Value e, Value d) {
+  const Value zero = full(b, b.type(a), 0);
+  const Value whole =
+      op::expm_frechet(b, block_matrix(b, a, e, zero, a), block_matrix(b, d, zero, zero, d));
+  return block_of(b, whole, b.shape(a).back(), false, true);
+}
+
+Values jvp_frechet(Builder& b, const JvpArgs& a) {
+  const Value by_a = a.tangents[0].valid() ? frechet_tangent(b, a.in[0], a.in[1], a.tangents[0])
+                                           : kNone,
+              by_e = a.tangents[1].valid() ? op::expm_frechet(b, a.in[0], a.tangents[1]) : kNone;
+  return single(add_maybe(b, by_a, by_e));
+}
+
+// <c, L(a, e)> = <L(a^H, c), e>, for the blocks as well.
+Values vjp_frechet(Builder& b, const VjpArgs& a) {
+  const Value x = adjoint(b, a.in[0]), c = a.cotangents[0];
+  if (!a.wanted[0]) return {kNone, op::expm_frechet(b, x, c)};
+  const Value zero = full(b, b.type(x), 0);
+  const Value whole = op::expm_frechet(b, block_matrix(b, x, zero, adjoint(b, a.in[1]), x),
+                                       block_matrix(b, zero, c, zero, zero));
+  const Dim n = b.shape(x).back();
+  return {op::add(b, block_of(b, whole, n, false, false), block_of(b, whole, n, true, true)),
+          a.wanted[1] ? block_of(b, whole, n, false, true) : kNone};
+}
+
+Types infer_frechet(const InferArgs& a) {
+  require_same_dtype(a);
+  require_square(a, 0);
+  require_square(a, 1);
+  if (!may_be_equal(a.in[0], a.in[1]))
+    bad_operands(a, "solve-shape", "a and e have different shapes");
+  Type out = a.in[0];
+  for (size_t d = 0; d < out.shape.size(); ++d)
+    out.shape[d] = agreed(out.shape[d], a.in[1].shape[d]);
+  return {out};
+}
+
+Tensors evaluate_frechet(const EvalArgs& e) {
+  Tensor out = e.make();
+  for (int64_t i = 0; i < dense::matrix_count(out); ++i)
+    dense::put_part(
+        out, i,
+        dense::expm_frechet(dense::matrix_at(e.in[0], i), dense::matrix_at(e.in[1], i)).values);
+  return {out};
+}
+
+// Leading dims are batches of both.
+Values vmap_frechet(Builder& b, const VmapArgs& a) {
+  Values in(a.in.begin(), a.in.end());
+  for (size_t i = 0; i < in.size(); ++i)
+    if (!a.batched[i]) in[i] = batch_operand(b, in[i], a.size);
+  return b.clone(a.node, in);
 }
 
 Tensors evaluate_expm(const EvalArgs& e) {
@@ -307,13 +367,30 @@ constinit const Op<> expm = OpDef{
     .infer = infer_square,
     .eval = evaluate_expm,
     .jvp = [](Builder& b,
-              const JvpArgs& a) { return single(expm_tangent(b, a.in[0], a.tangents[0])); },
+              const JvpArgs& a) { return single(op::expm_frechet(b, a.in[0], a.tangents[0])); },
     .vjp =
         [](Builder& b, const VjpArgs& a) {
-          return single(expm_tangent(b, adjoint(b, a.in[0]), a.cotangents[0]));
+          return single(op::expm_frechet(b, adjoint(b, a.in[0]), a.cotangents[0]));
         },
     .vmap = vmap_leading,
     .cost = dense::cost<20>,
+};
+
+constinit const Op<> expm_frechet = OpDef{
+    .name = "expm_frechet",
+    .doc =
+        "The derivative of expm at A in the direction E: linear in E, of A's shape. NaN when one "
+        "of them has NaN or infinity.",
+    .kind = Kind::contraction,
+    .arity = 2,
+    .operands = "a, e",
+    .dtypes = kMatrixTypes,
+    .infer = infer_frechet,
+    .eval = evaluate_frechet,
+    .jvp = jvp_frechet,
+    .vjp = vjp_frechet,
+    .vmap = vmap_frechet,
+    .cost = dense::cost<60>,
 };
 
 constinit const Op<MatrixPowerAttrs> matrix_power = OpDef{
@@ -387,9 +464,10 @@ constinit const Op<RankAttrs> lstsq = OpDef{
 }  // namespace op
 
 namespace {
-constexpr const OpDef* kMatrixOps[] = {
-    &op::determinant,  &op::slogdet,     &op::logdet, &op::trace,       &op::inverse, &op::expm,
-    &op::matrix_power, &op::matrix_norm, &op::pinv,   &op::matrix_rank, &op::lstsq};
+constexpr const OpDef* kMatrixOps[] = {&op::determinant,  &op::slogdet,      &op::logdet,
+                                       &op::trace,        &op::inverse,      &op::expm,
+                                       &op::expm_frechet, &op::matrix_power, &op::matrix_norm,
+                                       &op::pinv,         &op::matrix_rank,  &op::lstsq};
 }  // namespace
 constinit const Family kMatrix{"matrix functions", kMatrixOps};
 

@@ -36,7 +36,8 @@ struct RankAttrs {
 
 namespace op {
 extern const Op<> determinant, logdet, trace, inverse, expm;
-extern const Op<> slogdet;  // sign (A's dtype), log|det| (real)
+extern const Op<> expm_frechet;  // A, E [.., N, N]: the derivative of expm at A in the direction E
+extern const Op<> slogdet;       // sign (A's dtype), log|det| (real)
 extern const Op<MatrixPowerAttrs> matrix_power;
 extern const Op<MatrixNormAttrs> matrix_norm;
 extern const Op<RankAttrs> pinv, matrix_rank;

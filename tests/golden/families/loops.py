@@ -283,8 +283,9 @@ def kept_scans():
         line = row(dtype, 2)
         ins = [line, line, line]
         body = graph(ins, [("mul(%0, %2)", *line), ("add(%3, %1)", *line)], ["%4", "%0"])
-        for length, each, reverse in ((7, 3, False), (7, 3, True), (4, 2, False), (4, 2, True), (3, 1, False)):
-            identifier = f"scan_kept/{dtype}/{length}-{each}-{'back' if reverse else 'on'}"
+        cases = [(7, 3, False, 0), (7, 3, True, 0), (4, 2, False, 0), (4, 2, True, 0), (3, 1, False, 0)]
+        for length, each, reverse, given in [*cases, (7, 2, False, 2), (4, 2, True, 2), (2, 0, False, 3)]:
+            identifier = f"scan_kept/{dtype}/{length}-{each}-{'back' if reverse else 'on'}{f'-{given}' if given else ''}"
             rng = rng_of(identifier)
             y, w, xs = small(rng, dtype, 2), small(rng, dtype, 2), small(rng, dtype, length, 2)
             now, entering = wide(y), {}
@@ -293,11 +294,13 @@ def kept_scans():
                 entering[t] = now
                 now = now * wide(w) + wide(xs)[t]
             ys = np.stack([entering[t] for t in range(length)])
-            count, rest = divmod(length, each)
-            starts = [entering[order[k * each]] for k in range(count)]
+            count = given or length // each
+            enters = [*(entering[t] for t in order), now]  # the last one a rest without steps
+            starts = [enters[k * each] for k in range(count)]
             out = [now, ys, np.stack(starts[::-1] if reverse else starts)]
-            out += [entering[order[count * each]]] if rest else []
+            out += [enters[count * each]] if given or count * each < length else []
             attrs = {"length": length, "num_carries": 1, "num_xs": 1, "reverse": reverse, "each": each, "body": body}
+            attrs |= {"count": given} if given else {}
             out = [narrow(dtype, o) for o in out]
             yield sample(identifier, [y, xs, w], out, ANY_ZERO, f"segments of {each}", **attrs)
         identifier = f"scan_kept/{dtype}/alone"
@@ -317,6 +320,40 @@ def kept_scans():
             yield sample(name, [x, y, xs], out, EXACT, "moves", **attrs)
 
 
+def snapshot_scans():
+    """y' = y w + x, with y stacked as it enters each step, and again as it enters some of them."""
+    for dtype in NUMBERS:
+        line = row(dtype, 2)
+        body = graph([line] * 3, [("mul(%0, %2)", *line), ("add(%3, %1)", *line)], ["%4", "%0"])
+        for length, times, reverse in ((7, [0, 3, 6], False), (7, [0, 1, 4], True), (3, [0], False), (3, [0, 1, 2], True)):
+            identifier = f"scan_snapshots/{dtype}/{length}-{len(times)}-{'back' if reverse else 'on'}"
+            rng = rng_of(identifier)
+            y, w, xs = small(rng, dtype, 2), small(rng, dtype, 2), small(rng, dtype, length, 2)
+            now, entering = wide(y), []  # in the order of time
+            for t in range(length)[::-1] if reverse else range(length):
+                entering.append(now)
+                now = now * wide(w) + wide(xs)[t]
+            ys = np.stack(entering[::-1] if reverse else entering)
+            out = [narrow(dtype, o) for o in (now, ys, np.stack([entering[t] for t in times]))]
+            attrs = {"length": length, "num_carries": 1, "num_xs": 1, "reverse": reverse, "times": times, "body": body}
+            yield sample(identifier, [y, xs, w], out, ANY_ZERO, f"enters {times}", **attrs)
+        identifier = f"scan_snapshots/{dtype}/alone"
+        y = small(rng_of(identifier), dtype, 2)
+        body = graph([line], [("add(%0, %0)", *line)], ["%1"])
+        out = [narrow(dtype, o) for o in (16 * wide(y), np.stack([wide(y), 2 * wide(y), 8 * wide(y)]))]
+        attrs = {"length": 4, "num_carries": 1, "times": [0, 1, 3], "body": body}
+        yield sample(identifier, [y], out, ANY_ZERO, "nothing stacked", **attrs)
+    for dtype in F8 + ["bool"]:
+        line = row(dtype, 2)
+        x, y, xs = (any_bits(rng_of(f"snapshots/{dtype}/{n}"), dtype, s) for n, s in enumerate([(2,), (2,), (4, 2)]))
+        body = graph([line, line, line], [], ["%1", "%0", "%2"])  # two carries that change places
+        for reverse in (False, True):
+            attrs = {"length": 4, "num_carries": 2, "num_xs": 1, "reverse": reverse, "times": [0, 1, 2], "body": body}
+            out = [x, y, xs, np.stack([x, y, x]), np.stack([y, x, y])]
+            name = f"scan_snapshots/{dtype}/{'back' if reverse else 'on'}"
+            yield sample(name, [x, y, xs], out, EXACT, "moves", **attrs)
+
+
 def snapshot_sweeps():
     """Of y' = y a + b w: the cotangents of init, w, a and b; the sweep carries those of y and w."""
     for dtype in NUMBERS:
@@ -331,7 +368,8 @@ def snapshot_sweeps():
             ("mul(%7, %6)", *line),
         ]
         back = graph([line] * 7, steps, ["%8", "%10", "%11", "%12"])
-        for length, slots, reverse in ((5, 2, False), (5, 2, True), (4, 1, False), (1, 1, False)):
+        cases = ((5, 2, False, [0, 2]), (5, 2, True, [0, 3, 4]), (4, 1, False, [0]), (1, 1, False, [0]))
+        for length, slots, reverse, times in cases:
             identifier = f"scan_sweep/{dtype}/{length}-{slots}-{'back' if reverse else 'on'}"
             rng = rng_of(identifier)
             d, dw, init, w = (small(rng, dtype, 2) for _ in range(4))
@@ -341,6 +379,7 @@ def snapshot_sweeps():
             for t in order:
                 entering[t] = y
                 y = y * wide(a)[t] + wide(b)[t] * wide(w)
+            snapshots = narrow(dtype, np.stack([entering[order[t]] for t in times]))
             dy, sums = wide(d), wide(dw)
             da, db = np.zeros_like(wide(a)), np.zeros_like(wide(b))
             for t in order[::-1]:
@@ -349,23 +388,26 @@ def snapshot_sweeps():
                 sums, dy = sums + total * wide(b)[t], total * wide(a)[t]
             attrs = {
                 "length": length, "num_carries": 2, "num_entering": 1, "num_xs": 2, "num_cotangents": 1,
-                "reverse": reverse, "slots": slots, "forward": forward, "back": back,
+                "reverse": reverse, "slots": slots, "times": times, "forward": forward, "back": back,
             }  # fmt: skip
             out = [narrow(dtype, g) for g in (dy, sums, da, db)]
-            yield sample(identifier, [d, dw, init, a, b, u, w], out, ANY_ZERO, f"{slots} slots", **attrs)
+            operands = [d, dw, snapshots, a, b, u, w]
+            yield sample(identifier, operands, out, ANY_ZERO, f"{slots} slots, {len(times)} given", **attrs)
         # One carry, which the sweep multiplies together; nothing is stacked.
         forward, back = graph([line], [("add(%0, %0)", *line)], ["%1"]), graph([line] * 2, [("mul(%0, %1)", *line)], ["%2"])
         rng = rng_of(f"scan_sweep/{dtype}/alone")
         d, init = small(rng, dtype, 2), small(rng, dtype, 2)
         attrs = {"length": 3, "num_carries": 1, "num_entering": 1, "slots": 1, "forward": forward, "back": back}
         out = narrow(dtype, wide(d) * wide(init) * (2 * wide(init)) * (4 * wide(init)))
-        yield sample(f"scan_sweep/{dtype}/alone", [d, init], out, ANY_ZERO, "nothing stacked", **attrs)
+        yield sample(f"scan_sweep/{dtype}/alone", [d, init[None]], out, ANY_ZERO, "nothing stacked", **attrs)
         # Two carries that change places: the sweep multiplies by the first of them.
         forward, back = graph([line] * 2, [], ["%1", "%0"]), graph([line] * 3, [("mul(%0, %1)", *line)], ["%3"])
         other = small(rng, dtype, 2)
-        attrs = {"length": 3, "num_carries": 1, "num_entering": 2, "slots": 1, "forward": forward, "back": back}
+        attrs = {"length": 3, "num_carries": 1, "num_entering": 2, "times": [0, 1], "slots": 1}
+        attrs |= {"forward": forward, "back": back}
+        entering = [np.stack([init, other]), np.stack([other, init])]
         out = narrow(dtype, wide(d) * wide(init) * wide(other) * wide(init))
-        yield sample(f"scan_sweep/{dtype}/two", [d, init, other], out, ANY_ZERO, "two carries", **attrs)
+        yield sample(f"scan_sweep/{dtype}/two", [d, *entering], out, ANY_ZERO, "two carries", **attrs)
     for dtype in F8 + ["bool"]:
         line = row(dtype, 2)
         x, y, xs = (any_bits(rng_of(f"sweep/{dtype}/{n}"), dtype, s) for n, s in enumerate([(2,), (2,), (4, 2)]))
@@ -380,9 +422,9 @@ def snapshot_sweeps():
             seen = np.stack([entering[1], entering[2], entering[3], x])
             out = [y, seen[::-1].copy() if reverse else seen]
             name = f"scan_sweep/{dtype}/{'back' if reverse else 'on'}"
-            yield sample(name, [x, y, xs], out, EXACT, "moves", **attrs)
+            yield sample(name, [x, y[None], xs], out, EXACT, "moves", **attrs)
 
 
 def samples():
-    for group in (whiles, functions, scans, sweeps, short_sweeps, moves, checkpoints, kept_scans, snapshot_sweeps):
+    for group in (whiles, functions, scans, sweeps, short_sweeps, moves, checkpoints, kept_scans, snapshot_scans, snapshot_sweeps):
         yield from group()

@@ -23,6 +23,14 @@ def power(a, n):
     return plain(exact(a) ** n) if n >= 0 else plain(mpmath.inverse(exact(a)) ** -n)
 
 
+def frechet(ms):
+    """The derivative of exp at the upper of two matrices along the lower one: the limit of a quotient, with 120 digits."""
+    n = len(ms) // 2
+    with mpmath.workdps(120):
+        a, e, h = exact(ms[:n]), exact(ms[n:]), mpmath.mpf(10) ** -40
+        return plain((mpmath.expm(a + h * e) - mpmath.expm(a - h * e)) / (2 * h))
+
+
 def pinv(a, rtol=0.0):
     u, s, vh = svd(a)
     inverse = np.array([1 / x if x > rtol * s[0] else 0 for x in s])
@@ -86,6 +94,14 @@ def functions(dtype):
             out = result(dtype, over_batch(lambda x: plain(mpmath.expm(exact(x))), 1, a)[0])
             growth = 4 * (1 + np.max(np.linalg.norm(a.astype(complex), 1, (-2, -1))))  # of the exponential
             yield sample(f"expm/{dtype}/case-{n}-{scale}", [a], out, tolerance(dtype, out, growth, shape[-1]), note)
+        for scale in (0.1, 1, 8):
+            identifier = f"expm_frechet/{dtype}/{n}-{scale}"
+            a, e = (random(rng_of(f"{identifier}/{x}"), dtype, shape, -s, s) for x, s in (("a", scale), ("e", 3)))
+            ms = np.concatenate([a, e], -2)  # one above the other
+            out = result(dtype, over_batch(frechet, 1, ms)[0])
+            growth = 4 * (1 + np.max(np.linalg.norm(a.astype(complex), 1, (-2, -1))))
+            tol = tolerance(dtype, out, growth, 2 * shape[-1])
+            yield sample(f"expm_frechet/{dtype}/case-{n}-{scale}", [a, e], out, tol, note)
         for p in (0, 1, 2, 5, -1, -3):
             a = shaped(rng_of(f"matrix_power/{dtype}/{n}-{p}"), dtype, "invertible", shape)
             out = result(dtype, over_batch(lambda x: power(x, p), 1, a)[0])
@@ -93,7 +109,12 @@ def functions(dtype):
             yield sample(f"matrix_power/{dtype}/case-{n}-{p}", [a], out, tolerance(dtype, out, grow, shape[-1]), note, n=p)
     bad = array(dtype, [[1, np.nan], [0, 1]])
     nan = complex(np.nan, np.nan) if dtype == "c64" else np.nan
-    yield sample(f"expm/{dtype}/special", [bad], np.full((2, 2), nan).astype(NUMPY[dtype]), EXACT, "NaN")
+    nans = np.full((2, 2), nan).astype(NUMPY[dtype])
+    yield sample(f"expm/{dtype}/special", [bad], nans, EXACT, "NaN")
+    good = array(dtype, [[1, 2], [0, 1]])
+    infinite = array(dtype, [[1, np.inf], [0, 1]])
+    for name, operands in (("a", [bad, good]), ("e", [good, bad]), ("infinity", [good, infinite])):
+        yield sample(f"expm_frechet/{dtype}/special-{name}", operands, nans, EXACT, "NaN")
 
 
 def singular_values(dtype):

@@ -149,4 +149,17 @@ class ExpmJob {
   SolveJob<Wide<T>> solve_;
 };
 
+// Its derivative at a in the direction e, by differentiating each step of the same method.
+template <class T>
+class ExpmFrechetJob {
+ public:
+  explicit ExpmFrechetJob(int64_t n);
+  size_t scratch_bytes() const;
+  void operator()(const T* a, const T* e, T* out, std::byte* scratch) const;
+
+ private:
+  int32_t n_;
+  SolveJob<Wide<T>> solve_;
+};
+
 }  // namespace rlx::cpu
