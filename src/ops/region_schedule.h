@@ -25,7 +25,7 @@ struct RegionSchedule {
   // Cutting (codegen/region_kernel).
   int64_t tile = 4096;               // elements of a block when the domain is one run
   int64_t rows_per_block = 1;        // of a row region
-  int64_t columns = 32;              // of a block of a column region
+  int64_t columns = 128;             // of a block of a column region
   int64_t part = 1 << 14;            // elements of a block of a split region, about
   int64_t part_align = 64;           // elements: whole steps of a loop over vectors
   int stage_cost = 4;                // values cheaper than this are recomputed

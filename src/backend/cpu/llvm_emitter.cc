@@ -22,6 +22,8 @@ using Values = llvm::SmallVector<llvm::Value*, 4>;
 // as many where the loop sums kSumRun or more elements side by side. Short enough that a sum is
 // nowhere less exact than one by halves, long enough to cost no more than a plain one.
 constexpr int64_t kSumRun = 16, kFewRuns = 4;
+// The most operations in the body of a loop that does little but read.
+constexpr int kCheap = 6;
 
 // What the emitter needs to know about a kernel's values before it starts.
 struct Analysis {
@@ -520,9 +522,10 @@ class KernelEmitter {
   // them in flight to hide latencies without running out of registers.
   Shape choose_shape(int at) const {
     int cost = 0;
-    bool wide = false, word = false, index64 = false, half = false;
+    bool wide = false, word = false, index64 = false, half = false, nested = false;
     for (int i = at + 1; i < a_.end_of[at]; ++i) {
       const Instr& in = k_.body[i];
+      nested |= in.op == KernelOp::Loop;
       if (!a_.varying[i] && in.op != KernelOp::Store) continue;
       cost += info(in.op).expensive ? 13 : 1;
       DType t = in.op == KernelOp::Store ? k_[in.buffer].dtype : in.dtype;
@@ -536,7 +539,8 @@ class KernelEmitter {
     Shape s;
     s.loop = at;
     s.lanes = options_.vector_bits / bits;
-    s.unroll = cost <= 12 ? 4 : cost <= 48 ? 2 : 1;
+    // Columns that are summed step by step wait for memory: the more of a row is read at once, the better.
+    s.unroll = nested && cost <= kCheap ? 8 : cost <= 12 ? 4 : cost <= 48 ? 2 : 1;
     const Extent& e = k_.body[at].extent;
     const Size most = e.is_tile() ? e.tile : e.total;
     if (most.is_constant()) {
