@@ -49,7 +49,6 @@ std::string refuse_scheme(const Graph& g, const Layer& l, const QuantScheme& s) 
   const Type& w = g.type(n.in[l.weight]);
   if (has_symbols(g.node(n.in[l.weight]))) return "the weight's sizes are symbols";
   if (w.shape.elements() == Dim(0)) return "the weight is empty";
-  if (n.op == &op::matmul && l.weight == 0) return "the weight is the first operand";
   if (n.op == &op::matmul && w.rank() != 2) return fmt::format("the weight has rank {}", w.rank());
   if (n.op == &op::gather && !s.is_gguf()) return "rows of tables take ggml's formats";
   const Lies how = lies(g, l);
@@ -81,13 +80,16 @@ Value layer_over_stored(Builder& b, const Node& n, const Layer& l, Operands in,
                         const QuantScheme& s, Operands stored) {
   const DType dtype = n.type().dtype;
   if (n.op == &op::matmul) {
-    const Value x = n.get<MatmulAttrs>().transpose_a ? matrix_transpose(b, in[0]) : in[0];
-    Values operands{x};
+    // w x is the transpose of x' w'.
+    const auto& m = n.get<MatmulAttrs>();
+    const bool first = l.weight == 0, turned = first ? !m.transpose_b : m.transpose_a;
+    Values operands{turned ? matrix_transpose(b, in[l.x]) : in[l.x]};
     for (Value v : stored) {
       const bool is_scale = b.type(v).dtype == DType::F32;
       operands.push_back(is_scale ? cast_to(b, v, wide_of(dtype)) : v);
     }
-    return b.emit(*&op::dequant_matmul, DequantMatmulAttrs{s}, operands)[0];
+    const Value y = b.emit(*&op::dequant_matmul, DequantMatmulAttrs{s}, operands)[0];
+    return first ? matrix_transpose(b, y) : y;
   }
   if (n.op == &op::gather) {
     const Value rows = op::gather(b, stored[0], in[1], {.axis = 0});

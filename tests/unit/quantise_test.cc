@@ -275,6 +275,27 @@ TEST(WeightOnly, BlocksAreThoseOfTheOp) {
   }
 }
 
+// w x, of either orientation, of one matrix or a batch.
+TEST(WeightOnly, TheWeightMayComeFirst) {
+  for (bool turned : {false, true})
+    for (bool x_turned : {false, true})
+      for (const char* format : {"q8_0", "int8/32"}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", turned, x_turned, format));
+        const Graph g = trace("layer", [&](Tracer& t) {
+          const auto w = t.param("w", turned ? Shape{64, 5} : Shape{5, 64});
+          const auto x = t.input("x", x_turned ? Shape{2, 3, 64} : Shape{2, 64, 3});
+          return op::matmul(w, x, {.transpose_a = turned, .transpose_b = x_turned});
+        });
+        const NamedTensors params{{"w", normal(turned ? Ints{64, 5} : Ints{5, 64}, 1)}};
+        const NamedTensors x{{"x", normal(x_turned ? Ints{2, 3, 64} : Ints{2, 64, 3}, 2)}};
+        const Quantised q = quantise(g, params, {}, {.format = format});
+        EXPECT_FALSE(q.params.contains("w"));
+        const Tensor want = run(g, params, x)[0], got = run(q.graph, q.params, x)[0];
+        ASSERT_EQ(want.type(), got.type());
+        EXPECT_LT(relative_rms(want, got), 0.02);
+      }
+}
+
 TEST(WeightOnly, ConvolutionsAndRows) {
   const auto data = small_data();
   for (const char* format : {"q8_0", "int8/7", "int4/32", "fp8e4m3", "nvfp4/16"}) {
