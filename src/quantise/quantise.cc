@@ -11,6 +11,7 @@
 #include "rlx/ops/quant/quantise.h"
 #include "rlx/ops/rules.h"
 #include "rlx/quantise/bake.h"
+#include "rlx/quantise/observe_bodies.h"
 #include "rlx/quantise/run_values.h"
 #include "rlx/quantise/stored_weight.h"
 
@@ -27,18 +28,35 @@ int64_t bytes_of_params(const Graph& g) {
   return sum;
 }
 
+// Whether sums over what a channel of a weight has stay in 32 bits, whatever the zero points are.
+bool sums_fit(const Layer& l, const Shape& w) {
+  constexpr int64_t kMost = ((int64_t{1} << 31) - 1) / (255 * 255);
+  Dim terms = 1;
+  const size_t first = l.op == &op::matmul ? w.size() - 2 : 0;
+  for (size_t i = first; i < w.size(); ++i)
+    if (i != at(l.channel_axis)) terms = terms * w[i];
+  return terms.is_static() && terms.value() <= kMost;
+}
+
 // Why a layer's product cannot be one of integers; "" where it can.
 std::string refuse_int8(const Graph& g, const Layer& l) {
   const Node& n = g.node(l.node);
   if (n.op == &op::gather) return "int8 is for products and convolutions; rows take ggml's formats";
-  if (!l.in.empty()) return "it is in a body, whose activations are not calibrated";
   for (Value v : n.in)
     if (g.type(v).dtype != DType::F32)
       return fmt::format("it is computed in {}, not in f32", g.type(v).dtype);
   const Shape& w = g.type(n.in[l.weight]).shape;
   if (!w[at(l.channel_axis)].is_static()) return "the number of output channels is a symbol";
+  if (!l.in.empty() && !sums_fit(l, w)) return "sums may leave 32 bits";
   return "";
 }
+
+// Quantised and back, of f32.
+Value rounded(Builder& b, Value v, const QuantizeAttrs& q) {
+  return op::dequantize(b, op::quantize(b, v, q), q);
+}
+
+QuantizeAttrs attrs_of(const CalibrationEntry& e) { return {e.axis, e.scales, e.zero_points}; }
 
 // One quantisation of a program under way: the program has the values of its layers as further outputs, by which passes
 // leave them to be found. Those of layers in bodies are not seen outside.
@@ -63,6 +81,8 @@ class Quantiser {
   }
 
   Quantised run() {
+    find_codes();
+    check_any();
     Graph now = run_pass(quantised(), pass::fuse_quantised);
     note_unfused(now);
     Quantised out;
@@ -123,14 +143,15 @@ class Quantiser {
     std::vector<Layer> chosen;
     std::set<int32_t> nodes;
     for (size_t k = 0; k < layers_.size(); ++k)
-      if (formats_[k].kind == Kind::int8)
+      if (formats_[k].kind == Kind::int8 && layers_[k].in.empty())
         chosen.push_back(layers_[k]), nodes.insert(now.at(layers_[k].value()).node);
     if (chosen.empty()) return g;
     const auto taps = default_taps(watched_, chosen, options_.calibration.per_channel);
     const CalibrationRecord record =
         calibrate(watched_, params_, data_, options_.calibration, taps);
     for (size_t k = 0; k < layers_.size(); ++k) {
-      if (formats_[k].kind != Kind::int8 || !layers_[k].has_weight) continue;
+      if (formats_[k].kind != Kind::int8 || !layers_[k].has_weight || !layers_[k].in.empty())
+        continue;
       const Value w = plain_.node(layers_[k].node).in[layers_[k].weight];
       rows_[k].bytes_after = plain_.type(w).shape.elements().value() +
                              4 * static_cast<int64_t>(record.at(w).scales.size());
@@ -138,6 +159,75 @@ class Quantiser {
     CalibrationRecord moved;
     for (const auto& [tap, entry] : record) moved[now.at(tap)] = entry;
     return insert_q_dq(g, moved, [&](int32_t i) { return nodes.contains(i); });
+  }
+
+  // In bodies the ops are written where they stand, with the codes of weights as parameters: what follows finds the scales
+  // and the codes.
+  struct Int8InBody {
+    QuantizeAttrs x, weight;
+    Tensor codes;  // of the weight, where it is one
+  };
+  void find_codes() {
+    std::vector<BodyTap> taps;
+    std::vector<size_t> which;
+    for (size_t k = 0; k < layers_.size(); ++k) {
+      const Layer& l = layers_[k];
+      if (formats_[k].kind != Kind::int8 || l.in.empty()) continue;
+      const Node& n = graph_of(plain_, l).node(l.node);
+      which.push_back(k);
+      taps.push_back({l.in, n.in[l.x], l.name});
+      taps.push_back({l.in, n.in[l.has_weight ? l.x : l.weight], l.name});
+    }
+    if (which.empty()) return;
+    const CalibrationOptions& c = options_.calibration;
+    const auto seen = observe_in_bodies(plain_, params_, data_, c.device, taps);
+    for (size_t i = 0; i < which.size(); ++i) {
+      const size_t k = which[i];
+      if (!seen[2 * i]) {
+        formats_[k] = {};
+        rows_[k].format = "float";
+        rows_[k].skipped = "the data never came to the body that it is in";
+        continue;
+      }
+      int8_in_bodies_[k] = {attrs_of(seen[2 * i]->entry(c.activations)),
+                            attrs_of(seen[2 * i + 1]->entry(c.activations)),
+                            {}};
+    }
+    find_weight_codes();
+  }
+
+  void find_weight_codes() {
+    Values weights;
+    for (const auto& [k, at] : int8_in_bodies_)
+      if (layers_[k].has_weight) weights.push_back(weights_[k]);
+    if (weights.empty()) return;
+    const CalibrationOptions& c = options_.calibration;
+    const std::vector<Tensor> values = ValueRunner(with_weights_, weights, params_, c.device)({});
+    Builder b;
+    b.mutable_graph() = with_weights_;
+    Values codes;
+    size_t next = 0;
+    for (auto& [k, at] : int8_in_bodies_) {
+      if (!layers_[k].has_weight) continue;
+      Observer range(layers_[k].name,
+                     c.per_channel ? std::optional(layers_[k].channel_axis) : std::nullopt);
+      range.add(values[next++]);
+      at.weight = attrs_of(range.entry(c.weights));
+      codes.push_back(op::quantize(b, weights_[k], at.weight));
+    }
+    const std::vector<Tensor> coded = ValueRunner(b.graph(), codes, params_, c.device)({});
+    next = 0;
+    for (auto& [k, at] : int8_in_bodies_)
+      if (layers_[k].has_weight) at.codes = coded[next++];
+  }
+
+  Value int8_in_body(Builder& b, const Node& n, size_t k, Values in, Operands codes) const {
+    const Layer& l = layers_[k];
+    const Int8InBody& at = int8_in_bodies_.at(k);
+    in[l.x] = rounded(b, in[l.x], at.x);
+    in[l.weight] =
+        l.has_weight ? op::dequantize(b, codes[0], at.weight) : rounded(b, in[l.weight], at.weight);
+    return b.emit(*n.op, n.attrs, in)[0];
   }
 
   // ---- stored weights
@@ -178,14 +268,13 @@ class Quantiser {
   // The layers with stored weights that node i of a graph at this place is, or has in its bodies.
   std::vector<size_t> layers_at(const Graph& g, const std::vector<BodyPlace>& in, int32_t i) const {
     std::vector<size_t> out;
-    if (const auto it = by_place_.find({in, i});
-        it != by_place_.end() && matrices_.contains(it->second))
+    if (const auto it = by_place_.find({in, i}); it != by_place_.end() && is_rewritten(it->second))
       out.push_back(it->second);
     if (bodies(g.node(i).attrs).empty()) return out;
-    for (const auto& [k, matrix] : matrices_) {
+    for (size_t k = 0; k < layers_.size(); ++k) {
       const std::vector<BodyPlace>& place = layers_[k].in;
-      if (place.size() > in.size() && std::equal(in.begin(), in.end(), place.begin()) &&
-          place[in.size()].node == i)
+      if (is_rewritten(k) && place.size() > in.size() &&
+          std::equal(in.begin(), in.end(), place.begin()) && place[in.size()].node == i)
         out.push_back(k);
     }
     return out;
@@ -199,6 +288,7 @@ class Quantiser {
     if (layers.empty()) return b.clone(n, operands);
     if (layers_[layers[0]].in == in) {
       const size_t k = layers[0];
+      if (int8_in_bodies_.contains(k)) return {int8_in_body(b, n, k, operands, held.at(k))};
       return {layer_over_stored(b, n, layers_[k], operands, formats_[k].scheme, held.at(k))};
     }
     // They come in behind the other operands, in each body of the node.
@@ -221,9 +311,10 @@ class Quantiser {
     for (Value v : body.inputs())
       now[v.node] = {b.input(body.node(v).get<LeafAttrs>().name, body.type(v))};
     Stored held;
-    for (size_t k : layers)
-      for (Value v : outside.at(k))
-        held[k].push_back(b.input(free_input_name(b, k), outer.type(v)));
+    for (size_t k : layers) {
+      Values& own = held[k];
+      for (Value v : outside.at(k)) own.push_back(b.input(free_input_name(b, k), outer.type(v)));
+    }
     for (int32_t i = 0; i < body.size(); ++i) {
       const Node& n = body.node(i);
       if (n.op == &op::input) continue;
@@ -246,17 +337,30 @@ class Quantiser {
                  "quantise: the weight of {} has {}", name, t.get_float(i));
   }
 
+  bool is_rewritten(size_t k) const { return matrices_.contains(k) || int8_in_bodies_.contains(k); }
+
+  std::vector<std::pair<std::string, Tensor>> parts_of(size_t k) const {
+    const Layer& l = layers_[k];
+    const auto it = int8_in_bodies_.find(k);
+    if (it == int8_in_bodies_.end())
+      return store_weight(l, graph_of(plain_, l), formats_[k].scheme, matrices_.at(k));
+    if (!l.has_weight) return {};
+    return {{"", it->second.codes}};
+  }
+
   // The parameters that hold layer k's weight; those of an earlier layer, where they are the same.
   Values stored(Builder& b, size_t k) {
-    const auto parts =
-        store_weight(layers_[k], graph_of(plain_, layers_[k]), formats_[k].scheme, matrices_.at(k));
+    const auto parts = parts_of(k);
+    if (parts.empty()) return {};
     rows_[k].bytes_after = 0;
     for (const auto& [ending, tensor] : parts) rows_[k].bytes_after += tensor.type().bytes();
+    if (const auto it = int8_in_bodies_.find(k); it != int8_in_bodies_.end())
+      rows_[k].bytes_after += 4 * static_cast<int64_t>(it->second.weight.scales.size());
     Values out;
     for (const auto& [earlier, values] : stored_) {
       out.clear();
       for (size_t i = 0; i < parts.size() && i < values.size(); ++i)
-        if (formats_[earlier].scheme == formats_[k].scheme &&
+        if (formats_[earlier].to_string() == formats_[k].to_string() &&
             same_bits(baked_.at(b.node(values[i]).get<LeafAttrs>().name), parts[i].second))
           out.push_back(values[i]);
       if (out.size() == parts.size()) return out;
@@ -290,7 +394,7 @@ class Quantiser {
   // Layers whose codes came to no product of integers; their values are those of int8 nevertheless.
   void note_unfused(const Graph& g) {
     for (size_t k = 0; k < layers_.size(); ++k) {
-      if (formats_[k].kind != Kind::int8) continue;
+      if (formats_[k].kind != Kind::int8 || !layers_[k].in.empty()) continue;
       const OpDef* op = g.node(layer_in(g, k)).op;
       if (op == &op::matmul || op == &op::conv) {
         rows_[k].skipped = "its codes are multiplied as floats: sums may leave 32 bits";
@@ -344,6 +448,7 @@ class Quantiser {
   std::vector<size_t> watched_as_;  // the number of the output
   std::vector<LayerFormat> formats_;
   std::vector<LayerReport> rows_;
+  std::map<size_t, Int8InBody> int8_in_bodies_;
   std::map<size_t, Tensor> matrices_;  // of the layers whose weights schemes hold
   Stored stored_;                      // of those that have parameters of their own
   NamedTensors baked_;

@@ -48,8 +48,7 @@ Tensor weight_matrix(const Graph& g, const Layer& l, const Tensor& weight) {
   const Lies how = lies(g, l);
   const Tensor flat = weight.dtype() == DType::F32 ? weight : cast_tensor(weight, DType::F32);
   if (l.op == &op::gather) return flat.reshaped({how.rows, how.columns});
-  if (how.rows_are_outputs)
-    return transposed(flat.reshaped({how.batch * how.rows, how.columns}));
+  if (how.rows_are_outputs) return transposed(flat.reshaped({how.batch * how.rows, how.columns}));
   // [B, K, N] as [K, B * N]
   Tensor out(DType::F32, {how.rows, how.batch * how.columns});
   const float* from = flat.data<float>();
@@ -121,9 +120,8 @@ Value layer_over_stored(Builder& b, const Node& n, const Layer& l, Operands in,
     rows[w.size() - 2] = w[outputs], rows.back() = k = w[inner];
   }
   const Value flat =
-      s.is_gguf()
-          ? op::dequantise_blocks(b, stored[0], {s, {w.elements().divide(k).value(), k}})
-          : matrix_transpose(b, decode_weight(b, s, stored, k, DType::F32));
+      s.is_gguf() ? op::dequantise_blocks(b, stored[0], {s, {w.elements().divide(k).value(), k}})
+                  : matrix_transpose(b, decode_weight(b, s, stored, k, DType::F32));
   const Value weight = cast_to(b, reshape_to(b, flat, rows), dtype);
   Values operands(in.begin(), in.end());
   operands[l.weight] = weight;

@@ -181,4 +181,5 @@ def test_layers_in_bodies():
         want.append(h @ tree["v"])
     assert error(np.stack(want), q(xs)) < 0.02
     q = rlx.quantise(f, tree, [xs])
-    assert [(row["name"], row["format"]) for row in q.layers] == [("u", "float"), ("v", "int8")]
+    assert [(row["name"], row["format"]) for row in q.layers] == [("u", "int8"), ("v", "int8")]
+    assert error(np.stack(want), q(xs)) < 0.03

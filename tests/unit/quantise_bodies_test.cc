@@ -180,19 +180,145 @@ TEST(QuantiseBodies, EveryKindOfFormat) {
   }
 }
 
-// int8 needs activations, which are calibrated in the program itself alone.
-TEST(QuantiseBodies, Int8StaysOutside) {
-  const std::vector<NamedTensors> data{network_inputs(true)};
+// ---- int8
+
+int count_inside(const Graph& g, const OpDef& op) {
+  int out = 0;
+  for (const Node& n : g.nodes) {
+    out += n.op == &op;
+    for (const NamedBody& b : bodies(n.attrs)) out += count_inside(b.graph, op);
+  }
+  return out;
+}
+
+TEST(QuantiseBodies, Int8IsOfIntegersInside) {
+  const std::vector<NamedTensors> data{network_inputs(true), network_inputs(false)};
   const Quantised q = quantise(network(), network_params(), data);
-  EXPECT_EQ(rows_of(q.report), "table=float u=float c=float v=float head=int8 ");
-  EXPECT_NE(q.report.layers[1].skipped.find("in a body"), std::string::npos);
-  const Quantised both =
-      quantise(network(), network_params(), data, {.layers = {{"u", "q8_0"}, {"v", "int4/32"}}});
-  EXPECT_EQ(rows_of(both.report), "table=float u=q8_0 c=float v=int4/32 head=int8 ");
-  const Tensor want = run(network(), network_params(), data[0])[0],
-               got = run(both.graph, both.params, data[0])[0];
-  for (int64_t i = 0; i < want.elements(); ++i)
-    EXPECT_NEAR(want.get_float(i), got.get_float(i), 0.15);
+  EXPECT_EQ(rows_of(q.report), "table=float u=int8 c=int8 v=int8 head=int8 ");
+  EXPECT_EQ(count_inside(q.graph, *&op::matmul_integer), 3);
+  EXPECT_EQ(count_inside(q.graph, *&op::conv_integer), 1);
+  EXPECT_EQ(count_inside(q.graph, *&op::matmul) + count_inside(q.graph, *&op::conv), 0);
+  for (const char* name : {"u.int8", "c.int8", "v.int8", "head.int8"})
+    EXPECT_EQ(q.params.at(name).dtype(), DType::I8) << name;
+  EXPECT_EQ(q.params.size(), 5u);
+  EXPECT_EQ(q.report.layers[1].bytes_after, 32 * 32 + 4 * 32);
+  EXPECT_LT(*q.report.outputs[0].relative_rms, 0.05);
+  EXPECT_GT(*q.report.outputs[0].relative_rms, 1e-5);
+  const Quantised mixed =
+      quantise(network(), network_params(), data, {.layers = {{"u", "q8_0"}, {"c", "float"}}});
+  EXPECT_EQ(rows_of(mixed.report), "table=float u=q8_0 c=float v=int8 head=int8 ");
+  EXPECT_LT(*mixed.report.outputs[0].relative_rms, 0.05);
+}
+
+// h = tanh(h w) in a loop, written out: the scale of h is that of the largest element over all steps and batches.
+TEST(QuantiseBodies, ActivationsAreThoseOfAllSteps) {
+  constexpr int64_t kSteps = 4, kSize = 8;
+  for (bool asymmetric : {false, true}) {
+    SCOPED_TRACE(asymmetric);
+    Builder b("net");
+    WhileAttrs loop;
+    loop.num_carries = 2;
+    const Types types{{DType::I32, {}}, f32({1, kSize}), f32({kSize, kSize})};
+    loop.cond = body_of(types, [](Builder& i, const Values& in) -> Values {
+      return {op::lt(i, in[0], i.constant(DType::I32, kSteps))};
+    });
+    loop.body = body_of(types, [](Builder& i, const Values& in) -> Values {
+      const Value h = op::matmul(i, in[1], in[2]);
+      return {op::add(i, in[0], i.constant(DType::I32, 1)), op::mul(i, h, h)};
+    });
+    const Value h = b.input("h", f32({1, kSize})), w = b.param("w", f32({kSize, kSize}));
+    b.output(b.emit(op::while_loop.def, loop, Values{b.constant(DType::I32, 0), h, w})[1]);
+    const Graph g = b.finish();
+    const Tensor weight = normal({kSize, kSize}, 3, 0.6);
+    const std::vector<NamedTensors> data{{{"h", normal({1, kSize}, 1, 0.3)}},
+                                         {{"h", normal({1, kSize}, 2, 1)}}};
+    QuantiseOptions o;
+    o.calibration.activations.asymmetric = asymmetric;
+    const Quantised q = quantise(g, {{"w", weight}}, data, o);
+    EXPECT_EQ(rows_of(q.report), "w=int8 ");
+
+    using Row = std::vector<double>;
+    const auto step = [&](const Row& x, auto&& element) {
+      Row out(kSize);
+      for (int64_t j = 0; j < kSize; ++j) {
+        for (int64_t i = 0; i < kSize; ++i) out[at(j)] += x[at(i)] * element(i, j);
+        out[at(j)] *= out[at(j)];
+      }
+      return out;
+    };
+    const auto row_of = [&](const Tensor& t) {
+      Row out;
+      for (int64_t i = 0; i < kSize; ++i) out.push_back(t.get_float(i));
+      return out;
+    };
+    double low = 0, high = 0;
+    for (const NamedTensors& batch : data) {
+      Row x = row_of(batch.at("h"));
+      for (int64_t s = 0; s < kSteps; ++s) {
+        for (double v : x) low = std::min(low, v), high = std::max(high, v);
+        x = step(x, [&](int64_t i, int64_t j) { return weight.get_float(i * kSize + j); });
+      }
+    }
+    const double scale = asymmetric ? (high - low) / 255 : std::max(high, -low) / 127;
+    const double zero = asymmetric ? std::round(-128 - low / scale) : 0;
+    const auto rounded = [](double v, double s, double z) {
+      return (std::clamp(std::round(v / s) + z, -128.0, 127.0) - z) * s;
+    };
+    const auto column = [&](int64_t i, int64_t j) {
+      double most = 0;
+      for (int64_t k = 0; k < kSize; ++k)
+        most = std::max(most, std::fabs(weight.get_float(k * kSize + j)));
+      return rounded(weight.get_float(i * kSize + j), most / 127, 0);
+    };
+    for (const NamedTensors& batch : data) {
+      Row x = row_of(batch.at("h"));
+      for (int64_t s = 0; s < kSteps; ++s) {
+        for (double& v : x) v = rounded(v, scale, zero);
+        x = step(x, column);
+      }
+      const Tensor got = run(q.graph, q.params, batch)[0];
+      for (int64_t i = 0; i < kSize; ++i)
+        EXPECT_NEAR(got.get_float(i), x[at(i)], 1e-4 * (1 + std::fabs(x[at(i)]))) << i;
+    }
+  }
+}
+
+TEST(QuantiseBodies, WhatTheDataDoesNotReachStaysFloat) {
+  const std::vector<NamedTensors> data{network_inputs(false)};
+  const Quantised q = quantise(network(), network_params(), data);
+  EXPECT_EQ(rows_of(q.report), "table=float u=int8 c=float v=int8 head=int8 ");
+  EXPECT_NE(q.report.layers[2].skipped.find("never came"), std::string::npos);
+  EXPECT_TRUE(q.params.at("c").same_bits(network_params().at("c")));
+  expect_error("calibration-data", "there is no data",
+               [] { quantise(network(), network_params(), {}, {.layers = {{"head", "float"}}}); });
+  std::vector<NamedTensors> bad{network_inputs(true)};
+  bad[0]["h"].set_float(3, NAN);
+  expect_error("calibration-value", "u", [&] { quantise(network(), network_params(), bad); });
+}
+
+// Products of two activations, and sums that are too long.
+TEST(QuantiseBodies, Int8OfTwoActivations) {
+  for (int64_t size : {16, 40000}) {
+    Builder b("net");
+    ScanAttrs s;
+    s.length = 3, s.num_carries = 1, s.num_xs = 1;
+    s.body = body_of({f32({2, size}), f32({2, size})}, [](Builder& i, const Values& in) -> Values {
+      return {op::tanh(i, op::add(i, in[0], in[1])),
+              op::matmul(i, in[0], in[1], {.transpose_b = true})};
+    });
+    const Value x = b.input("x", f32({2, size})), xs = b.input("xs", f32({3, 2, size}));
+    b.output(b.emit(op::scan.def, s, Values{x, xs})[1]);
+    const Graph g = b.finish();
+    const NamedTensors in{{"x", normal({2, size}, 1)}, {"xs", normal({3, 2, size}, 2)}};
+    const std::vector<NamedTensors> data{in};
+    if (size > 100) {
+      expect_error("policy-idle", "32 bits", [&] { quantise(g, {}, data); });
+      continue;
+    }
+    const Quantised q = quantise(g, {}, data);
+    EXPECT_EQ(count_inside(q.graph, *&op::matmul_integer), 1);
+    EXPECT_LT(*q.report.outputs[0].relative_rms, 0.03);
+  }
 }
 
 // What changes from step to step is no weight: a carry, a row of stacked weights, a parameter that is written.
