@@ -62,6 +62,25 @@ Value checkered(Builder& b) {
 }
 Value one_of(Builder& b, Value v, double c) { return full(b, b.type(v), c); }
 
+// A carry that turns over, rows that are chosen by it, and a constant.
+Value scanned(Builder& b, Value v, int64_t checkpoints = 0, bool binomial = false) {
+  const Type row{b.type(v).dtype, {6}}, all = b.type(v);
+  ScanAttrs s;
+  s.body = body_of({row, row, all}, [](Builder& i, const Values& in) -> Values {
+    const Value first = op::reshape(i, op::slice(i, in[2], {{2, 0}, {3, 6}, {}}), {Shape{6}});
+    Tensor half(DType::Bool, {6});
+    for (int64_t k = 0; k < 3; ++k) half.set_int(k, 1);
+    const Value mask = i.constant(std::move(half));
+    return {op::select(i, mask, op::reverse(i, in[0], {{0}}), in[1]),
+            op::select(i, mask, in[0], first)};
+  });
+  s.length = 4, s.num_carries = 1, s.num_xs = 1, s.checkpoints = checkpoints, s.binomial = binomial;
+  const Value start = op::reshape(b, op::slice(b, v, {{1, 0}, {2, 6}, {}}), {Shape{6}});
+  const Values out = b.emit(op::scan.def, s, Values{start, v, v});
+  const Value last = op::reshape(b, out[0], {Shape{1, 6}});
+  return b.emit(op::concat.def, AxisAttrs{0}, Values{out[1], last})[0];
+}
+
 const Movement kMovements[] = {
     {"nothing", [](Builder&, Value v) { return v; }},
     {"reshape", [](Builder& b, Value v) { return op::reshape(b, v, {{8, 3}}); }},
@@ -124,25 +143,9 @@ const Movement kMovements[] = {
        });
        return b.emit(op::cond.def, CondAttrs{yes, no}, Values{b.constant(DType::Bool, 1), v})[0];
      }},
-    // A carry that turns over, rows that are chosen by it, and a constant.
-    {"scan",
-     [](Builder& b, Value v) {
-       const Type row{b.type(v).dtype, {6}}, all = b.type(v);
-       ScanAttrs s;
-       s.body = body_of({row, row, all}, [](Builder& i, const Values& in) -> Values {
-         const Value first = op::reshape(i, op::slice(i, in[2], {{2, 0}, {3, 6}, {}}), {Shape{6}});
-         Tensor half(DType::Bool, {6});
-         for (int64_t k = 0; k < 3; ++k) half.set_int(k, 1);
-         const Value mask = i.constant(std::move(half));
-         return {op::select(i, mask, op::reverse(i, in[0], {{0}}), in[1]),
-                 op::select(i, mask, in[0], first)};
-       });
-       s.length = 4, s.num_carries = 1, s.num_xs = 1;
-       const Value start = op::reshape(b, op::slice(b, v, {{1, 0}, {2, 6}, {}}), {Shape{6}});
-       const Values out = b.emit(op::scan.def, s, Values{start, v, v});
-       const Value last = op::reshape(b, out[0], {Shape{1, 6}});
-       return b.emit(op::concat.def, AxisAttrs{0}, Values{out[1], last})[0];
-     }},
+    {"scan", [](Builder& b, Value v) { return scanned(b, v); }},
+    {"scan in segments", [](Builder& b, Value v) { return scanned(b, v, 2); }},
+    {"scan by snapshots", [](Builder& b, Value v) { return scanned(b, v, 2, true); }},
     {"while",
      [](Builder& b, Value v) {
        const Type count{DType::I32, {}}, all = b.type(v);
