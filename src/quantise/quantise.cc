@@ -11,7 +11,7 @@
 #include "rlx/ops/quant/quantise.h"
 #include "rlx/ops/rules.h"
 #include "rlx/quantise/bake.h"
-#include "rlx/quantise/observe_bodies.h"
+#include "rlx/quantise/int8_bodies.h"
 #include "rlx/quantise/run_values.h"
 #include "rlx/quantise/stored_weight.h"
 
@@ -51,30 +51,20 @@ std::string refuse_int8(const Graph& g, const Layer& l) {
   return "";
 }
 
-// Quantised and back, of f32.
-Value rounded(Builder& b, Value v, const QuantizeAttrs& q) {
-  return op::dequantize(b, op::quantize(b, v, q), q);
-}
-
-QuantizeAttrs attrs_of(const CalibrationEntry& e) { return {e.axis, e.scales, e.zero_points}; }
-
 // One quantisation of a program under way: the program has the values of its layers as further outputs, by which passes
 // leave them to be found. Those of layers in bodies are not seen outside.
 class Quantiser {
  public:
   Quantiser(const Graph& g, const NamedTensors& params, Batches data, const QuantiseOptions& o)
       : params_(params), data_(data), options_(o), plain_(plain_products_to_run(g)) {
-    AllLayers all = find_all_layers(plain_);
-    layers_ = std::move(all.layers);
-    with_weights_ = std::move(all.graph);
-    weights_ = std::move(all.weights);
-    formats_ = choose_formats(plain_, layers_, o.format, o.ops, o.layers);
+    all_ = find_all_layers(plain_);
+    formats_ = choose_formats(plain_, all_.layers, o.format, o.ops, o.layers);
     outputs_ = plain_.outputs.size();
     watched_ = plain_;
-    for (size_t k = 0; k < layers_.size(); ++k) {
-      by_place_[{layers_[k].in, layers_[k].node}] = k;
+    for (size_t k = 0; k < all_.layers.size(); ++k) {
+      by_place_[{layer(k).in, layer(k).node}] = k;
       watched_as_.push_back(watched_.outputs.size());
-      if (layers_[k].in.empty()) watched_.outputs.push_back(layers_[k].value());
+      if (layer(k).in.empty()) watched_.outputs.push_back(layer(k).value());
       rows_.push_back(begin_row(k));
     }
     check_any();
@@ -82,7 +72,6 @@ class Quantiser {
 
   Quantised run() {
     find_codes();
-    check_any();
     Graph now = run_pass(quantised(), pass::fuse_quantised);
     note_unfused(now);
     Quantised out;
@@ -106,7 +95,7 @@ class Quantiser {
  private:
   // What a layer's row says before anything is done; formats_ keeps the layers that are refused.
   LayerReport begin_row(size_t k) {
-    const Layer& l = layers_[k];
+    const Layer& l = layer(k);
     const Graph& g = graph_of(plain_, l);
     LayerReport row{.name = l.name, .op = std::string(l.op->name), .format = "float"};
     if (l.has_weight)
@@ -142,17 +131,16 @@ class Quantiser {
   Graph with_codes(const Graph& g, const ResultMap<Values>& now) {
     std::vector<Layer> chosen;
     std::set<int32_t> nodes;
-    for (size_t k = 0; k < layers_.size(); ++k)
-      if (formats_[k].kind == Kind::int8 && layers_[k].in.empty())
-        chosen.push_back(layers_[k]), nodes.insert(now.at(layers_[k].value()).node);
+    for (size_t k = 0; k < all_.layers.size(); ++k)
+      if (formats_[k].kind == Kind::int8 && layer(k).in.empty())
+        chosen.push_back(layer(k)), nodes.insert(now.at(layer(k).value()).node);
     if (chosen.empty()) return g;
     const auto taps = default_taps(watched_, chosen, options_.calibration.per_channel);
     const CalibrationRecord record =
         calibrate(watched_, params_, data_, options_.calibration, taps);
-    for (size_t k = 0; k < layers_.size(); ++k) {
-      if (formats_[k].kind != Kind::int8 || !layers_[k].has_weight || !layers_[k].in.empty())
-        continue;
-      const Value w = plain_.node(layers_[k].node).in[layers_[k].weight];
+    for (size_t k = 0; k < all_.layers.size(); ++k) {
+      if (formats_[k].kind != Kind::int8 || !layer(k).has_weight || !layer(k).in.empty()) continue;
+      const Value w = plain_.node(layer(k).node).in[layer(k).weight];
       rows_[k].bytes_after = plain_.type(w).shape.elements().value() +
                              4 * static_cast<int64_t>(record.at(w).scales.size());
     }
@@ -161,73 +149,22 @@ class Quantiser {
     return insert_q_dq(g, moved, [&](int32_t i) { return nodes.contains(i); });
   }
 
-  // In bodies the ops are written where they stand, with the codes of weights as parameters: what follows finds the scales
-  // and the codes.
-  struct Int8InBody {
-    QuantizeAttrs x, weight;
-    Tensor codes;  // of the weight, where it is one
-  };
+  // In bodies both ops are written where layers stand, with codes of weights as parameters.
   void find_codes() {
-    std::vector<BodyTap> taps;
     std::vector<size_t> which;
-    for (size_t k = 0; k < layers_.size(); ++k) {
-      const Layer& l = layers_[k];
-      if (formats_[k].kind != Kind::int8 || l.in.empty()) continue;
-      const Node& n = graph_of(plain_, l).node(l.node);
-      which.push_back(k);
-      taps.push_back({l.in, n.in[l.x], l.name});
-      taps.push_back({l.in, n.in[l.has_weight ? l.x : l.weight], l.name});
-    }
-    if (which.empty()) return;
-    const CalibrationOptions& c = options_.calibration;
-    const auto seen = observe_in_bodies(plain_, params_, data_, c.device, taps);
-    for (size_t i = 0; i < which.size(); ++i) {
-      const size_t k = which[i];
-      if (!seen[2 * i]) {
-        formats_[k] = {};
-        rows_[k].format = "float";
-        rows_[k].skipped = "the data never came to the body that it is in";
+    for (size_t k = 0; k < all_.layers.size(); ++k)
+      if (formats_[k].kind == Kind::int8 && !layer(k).in.empty()) which.push_back(k);
+    for (auto& [k, at] :
+         int8_in_bodies(all_, plain_, which, params_, data_, options_.calibration)) {
+      if (at) {
+        codes_[k] = std::move(*at);
         continue;
       }
-      int8_in_bodies_[k] = {attrs_of(seen[2 * i]->entry(c.activations)),
-                            attrs_of(seen[2 * i + 1]->entry(c.activations)),
-                            {}};
+      formats_[k] = {};
+      rows_[k].format = "float";
+      rows_[k].skipped = "the data never came to the body that it is in";
     }
-    find_weight_codes();
-  }
-
-  void find_weight_codes() {
-    Values weights;
-    for (const auto& [k, at] : int8_in_bodies_)
-      if (layers_[k].has_weight) weights.push_back(weights_[k]);
-    if (weights.empty()) return;
-    const CalibrationOptions& c = options_.calibration;
-    const std::vector<Tensor> values = ValueRunner(with_weights_, weights, params_, c.device)({});
-    Builder b;
-    b.mutable_graph() = with_weights_;
-    Values codes;
-    size_t next = 0;
-    for (auto& [k, at] : int8_in_bodies_) {
-      if (!layers_[k].has_weight) continue;
-      Observer range(layers_[k].name,
-                     c.per_channel ? std::optional(layers_[k].channel_axis) : std::nullopt);
-      range.add(values[next++]);
-      at.weight = attrs_of(range.entry(c.weights));
-      codes.push_back(op::quantize(b, weights_[k], at.weight));
-    }
-    const std::vector<Tensor> coded = ValueRunner(b.graph(), codes, params_, c.device)({});
-    next = 0;
-    for (auto& [k, at] : int8_in_bodies_)
-      if (layers_[k].has_weight) at.codes = coded[next++];
-  }
-
-  Value int8_in_body(Builder& b, const Node& n, size_t k, Values in, Operands codes) const {
-    const Layer& l = layers_[k];
-    const Int8InBody& at = int8_in_bodies_.at(k);
-    in[l.x] = rounded(b, in[l.x], at.x);
-    in[l.weight] =
-        l.has_weight ? op::dequantize(b, codes[0], at.weight) : rounded(b, in[l.weight], at.weight);
-    return b.emit(*n.op, n.attrs, in)[0];
+    check_any();
   }
 
   // ---- stored weights
@@ -253,13 +190,13 @@ class Quantiser {
   void find_matrices() {
     Values weights;
     std::vector<size_t> which;
-    for (size_t k = 0; k < layers_.size(); ++k)
-      if (formats_[k].kind == Kind::weight) weights.push_back(weights_[k]), which.push_back(k);
+    for (size_t k = 0; k < all_.layers.size(); ++k)
+      if (formats_[k].kind == Kind::weight) weights.push_back(all_.weights[k]), which.push_back(k);
     if (which.empty()) return;
     const std::vector<Tensor> values =
-        ValueRunner(with_weights_, weights, params_, options_.calibration.device)({});
+        ValueRunner(all_.graph, weights, params_, options_.calibration.device)({});
     for (size_t i = 0; i < which.size(); ++i) {
-      const Layer& l = layers_[which[i]];
+      const Layer& l = layer(which[i]);
       check_finite(l.name, values[i]);
       matrices_.emplace(which[i], weight_matrix(graph_of(plain_, l), l, values[i]));
     }
@@ -271,8 +208,8 @@ class Quantiser {
     if (const auto it = by_place_.find({in, i}); it != by_place_.end() && is_rewritten(it->second))
       out.push_back(it->second);
     if (bodies(g.node(i).attrs).empty()) return out;
-    for (size_t k = 0; k < layers_.size(); ++k) {
-      const std::vector<BodyPlace>& place = layers_[k].in;
+    for (size_t k = 0; k < all_.layers.size(); ++k) {
+      const std::vector<BodyPlace>& place = layer(k).in;
       if (is_rewritten(k) && place.size() > in.size() &&
           std::equal(in.begin(), in.end(), place.begin()) && place[in.size()].node == i)
         out.push_back(k);
@@ -284,21 +221,22 @@ class Quantiser {
   Values over_stored(Builder& b, const Graph& g, const std::vector<BodyPlace>& in, int32_t i,
                      const Values& operands, const Stored& held) const {
     const Node& n = g.node(i);
-    const std::vector<size_t> layers = layers_at(g, in, i);
-    if (layers.empty()) return b.clone(n, operands);
-    if (layers_[layers[0]].in == in) {
-      const size_t k = layers[0];
-      if (int8_in_bodies_.contains(k)) return {int8_in_body(b, n, k, operands, held.at(k))};
-      return {layer_over_stored(b, n, layers_[k], operands, formats_[k].scheme, held.at(k))};
+    const std::vector<size_t> here = layers_at(g, in, i);
+    if (here.empty()) return b.clone(n, operands);
+    if (layer(here[0]).in == in) {
+      const size_t k = here[0];
+      if (const auto at = codes_.find(k); at != codes_.end())
+        return {layer_over_codes(b, n, layer(k), at->second, operands, held.at(k))};
+      return {layer_over_stored(b, n, layer(k), operands, formats_[k].scheme, held.at(k))};
     }
     // They come in behind the other operands, in each body of the node.
     Values more = operands;
-    for (size_t k : layers) more.insert(more.end(), held.at(k).begin(), held.at(k).end());
+    for (size_t k : here) more.insert(more.end(), held.at(k).begin(), held.at(k).end());
     size_t number = 0;
     const Attrs attrs = map_bodies(n.attrs, [&](const Body& body) {
       std::vector<BodyPlace> place = in;
       place.push_back({i, number++});
-      return body_over_stored(b, *body, place, layers, held);
+      return body_over_stored(b, *body, place, here, held);
     });
     return b.emit(*n.op, attrs, more);
   }
@@ -337,12 +275,12 @@ class Quantiser {
                  "quantise: the weight of {} has {}", name, t.get_float(i));
   }
 
-  bool is_rewritten(size_t k) const { return matrices_.contains(k) || int8_in_bodies_.contains(k); }
+  bool is_rewritten(size_t k) const { return matrices_.contains(k) || codes_.contains(k); }
 
   std::vector<std::pair<std::string, Tensor>> parts_of(size_t k) const {
-    const Layer& l = layers_[k];
-    const auto it = int8_in_bodies_.find(k);
-    if (it == int8_in_bodies_.end())
+    const Layer& l = layer(k);
+    const auto it = codes_.find(k);
+    if (it == codes_.end())
       return store_weight(l, graph_of(plain_, l), formats_[k].scheme, matrices_.at(k));
     if (!l.has_weight) return {};
     return {{"", it->second.codes}};
@@ -354,7 +292,7 @@ class Quantiser {
     if (parts.empty()) return {};
     rows_[k].bytes_after = 0;
     for (const auto& [ending, tensor] : parts) rows_[k].bytes_after += tensor.type().bytes();
-    if (const auto it = int8_in_bodies_.find(k); it != int8_in_bodies_.end())
+    if (const auto it = codes_.find(k); it != codes_.end())
       rows_[k].bytes_after += 4 * static_cast<int64_t>(it->second.weight.scales.size());
     Values out;
     for (const auto& [earlier, values] : stored_) {
@@ -368,7 +306,7 @@ class Quantiser {
     out.clear();
     for (const auto& [ending, tensor] : parts) {
       const std::string name = free_param_name(
-          b, fmt::format("{}.{}{}", layers_[k].name, format_name(formats_[k]), ending));
+          b, fmt::format("{}.{}{}", layer(k).name, format_name(formats_[k]), ending));
       out.push_back(b.param(name, tensor.type()));
       baked_.emplace(name, tensor);
     }
@@ -393,8 +331,8 @@ class Quantiser {
 
   // Layers whose codes came to no product of integers; their values are those of int8 nevertheless.
   void note_unfused(const Graph& g) {
-    for (size_t k = 0; k < layers_.size(); ++k) {
-      if (formats_[k].kind != Kind::int8 || !layers_[k].in.empty()) continue;
+    for (size_t k = 0; k < all_.layers.size(); ++k) {
+      if (formats_[k].kind != Kind::int8 || !layer(k).in.empty()) continue;
       const OpDef* op = g.node(layer_in(g, k)).op;
       if (op == &op::matmul || op == &op::conv) {
         rows_[k].skipped = "its codes are multiplied as floats: sums may leave 32 bits";
@@ -424,8 +362,8 @@ class Quantiser {
       row.relative_rms = relative(k);
       report.outputs.push_back(row);
     }
-    for (size_t k = 0; k < layers_.size(); ++k)
-      if (layers_[k].in.empty()) report.layers[k].relative_rms = relative(watched_as_[k]);
+    for (size_t k = 0; k < all_.layers.size(); ++k)
+      if (layer(k).in.empty()) report.layers[k].relative_rms = relative(watched_as_[k]);
   }
 
   static void add_error(const Tensor& want, const Tensor& got, double& error, double& size) {
@@ -440,17 +378,18 @@ class Quantiser {
   const NamedTensors& params_;
   Batches data_;
   const QuantiseOptions& options_;
-  Graph plain_, watched_, with_weights_;
+  const Layer& layer(size_t k) const { return all_.layers[k]; }
+
+  Graph plain_, watched_;
   size_t outputs_ = 0;  // of the program itself
-  std::vector<Layer> layers_;
-  Values weights_;  // of layers, in with_weights_
+  AllLayers all_;
   std::map<std::pair<std::vector<BodyPlace>, int32_t>, size_t> by_place_;
   std::vector<size_t> watched_as_;  // the number of the output
   std::vector<LayerFormat> formats_;
   std::vector<LayerReport> rows_;
-  std::map<size_t, Int8InBody> int8_in_bodies_;
-  std::map<size_t, Tensor> matrices_;  // of the layers whose weights schemes hold
-  Stored stored_;                      // of those that have parameters of their own
+  std::map<size_t, Int8InBody> codes_;  // of layers in bodies
+  std::map<size_t, Tensor> matrices_;   // of the layers whose weights schemes hold
+  Stored stored_;                       // of those that have parameters of their own
   NamedTensors baked_;
 };
 
