@@ -255,12 +255,20 @@ TEST_P(StraightThrough, UnderVmap) {
   const Tensor both = uniform(DType::F32, {2, 4, 6}, 10, 15);
   const Tensor got = evaluate(vmap(g, {{"x", 0}}, 2), {{"x", both}}).outputs[0];
   const Graph later = grad(program(movement(), pair(), true), {"x"});
+  // The other way around, of the sum over the batch.
+  const Graph back = vjp(vmap(program(movement(), pair(), true), {{"x", 0}}, 2), {"x"});
+  NamedTensors leaves{{"x", both}, {"d_0", Tensor::from<float>({2}, {1, 1})}};
+  const Type y = back.type(back.find_leaf("d_1"));
+  leaves["d_1"] = Tensor(y.dtype, y.shape.sizes());
+  const Tensor turned = evaluate(back, leaves).outputs.back();
   for (int64_t k = 0; k < 2; ++k) {
     Tensor x(DType::F32, {4, 6});
     for (int64_t i = 0; i < 24; ++i) x.set_float(i, both.get_float(24 * k + i));
     const Tensor want = evaluate(later, {{"x", x}}).outputs[0];
-    for (int64_t i = 0; i < 24; ++i)
+    for (int64_t i = 0; i < 24; ++i) {
       ASSERT_NEAR(got.get_float(24 * k + i), want.get_float(i), 1e-6) << i;
+      ASSERT_NEAR(turned.get_float(24 * k + i), want.get_float(i), 1e-6) << i;
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "rlx/ops/control/control_hooks.h"
 #include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/elementwise/math.h"
 #include "rlx/ops/linalg/linalg.h"
@@ -112,6 +113,13 @@ Values vjp_straight_through(Builder& b, const VjpArgs& a) {
   if (a.cotangents[0].valid())
     out[0] = passed_on(b, a.cotangents[0], derivative_type(b.type(a.in[0])).dtype);
   return out;
+}
+
+// The op with its channels one axis further back.
+Values vmap_quantize(Builder& b, const VmapArgs& a) {
+  auto q = a.node.get<QuantizeAttrs>();
+  if (q.axis) ++*q.axis;
+  return b.emit(*a.node.op, q, a.in);
 }
 
 // ---- fake quantisation ----------------------------------------------------------------------------------
@@ -382,6 +390,18 @@ Values decompose_dynamic(Builder& b, const Node&, Operands in) {
   return {to_integer(Expr(op::round(x / scale)), cast_to(b, zp, DType::F32), DType::U8), scale, zp};
 }
 
+// A scale and zero point for each of the batch, which are constants of the codes still.
+Values vmap_dynamic(Builder& b, const VmapArgs& a) {
+  Builder one("dynamic");
+  const Type x{DType::F32, a.node.out[0].shape};
+  const Values made = decompose_dynamic(one, a.node, Values{one.input("x", x)});
+  for (size_t i = 1; i < made.size(); ++i) one.output(op::stop_gradient(one, made[i]));
+  const Graph ranges = drop_dead(one.finish());
+  const BodyVmap each = a.bodies->vmap(ranges, {true}, a.size, {true, true});
+  const Values found = b.inline_graph(each.graph, Values{a.in[0]});
+  return {op::quantize_linear(b, a.in[0], found[0], found[1], {.axis = 0}), found[0], found[1]};
+}
+
 // A scale or zero point is a scalar or has one element per channel.
 void require_linear_operand(const InferArgs& a, size_t i, int64_t axis) {
   const Shape& s = a.in[i].shape;
@@ -400,6 +420,37 @@ void normalise_linear(void* attrs, std::string_view op, std::span<const Type> in
 
 Value linear_view(Builder& b, Value v, int64_t rank, int64_t axis) {
   return b.shape(v).empty() ? v : channel_view(b, v, rank, axis);
+}
+
+// Scales of the batch, if there are any, are those of channels: [B] with the batch as channels, [B, C] with channels of
+// all batches side by side.
+template <class A>
+Values vmap_linear(Builder& b, const VmapArgs& a) {
+  A attrs = a.node.get<A>();
+  const Type x = {DType::F32, a.node.out[0].shape};
+  bool has_channels = false, has_batch = false;
+  for (size_t i = 1; i < a.in.size(); ++i) {
+    has_channels = has_channels || b.type(a.in[i]).rank() - (a.batched[i] ? 1 : 0) == 1;
+    has_batch = has_batch || a.batched[i];
+  }
+  const int64_t axis = has_channels ? attrs.axis : 0;
+  Values in(a.in.begin(), a.in.end());
+  if (!a.batched[0]) in[0] = batch_operand(b, in[0], a.size);
+  attrs.axis = has_channels && !has_batch ? axis + 1 : axis;
+  if (!has_batch) return b.emit(*a.node.op, attrs, in);
+  const Dim channels = has_channels ? x.shape[at(axis)] : Dim(1);
+  for (size_t i = 1; i < in.size(); ++i) {
+    Value v = a.batched[i] ? in[i] : batch_operand(b, in[i], a.size);
+    if (b.type(v).rank() == 1) v = reshape_to(b, v, {a.size, 1});
+    in[i] = reshape_to(b, broadcast_to(b, v, {a.size, channels}), {a.size * channels});
+  }
+  if (!has_channels) return b.emit(*a.node.op, attrs, in);
+  Shape split = x.shape, joined = x.shape;
+  split.insert(split.begin() + axis, a.size);
+  joined[at(axis)] = a.size * channels;
+  in[0] = reshape_to(b, swap_blocks(b, in[0], 0, 1, axis), joined);
+  const Value y = b.emit(*a.node.op, attrs, in)[0];
+  return {swap_blocks(b, reshape_to(b, y, split), 0, axis, 1)};
 }
 
 Types infer_quantize_linear(const InferArgs& a) {
@@ -494,6 +545,7 @@ constinit const Op<QuantizeAttrs> quantize = OpDef{
     .decompose = decompose_quantize,
     .jvp = jvp_straight_through,
     .vjp = vjp_straight_through,
+    .vmap = vmap_quantize,
 };
 
 constinit const Op<QuantizeAttrs> dequantize = OpDef{
@@ -513,6 +565,7 @@ constinit const Op<QuantizeAttrs> dequantize = OpDef{
     .decompose = decompose_dequantize,
     .jvp = jvp_straight_through,
     .vjp = vjp_straight_through,
+    .vmap = vmap_quantize,
 };
 
 constinit const Op<FakeQuantizeAttrs> fake_quantize = OpDef{
@@ -625,6 +678,7 @@ constinit const Op<> dynamic_quantize_linear = OpDef{
     .decompose = decompose_dynamic,
     .jvp = jvp_straight_through,
     .vjp = vjp_straight_through,
+    .vmap = vmap_dynamic,
 };
 
 constinit const Op<QuantizeLinearAttrs> quantize_linear = OpDef{
@@ -645,6 +699,7 @@ constinit const Op<QuantizeLinearAttrs> quantize_linear = OpDef{
     .decompose = decompose_quantize_linear,
     .jvp = jvp_straight_through,
     .vjp = vjp_straight_through,
+    .vmap = vmap_linear<QuantizeLinearAttrs>,
 };
 
 constinit const Op<DequantizeLinearAttrs> dequantize_linear = OpDef{
@@ -666,6 +721,7 @@ constinit const Op<DequantizeLinearAttrs> dequantize_linear = OpDef{
     .decompose = decompose_dequantize_linear,
     .jvp = jvp_dequantize_linear,
     .vjp = vjp_dequantize_linear,
+    .vmap = vmap_linear<DequantizeLinearAttrs>,
 };
 
 }  // namespace op
