@@ -2,6 +2,8 @@
 // the weights that the blocks hold. Weights that several layers read are stored once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "../support/expect_error.h"

@@ -2,6 +2,8 @@
 // number, whatever moves or chooses codes in between, in every mode; its values stay, and so do its integer products.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "../support/expect_error.h"
