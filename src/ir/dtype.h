@@ -127,6 +127,8 @@ inline constexpr DTypeSet kStored{DType::F8E4M3FN, DType::F8E5M2};
 inline constexpr DTypeSet kAllDTypes = kNumbers | kBools | kStored;
 
 constexpr bool is_differentiable(DType d) { return kInexact.has(d); }
+// What quantised numbers are stored as; carries() in ops/rules.h says which derivatives they have.
+constexpr bool is_code(DType d) { return d == DType::I8 || d == DType::U8; }
 
 // The conversions of the rows, by name.
 float f16_to_float(uint16_t bits);

@@ -178,6 +178,9 @@ struct OpDef {
   // Results are a list, as long as operands or attributes say: Python gives a tuple, of one too.
   bool variadic_results = false;
   bool linear = false;  // in all operands together
+  // It moves or chooses elements, or makes codes of floats or floats of codes: its rules take derivatives by codes, too
+  // (carries() in ops/rules.h).
+  bool passes_codes = false;
   bool commutative = false;
   InferRule infer = nullptr;
   NormaliseRule normalise = nullptr;

@@ -145,6 +145,21 @@ Value settle(Builder& b, Value x, const Type& type, const OpDef& op, std::string
   return op::reshape(b, x, {type.shape});
 }
 
+// ---- what derivatives pass
+
+bool may_carry(DType d) { return is_differentiable(d) || is_code(d); }
+
+bool carries(const OpDef& op, DType d) {
+  if (!is_code(d)) return is_differentiable(d);
+  return op.passes_codes || (op.decompose && !op.jvp && !op.vjp && !op.derivative);
+}
+
+Type derivative_type(const Type& type) {
+  return is_code(type.dtype) ? Type{DType::F64, type.shape} : type;
+}
+
+Value zero_derivative(Builder& b, const Type& type) { return full(b, derivative_type(type), 0); }
+
 // ---- inference
 
 void bad_operands(const InferArgs& a, std::string_view code, const std::string& why) {

@@ -67,6 +67,17 @@ Values jvp_through_itself(Builder& b, const JvpArgs& a);
 // Products, linear in each of the first two operands: the op on (t0, in1, ..) plus on (in0, t1, ..).
 Values jvp_bilinear(Builder& b, const JvpArgs& a);
 
+// ---- what derivatives pass
+
+// Floats, complex numbers, and straight through the codes (i8, u8) of quantised ones, as far as ops move and choose
+// them only: those that say so, and composites without rules of their own, whose definitions decide.
+bool carries(const OpDef& op, DType operand_or_result);
+bool may_carry(DType d);  // some op does
+// Of tangents and cotangents of a value: its own, and f64, which holds every float exactly, for codes.
+Type derivative_type(const Type& type);
+// Zeros of that type.
+Value zero_derivative(Builder& b, const Type& type);
+
 // ---- inference
 
 Types infer_same(const InferArgs& a);       // result 0 has the type of operand 0

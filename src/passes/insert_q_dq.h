@@ -6,6 +6,8 @@
 //                                            // makes integer products of what reads both
 //   rlx opt FILE --passes "insert_q_dq(taps=x:0.05|w@1:0.1/0.2:0/3)"
 //
+// Derivatives go straight through both ops (docs/ir.md).
+//
 // A tap is a float value of the program itself, not of a body in it. All that reads it, outputs and updates too, reads it
 // dequantised, in its own dtype; its name and label stay.
 //

@@ -97,16 +97,23 @@ std::vector<bool> weights_alone(const Graph& g) {
 }
 
 bool is_of_weights(const Graph& g, Value v, std::span<const Update> updates) {
+  return is_of_weights(g, v, updates, [](int32_t) { return false; });
+}
+
+bool is_of_weights(const Graph& g, Value v, std::span<const Update> updates,
+                   FunctionRef<bool(int32_t input)> comes_in) {
   const auto written = [&](const std::string& name) {
     return std::any_of(updates.begin(), updates.end(),
                        [&](const Update& u) { return u.param == name; });
   };
   Values open{v};
   for (size_t seen = 0; !open.empty(); ++seen) {
-    const Node& n = g.node(open.back());
+    const int32_t i = open.back().node;
+    const Node& n = g.node(i);
     open.pop_back();
     if (seen > kMostNodes) return false;
     if (n.op == &op::constant || is_generated_leaf(n)) continue;
+    if (n.op == &op::input && comes_in(i)) continue;
     if (n.op == &op::param && !written(n.get<LeafAttrs>().name)) continue;
     if (n.op->kind == Kind::leaf || !may_be_of_weights(n)) return false;
     open.insert(open.end(), n.in.begin(), n.in.end());

@@ -10,7 +10,10 @@ namespace rlx {
 // memory than the weights that it is made of: elementwise ops, sums and views, of static sizes.
 std::vector<bool> weights_alone(const Graph& g);
 
-// Whether v is of weights alone; `updates`: those of the program. Looks at a few nodes, then says no.
+// Whether v is of weights alone; `updates`: those of the program. Looks at a few nodes, then says no. In a body, `comes_in`
+// says of its inputs which are.
+bool is_of_weights(const Graph& g, Value v, std::span<const Update> updates,
+                   FunctionRef<bool(int32_t input)> comes_in);
 bool is_of_weights(const Graph& g, Value v, std::span<const Update> updates);
 
 }  // namespace rlx

@@ -1,6 +1,7 @@
 #include "rlx/quantise/bake.h"
 
 #include <algorithm>
+#include <map>
 
 #include "rlx/ops/core.h"
 #include "rlx/quantise/run_values.h"
@@ -37,6 +38,26 @@ Constancy constancy(const Graph& g, const NamedTensors& stored) {
   return c;
 }
 
+// Codes before they are moved.
+Value unmoved(const Graph& g, Value v) {
+  while (g.node(v).op == &op::reshape || g.node(v).op == &op::transpose) v = g.node(v).in[0];
+  return v;
+}
+
+// Codes that are needed lying in several ways are kept once, as they are before they are moved.
+Values kept_once(const Graph& g, const Values& codes) {
+  std::map<Value, int> ways;
+  for (Value v : codes) ++ways[unmoved(g, v)];
+  Values out;
+  for (Value v : codes) {
+    const Value from = unmoved(g, v);
+    const bool is_computed = g.node(from).op->kind != Kind::leaf;
+    const Value kept = ways[from] > 1 && is_computed ? from : v;
+    if (std::find(out.begin(), out.end(), kept) == out.end()) out.push_back(kept);
+  }
+  return out;
+}
+
 }  // namespace
 
 void bake_codes(Graph& g, const NamedTensors& params, NamedTensors& baked, const Device& device) {
@@ -58,6 +79,7 @@ void bake_codes(Graph& g, const NamedTensors& params, NamedTensors& baked, const
     }
   }
   if (codes.empty()) return;
+  codes = kept_once(g, codes);
   const std::vector<Tensor> values = ValueRunner(g, codes, params, device)({});
   std::map<Value, std::string> names;
   for (size_t k = 0; k < codes.size(); ++k) {

@@ -54,7 +54,7 @@ std::vector<LayerFormat> choose_formats(const Graph& g, std::span<const Layer> l
                "policy-op", "a quantisation policy names the op {}; those with layers are {}",
                quote(op), fmt::join(kLayerOps, ", "));
     for (size_t k = 0; k < layers.size(); ++k)
-      if (g.node(layers[k].node).op->name == op) out[k] = parse_layer_format(format);
+      if (layers[k].op->name == op) out[k] = parse_layer_format(format);
   }
   for (const auto& [pattern, format] : by_name) {
     bool found = false;

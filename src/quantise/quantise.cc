@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
+#include "rlx/ops/control/unread.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/image/conv.h"
 #include "rlx/ops/quant/quantise.h"
 #include "rlx/ops/rules.h"
 #include "rlx/quantise/bake.h"
+#include "rlx/quantise/int8_bodies.h"
 #include "rlx/quantise/run_values.h"
 #include "rlx/quantise/stored_weight.h"
 
@@ -25,6 +28,16 @@ int64_t bytes_of_params(const Graph& g) {
   return sum;
 }
 
+// Whether sums over what a channel of a weight has stay in 32 bits, whatever the zero points are.
+bool sums_fit(const Layer& l, const Shape& w) {
+  constexpr int64_t kMost = ((int64_t{1} << 31) - 1) / (255 * 255);
+  Dim terms = 1;
+  const size_t first = l.op == &op::matmul ? w.size() - 2 : 0;
+  for (size_t i = first; i < w.size(); ++i)
+    if (i != at(l.channel_axis)) terms = terms * w[i];
+  return terms.is_static() && terms.value() <= kMost;
+}
+
 // Why a layer's product cannot be one of integers; "" where it can.
 std::string refuse_int8(const Graph& g, const Layer& l) {
   const Node& n = g.node(l.node);
@@ -34,34 +47,39 @@ std::string refuse_int8(const Graph& g, const Layer& l) {
       return fmt::format("it is computed in {}, not in f32", g.type(v).dtype);
   const Shape& w = g.type(n.in[l.weight]).shape;
   if (!w[at(l.channel_axis)].is_static()) return "the number of output channels is a symbol";
+  if (!l.in.empty() && !sums_fit(l, w)) return "sums may leave 32 bits";
   return "";
 }
 
 // One quantisation of a program under way: the program has the values of its layers as further outputs, by which passes
-// leave them to be found.
+// leave them to be found. Those of layers in bodies are not seen outside.
 class Quantiser {
  public:
   Quantiser(const Graph& g, const NamedTensors& params, Batches data, const QuantiseOptions& o)
-      : params_(params), data_(data), options_(o), plain_(plain_products(g)) {
-    layers_ = find_layers(plain_);
-    formats_ = choose_formats(plain_, layers_, o.format, o.ops, o.layers);
+      : params_(params), data_(data), options_(o), plain_(plain_products_to_run(g)) {
+    all_ = find_all_layers(plain_);
+    formats_ = choose_formats(plain_, all_.layers, o.format, o.ops, o.layers);
     outputs_ = plain_.outputs.size();
     watched_ = plain_;
-    for (const Layer& l : layers_) watched_.outputs.push_back(l.value());
-    for (size_t k = 0; k < layers_.size(); ++k) rows_.push_back(begin_row(k));
+    for (size_t k = 0; k < all_.layers.size(); ++k) {
+      by_place_[{layer(k).in, layer(k).node}] = k;
+      watched_as_.push_back(watched_.outputs.size());
+      if (layer(k).in.empty()) watched_.outputs.push_back(layer(k).value());
+      rows_.push_back(begin_row(k));
+    }
     check_any();
   }
 
   Quantised run() {
-    Graph now = store_weights(with_codes(watched_));
-    now = run_pass(std::move(now), pass::fuse_quantised);
+    find_codes();
+    Graph now = run_pass(quantised(), pass::fuse_quantised);
     note_unfused(now);
     Quantised out;
     bake_codes(now, params_, baked_, options_.calibration.device);
     out.report.layers = rows_;
     if (options_.measure && !data_.empty()) measure(now, out.report);
     now.outputs.resize(outputs_);
-    out.graph = drop_dead(std::move(now));
+    out.graph = drop_dead(drop_unread(std::move(now)));  // what bodies had as floats goes, too
     for (Value v : out.graph.params()) {
       const std::string& name = out.graph.node(v).get<LeafAttrs>().name;
       if (const auto it = baked_.find(name); it != baked_.end())
@@ -77,17 +95,17 @@ class Quantiser {
  private:
   // What a layer's row says before anything is done; formats_ keeps the layers that are refused.
   LayerReport begin_row(size_t k) {
-    const Layer& l = layers_[k];
-    const Node& n = plain_.node(l.node);
-    LayerReport row{.name = l.name, .op = std::string(n.op->name), .format = "float"};
-    if (l.has_weight) row.bytes_before = row.bytes_after = plain_.type(n.in[l.weight]).bytes();
+    const Layer& l = layer(k);
+    const Graph& g = graph_of(plain_, l);
+    LayerReport row{.name = l.name, .op = std::string(l.op->name), .format = "float"};
+    if (l.has_weight)
+      row.bytes_before = row.bytes_after = g.type(g.node(l.node).in[l.weight]).bytes();
     LayerFormat& f = formats_[k];
     if (f.kind == Kind::keep) {
       row.skipped = "the policy keeps it";
       return row;
     }
-    row.skipped =
-        f.kind == Kind::int8 ? refuse_int8(plain_, l) : refuse_scheme(plain_, l, f.scheme);
+    row.skipped = f.kind == Kind::int8 ? refuse_int8(g, l) : refuse_scheme(g, l, f.scheme);
     if (row.skipped.empty())
       row.format = f.to_string();
     else
@@ -105,53 +123,150 @@ class Quantiser {
   }
 
   // Where layer k is in a graph that came of watched_.
-  Value layer_in(const Graph& g, size_t k) const { return g.outputs[outputs_ + k]; }
+  Value layer_in(const Graph& g, size_t k) const { return g.outputs[watched_as_[k]]; }
 
-  // Quantize and dequantize in front of the int8 layers.
-  Graph with_codes(const Graph& g) {
+  // ---- integers
+
+  // Quantize and dequantize in front of the int8 layers. g came of watched_, whose values `now` has in it.
+  Graph with_codes(const Graph& g, const ResultMap<Values>& now) {
     std::vector<Layer> chosen;
     std::set<int32_t> nodes;
-    for (size_t k = 0; k < layers_.size(); ++k)
-      if (formats_[k].kind == Kind::int8)
-        chosen.push_back(layers_[k]), nodes.insert(layers_[k].node);
+    for (size_t k = 0; k < all_.layers.size(); ++k)
+      if (formats_[k].kind == Kind::int8 && layer(k).in.empty())
+        chosen.push_back(layer(k)), nodes.insert(now.at(layer(k).value()).node);
     if (chosen.empty()) return g;
-    const auto taps = default_taps(g, chosen, options_.calibration.per_channel);
-    const CalibrationRecord record = calibrate(g, params_, data_, options_.calibration, taps);
-    for (size_t k = 0; k < layers_.size(); ++k) {
-      if (formats_[k].kind != Kind::int8 || !layers_[k].has_weight) continue;
-      const Value w = g.node(layers_[k].node).in[layers_[k].weight];
-      rows_[k].bytes_after =
-          g.type(w).shape.elements().value() + 4 * static_cast<int64_t>(record.at(w).scales.size());
+    const auto taps = default_taps(watched_, chosen, options_.calibration.per_channel);
+    const CalibrationRecord record =
+        calibrate(watched_, params_, data_, options_.calibration, taps);
+    for (size_t k = 0; k < all_.layers.size(); ++k) {
+      if (formats_[k].kind != Kind::int8 || !layer(k).has_weight || !layer(k).in.empty()) continue;
+      const Value w = plain_.node(layer(k).node).in[layer(k).weight];
+      rows_[k].bytes_after = plain_.type(w).shape.elements().value() +
+                             4 * static_cast<int64_t>(record.at(w).scales.size());
     }
-    return insert_q_dq(g, record, [&](int32_t i) { return nodes.contains(i); });
+    CalibrationRecord moved;
+    for (const auto& [tap, entry] : record) moved[now.at(tap)] = entry;
+    return insert_q_dq(g, moved, [&](int32_t i) { return nodes.contains(i); });
   }
 
-  // The weights that schemes hold, as new parameters. g came of watched_ node by node.
-  Graph store_weights(const Graph& g) {
-    std::map<int32_t, size_t> by_node;
+  // In bodies both ops are written where layers stand, with codes of weights as parameters.
+  void find_codes() {
+    std::vector<size_t> which;
+    for (size_t k = 0; k < all_.layers.size(); ++k)
+      if (formats_[k].kind == Kind::int8 && !layer(k).in.empty()) which.push_back(k);
+    for (auto& [k, at] :
+         int8_in_bodies(all_, plain_, which, params_, data_, options_.calibration)) {
+      if (at) {
+        codes_[k] = std::move(*at);
+        continue;
+      }
+      formats_[k] = {};
+      rows_[k].format = "float";
+      rows_[k].skipped = "the data never came to the body that it is in";
+    }
+    check_any();
+  }
+
+  // ---- stored weights
+
+  using Stored = std::map<size_t, Values>;  // by layers, the values that hold their weights
+
+  // The program with the weights that schemes hold as new parameters, then with codes.
+  Graph quantised() {
+    find_matrices();
+    Builder b(watched_.name);
+    ResultMap<Values> now(watched_);
+    Stored held;
+    for (int32_t i = 0; i < watched_.size(); ++i) {
+      b.set_origin(watched_.node(i).origin);
+      for (size_t k : layers_at(watched_, {}, i)) held[k] = stored(b, k);
+      now[i] = over_stored(b, watched_, {}, i, now.at(watched_.node(i).in), held);
+    }
+    for (Value v : watched_.outputs) b.output(now.at(v));
+    for (const Update& u : watched_.updates) b.update(u.param, now.at(u.value));
+    return with_codes(b.finish(), now);
+  }
+
+  void find_matrices() {
     Values weights;
     std::vector<size_t> which;
-    for (size_t k = 0; k < layers_.size(); ++k) {
-      if (formats_[k].kind != Kind::weight) continue;
-      by_node[layer_in(g, k).node] = k;
-      weights.push_back(plain_.node(layers_[k].node).in[layers_[k].weight]);
-      which.push_back(k);
-    }
-    if (which.empty()) return g;
+    for (size_t k = 0; k < all_.layers.size(); ++k)
+      if (formats_[k].kind == Kind::weight) weights.push_back(all_.weights[k]), which.push_back(k);
+    if (which.empty()) return;
     const std::vector<Tensor> values =
-        ValueRunner(plain_, weights, params_, options_.calibration.device)({});
-    std::map<size_t, Tensor> matrices;
+        ValueRunner(all_.graph, weights, params_, options_.calibration.device)({});
     for (size_t i = 0; i < which.size(); ++i) {
-      check_finite(layers_[which[i]].name, values[i]);
-      matrices.emplace(which[i], weight_matrix(plain_, layers_[which[i]], values[i]));
+      const Layer& l = layer(which[i]);
+      check_finite(l.name, values[i]);
+      matrices_.emplace(which[i], weight_matrix(graph_of(plain_, l), l, values[i]));
     }
-    return rebuild(g, [&](Builder& b, int32_t i, Operands in) -> Values {
-      const auto it = by_node.find(i);
-      if (it == by_node.end()) return b.clone(g.node(i), in);
-      const size_t k = it->second;
-      return {layer_over_stored(b, g.node(i), layers_[k], in, formats_[k].scheme,
-                                stored(b, k, matrices.at(k)))};
+  }
+
+  // The layers with stored weights that node i of a graph at this place is, or has in its bodies.
+  std::vector<size_t> layers_at(const Graph& g, const std::vector<BodyPlace>& in, int32_t i) const {
+    std::vector<size_t> out;
+    if (const auto it = by_place_.find({in, i}); it != by_place_.end() && is_rewritten(it->second))
+      out.push_back(it->second);
+    if (bodies(g.node(i).attrs).empty()) return out;
+    for (size_t k = 0; k < all_.layers.size(); ++k) {
+      const std::vector<BodyPlace>& place = layer(k).in;
+      if (is_rewritten(k) && place.size() > in.size() &&
+          std::equal(in.begin(), in.end(), place.begin()) && place[in.size()].node == i)
+        out.push_back(k);
+    }
+    return out;
+  }
+
+  // Node i over its operands, with what holds the weights of the layers at it.
+  Values over_stored(Builder& b, const Graph& g, const std::vector<BodyPlace>& in, int32_t i,
+                     const Values& operands, const Stored& held) const {
+    const Node& n = g.node(i);
+    const std::vector<size_t> here = layers_at(g, in, i);
+    if (here.empty()) return b.clone(n, operands);
+    if (layer(here[0]).in == in) {
+      const size_t k = here[0];
+      if (const auto at = codes_.find(k); at != codes_.end())
+        return {layer_over_codes(b, n, layer(k), at->second, operands, held.at(k))};
+      return {layer_over_stored(b, n, layer(k), operands, formats_[k].scheme, held.at(k))};
+    }
+    // They come in behind the other operands, in each body of the node.
+    Values more = operands;
+    for (size_t k : here) more.insert(more.end(), held.at(k).begin(), held.at(k).end());
+    size_t number = 0;
+    const Attrs attrs = map_bodies(n.attrs, [&](const Body& body) {
+      std::vector<BodyPlace> place = in;
+      place.push_back({i, number++});
+      return body_over_stored(b, *body, place, here, held);
     });
+    return b.emit(*n.op, attrs, more);
+  }
+
+  Body body_over_stored(const Builder& outer, const Graph& body,
+                        const std::vector<BodyPlace>& place, const std::vector<size_t>& layers,
+                        const Stored& outside) const {
+    Builder b(body.name);
+    ResultMap<Values> now(body);
+    for (Value v : body.inputs())
+      now[v.node] = {b.input(body.node(v).get<LeafAttrs>().name, body.type(v))};
+    Stored held;
+    for (size_t k : layers) {
+      Values& own = held[k];
+      for (Value v : outside.at(k)) own.push_back(b.input(free_input_name(b, k), outer.type(v)));
+    }
+    for (int32_t i = 0; i < body.size(); ++i) {
+      const Node& n = body.node(i);
+      if (n.op == &op::input) continue;
+      b.set_origin(n.origin);
+      now[i] = over_stored(b, body, place, i, now.at(n.in), held);
+    }
+    for (Value v : body.outputs) b.output(now.at(v));
+    return b.finish();
+  }
+  static std::string free_input_name(const Builder& b, size_t k) {
+    std::string name;
+    for (int n = 0; name.empty() || b.find_leaf(name).valid(); ++n)
+      name = fmt::format("weight_{}_{}", k, n);
+    return name;
   }
 
   static void check_finite(const std::string& name, const Tensor& t) {
@@ -160,19 +275,46 @@ class Quantiser {
                  "quantise: the weight of {} has {}", name, t.get_float(i));
   }
 
-  // The parameters that hold layer k's weight.
-  Values stored(Builder& b, size_t k, const Tensor& matrix) {
-    Values out;
+  bool is_rewritten(size_t k) const { return matrices_.contains(k) || codes_.contains(k); }
+
+  std::vector<std::pair<std::string, Tensor>> parts_of(size_t k) const {
+    const Layer& l = layer(k);
+    const auto it = codes_.find(k);
+    if (it == codes_.end())
+      return store_weight(l, graph_of(plain_, l), formats_[k].scheme, matrices_.at(k));
+    if (!l.has_weight) return {};
+    return {{"", it->second.codes}};
+  }
+
+  // The parameters that hold layer k's weight; those of an earlier layer, where they are the same.
+  Values stored(Builder& b, size_t k) {
+    const auto parts = parts_of(k);
+    if (parts.empty()) return {};
     rows_[k].bytes_after = 0;
-    for (const auto& [ending, tensor] :
-         store_weight(layers_[k], plain_, formats_[k].scheme, matrix)) {
+    for (const auto& [ending, tensor] : parts) rows_[k].bytes_after += tensor.type().bytes();
+    if (const auto it = codes_.find(k); it != codes_.end())
+      rows_[k].bytes_after += 4 * static_cast<int64_t>(it->second.weight.scales.size());
+    Values out;
+    for (const auto& [earlier, values] : stored_) {
+      out.clear();
+      for (size_t i = 0; i < parts.size() && i < values.size(); ++i)
+        if (formats_[earlier].to_string() == formats_[k].to_string() &&
+            same_bits(baked_.at(b.node(values[i]).get<LeafAttrs>().name), parts[i].second))
+          out.push_back(values[i]);
+      if (out.size() == parts.size()) return out;
+    }
+    out.clear();
+    for (const auto& [ending, tensor] : parts) {
       const std::string name = free_param_name(
-          b, fmt::format("{}.{}{}", layers_[k].name, format_name(formats_[k]), ending));
+          b, fmt::format("{}.{}{}", layer(k).name, format_name(formats_[k]), ending));
       out.push_back(b.param(name, tensor.type()));
-      rows_[k].bytes_after += tensor.type().bytes();
       baked_.emplace(name, tensor);
     }
+    stored_[k] = out;
     return out;
+  }
+  static bool same_bits(const Tensor& a, const Tensor& b) {
+    return a.type() == b.type() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
   }
 
   // "int4" of "int4/32": a name of a parameter holds no slash.
@@ -189,9 +331,10 @@ class Quantiser {
 
   // Layers whose codes came to no product of integers; their values are those of int8 nevertheless.
   void note_unfused(const Graph& g) {
-    for (size_t k = 0; k < layers_.size(); ++k) {
+    for (size_t k = 0; k < all_.layers.size(); ++k) {
+      if (formats_[k].kind != Kind::int8 || !layer(k).in.empty()) continue;
       const OpDef* op = g.node(layer_in(g, k)).op;
-      if (formats_[k].kind == Kind::int8 && (op == &op::matmul || op == &op::conv)) {
+      if (op == &op::matmul || op == &op::conv) {
         rows_[k].skipped = "its codes are multiplied as floats: sums may leave 32 bits";
         rows_[k].bytes_after = rows_[k].bytes_before;
       }
@@ -219,8 +362,8 @@ class Quantiser {
       row.relative_rms = relative(k);
       report.outputs.push_back(row);
     }
-    for (size_t k = 0; k < layers_.size(); ++k)
-      report.layers[k].relative_rms = relative(outputs_ + k);
+    for (size_t k = 0; k < all_.layers.size(); ++k)
+      if (layer(k).in.empty()) report.layers[k].relative_rms = relative(watched_as_[k]);
   }
 
   static void add_error(const Tensor& want, const Tensor& got, double& error, double& size) {
@@ -235,11 +378,18 @@ class Quantiser {
   const NamedTensors& params_;
   Batches data_;
   const QuantiseOptions& options_;
+  const Layer& layer(size_t k) const { return all_.layers[k]; }
+
   Graph plain_, watched_;
   size_t outputs_ = 0;  // of the program itself
-  std::vector<Layer> layers_;
+  AllLayers all_;
+  std::map<std::pair<std::vector<BodyPlace>, int32_t>, size_t> by_place_;
+  std::vector<size_t> watched_as_;  // the number of the output
   std::vector<LayerFormat> formats_;
   std::vector<LayerReport> rows_;
+  std::map<size_t, Int8InBody> codes_;  // of layers in bodies
+  std::map<size_t, Tensor> matrices_;   // of the layers whose weights schemes hold
+  Stored stored_;                       // of those that have parameters of their own
   NamedTensors baked_;
 };
 

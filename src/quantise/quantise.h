@@ -16,6 +16,9 @@
 // "fc.weight.int4.scale". Inputs, outputs and their dtypes stay. A layer that the format does not fit stays float, and the
 // report says why.
 //
+// Layers in bodies of scan, while_loop and cond count where their weights come in from outside alike in every step: what
+// stores them is outside and comes in. Activations there are calibrated over all steps (observe_bodies.h).
+//
 // Raises Error(user): "quant-format" for a format that is none, "policy-op" for an op that is no matmul, conv or gather,
 // "policy-layer" for a layer that is not there, "policy-idle" where nothing is quantised, what calibrate.h raises.
 #pragma once

@@ -17,7 +17,7 @@ struct LayerReport {
   std::string skipped;                        // why it does; empty for the others
   int64_t bytes_before = 0, bytes_after = 0;  // of its weight
   // Of the layer's output in the quantised program, against that of the float one: what earlier layers lost counts. None
-  // where nothing was measured.
+  // where nothing was measured, and for layers in bodies.
   std::optional<double> relative_rms;     // root of (squared differences over squared values)
   std::optional<double> sqnr_db() const;  // -20 log10 of it; infinite where nothing differs
 };

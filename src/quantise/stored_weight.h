@@ -6,7 +6,8 @@
 
 namespace rlx {
 
-// The weight of a layer as what it multiplies with: [K, N] for products and convolutions ([O, ..] as [.., O]), the table
+// The weight of a layer as what it multiplies with: [K, N] for products and convolutions (a batch [B, K, N] as [K, B N],
+// [O, ..] as [.., O]), the table
 // itself for rows; f32.
 Tensor weight_matrix(const Graph& g, const Layer& layer, const Tensor& weight);
 // Why the layer's weight cannot be stored in the scheme; "" where it can.

@@ -14,9 +14,9 @@ BodyJvp jvp_of_body(const Graph& body, const std::vector<bool>& has_tangent) {
   const Values inputs = body.inputs();
   Values tangents;
   for (size_t i = 0; i < inputs.size(); ++i)
-    tangents.push_back(has_tangent[i]
-                           ? b.input(free_name(b, fmt::format("tangent_{}", i)), b.type(inputs[i]))
-                           : kNone);
+    tangents.push_back(has_tangent[i] ? b.input(free_name(b, fmt::format("tangent_{}", i)),
+                                                derivative_type(b.type(inputs[i])))
+                                      : kNone);
   const Values found = forward(b, body.outputs, inputs, tangents);
   BodyJvp result;
   for (Value v : body.outputs) b.output(v);
@@ -34,14 +34,14 @@ Graph vjp_of_body(const Graph& body, const std::vector<bool>& wanted,
   const Values inputs = body.inputs();
   Values cotangents, wrt;
   for (size_t i = 0; i < body.outputs.size(); ++i)
-    cotangents.push_back(
-        has_cotangent[i] ? b.input(free_name(b, fmt::format("d_{}", i)), b.type(body.outputs[i]))
-                         : kNone);
+    cotangents.push_back(has_cotangent[i] ? b.input(free_name(b, fmt::format("d_{}", i)),
+                                                    derivative_type(b.type(body.outputs[i])))
+                                          : kNone);
   for (size_t i = 0; i < inputs.size(); ++i)
     if (wanted[i]) wrt.push_back(inputs[i]);
   const Values found = reverse(b, body.outputs, cotangents, wrt);
   for (size_t i = 0; i < wrt.size(); ++i)
-    b.output(found[i].valid() ? found[i] : zeros(b, b.type(wrt[i])));
+    b.output(found[i].valid() ? found[i] : zero_derivative(b, b.type(wrt[i])));
   return drop_dead(b.finish());
 }
 

@@ -16,8 +16,15 @@ Values forward_range(Builder& b, Range range, Operands outputs, Operands wrt, Op
 Values through_itself(Builder& b, const JvpArgs& a) {
   Values in;
   for (size_t i = 0; i < a.tangents.size(); ++i)
-    in.push_back(a.tangents[i].valid() ? a.tangents[i] : zeros(b, b.type(a.in[i])));
+    in.push_back(a.tangents[i].valid() ? a.tangents[i] : zero_derivative(b, b.type(a.in[i])));
   return b.emit(*a.node.op, a.node.attrs, in);
+}
+
+// A definition says which codes are only moved.
+bool moves_codes(const Graph& g, const JvpArgs& a) {
+  for (size_t i = 0; i < a.in.size(); ++i)
+    if (a.tangents[i].valid() && !is_differentiable(g.type(a.in[i]).dtype)) return true;
+  return false;
 }
 
 Values through_decomposition(Builder& b, const JvpArgs& a) {
@@ -31,16 +38,20 @@ Values apply_jvp(Builder& b, const JvpArgs& a) {
   if (op.jvp)
     if (Values t = op.jvp(b, a); !t.empty()) return t;
   if (op.derivative) return jvp_elementwise(b, a);
-  if (op.linear) return through_itself(b, a);
+  if (op.linear && !(op.decompose && moves_codes(b.graph(), a))) return through_itself(b, a);
   if (op.decompose) return through_decomposition(b, a);
   no_rule("jvp", a.node);
 }
 
 }  // namespace
 
-Values tangents_of_node(Builder& b, int32_t i, Operands in) {
+Values tangents_of_node(Builder& b, int32_t i, Operands tangents) {
+  const OpDef& op = *b.graph().node(i).op;
   const auto moves = [](Value v) { return v.valid(); };
-  const auto differentiable = [](const Type& t) { return is_differentiable(t.dtype); };
+  const auto differentiable = [&](const Type& t) { return carries(op, t.dtype); };
+  Values in(tangents.begin(), tangents.end());
+  for (size_t k = 0; k < in.size(); ++k)
+    if (in[k].valid() && !differentiable(b.type(b.graph().node(i).in[k]))) in[k] = kNone;
   if (std::none_of(in.begin(), in.end(), moves) || blocks(b.graph().node(i))) return {};
   const Node n = b.graph().node(i);  // a copy: rules append to the graph
   if (std::none_of(n.out.begin(), n.out.end(), differentiable)) return {};
@@ -53,7 +64,7 @@ Values tangents_of_node(Builder& b, int32_t i, Operands in) {
     if (!differentiable(n.out[k]))
       found[k] = kNone;
     else if (found[k].valid())
-      found[k] = settle(b, found[k], n.out[k], *n.op, "the tangent of result", k);
+      found[k] = settle(b, found[k], derivative_type(n.out[k]), *n.op, "the tangent of result", k);
   return found;
 }
 
@@ -101,9 +112,9 @@ Values forward_range(Builder& b, Range range, Operands outputs, Operands wrt, Op
 Values forward(Builder& b, Operands outputs, Operands wrt, Operands tangents) {
   for (size_t i = 0; i < std::min(wrt.size(), tangents.size()); ++i)
     if (tangents[i].valid())
-      user_check(b.type(tangents[i]) == b.type(wrt[i]), "tangent-type",
+      user_check(b.type(tangents[i]) == derivative_type(b.type(wrt[i])), "tangent-type",
                  "jvp: the tangent of {} is {}, it must be {}", describe(b.graph(), wrt[i]),
-                 b.type(tangents[i]), b.type(wrt[i]));
+                 b.type(tangents[i]), derivative_type(b.type(wrt[i])));
   return forward_range(b, range_between(b.graph(), wrt, outputs), outputs, wrt, tangents);
 }
 

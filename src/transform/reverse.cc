@@ -47,7 +47,7 @@ Values transpose_of_jvp(Builder& b, const VjpArgs& a) {
   for (Value v : a.out) out.push_back(placeholder(v, b.type(v)));
   for (Value v : a.cotangents) cotangents.push_back(v.valid() ? placeholder(v, b.type(v)) : kNone);
   for (size_t i = 0; i < a.in.size(); ++i) {
-    tangents.push_back(a.wanted[i] ? placeholder(kNone, b.type(a.in[i])) : kNone);
+    tangents.push_back(a.wanted[i] ? placeholder(kNone, derivative_type(b.type(a.in[i]))) : kNone);
     if (a.wanted[i]) wanted.push_back(tangents.back());
   }
   const Values moved = a.node.op->jvp(s, JvpArgs{a.node, in, out, tangents, a.bodies});
@@ -135,7 +135,8 @@ class ReverseWalk {
       reached |= cotangents_.contains({i, static_cast<int32_t>(k)});
     if (!reached || b_.graph().node(i).in.empty()) return;
     std::vector<bool> wanted;
-    for (Value v : b_.graph().node(i).in) wanted.push_back(active_.contains(v));
+    for (Value v : b_.graph().node(i).in)
+      wanted.push_back(active_.contains(v) && carries(*b_.graph().node(i).op, b_.type(v).dtype));
     if (blocks(b_.graph().node(i)) || std::find(wanted.begin(), wanted.end(), true) == wanted.end())
       return;
     const Node n = b_.graph().node(i);  // a copy: rules append to the graph
@@ -151,8 +152,8 @@ class ReverseWalk {
           n.op->name, found.size(), n.in.size());
     for (size_t k = 0; k < found.size(); ++k) {
       if (!wanted[k] || !found[k].valid()) continue;
-      accumulate(n.in[k],
-                 settle(b_, found[k], b_.type(n.in[k]), *n.op, "the cotangent of operand", k));
+      accumulate(n.in[k], settle(b_, found[k], derivative_type(b_.type(n.in[k])), *n.op,
+                                 "the cotangent of operand", k));
     }
   }
 
@@ -215,7 +216,7 @@ std::string why_no_gradient(const Graph& g, Operands outputs, Value leaf) {
       return fmt::format("the path ends at %{} {}: {} ({})", i, n.op->name,
                          n.op->not_differentiable, path_back(g, outputs, i));
     if (std::none_of(n.out.begin(), n.out.end(),
-                     [](const Type& t) { return is_differentiable(t.dtype); }))
+                     [&](const Type& t) { return carries(*n.op, t.dtype); }))
       blocked = fmt::format("the path ends at %{} {}: its result is {} ({})", i, n.op->name,
                             n.out[0].dtype, path_back(g, outputs, i));
   }

@@ -36,7 +36,7 @@ class TaylorWalk {
       return static_cast<size_t>(order) <= k->second.size()
                  ? k->second[static_cast<size_t>(order) - 1]
                  : kNone;
-    if (b_.node(v).in.empty() || blocks(b_.node(v)) || !is_differentiable(b_.type(v).dtype))
+    if (b_.node(v).in.empty() || blocks(b_.node(v)) || !carries(*b_.node(v).op, b_.type(v).dtype))
       return kNone;
     while (static_cast<int>(terms_[v.node].size()) < order) {
       const int next = static_cast<int>(terms_[v.node].size()) + 1;
@@ -68,18 +68,22 @@ class TaylorWalk {
     Values moving;  // operands of which a derivative up to this order is not zero
     for (Value v : n.in) {
       bool moves = false;
-      for (int k = 1; k <= order && !moves; ++k) moves = derivative(v, k).valid();
+      for (int k = 1; k <= order && !moves && carries(*n.op, b_.type(v).dtype); ++k)
+        moves = derivative(v, k).valid();
       moving.push_back(moves ? v : kNone);
     }
     if (std::none_of(moving.begin(), moving.end(), [](Value v) { return v.valid(); })) return {};
     origin_.of(n);
-    Values found = n.op->linear                    ? through_itself(n, order)
+    const bool of_codes = std::any_of(moving.begin(), moving.end(), [&](Value v) {
+      return v.valid() && !is_differentiable(b_.type(v).dtype);
+    });
+    Values found = n.op->linear && !of_codes       ? through_itself(n, order)
                    : is_bilinear(n, moving)        ? by_leibniz(n, order)
-                   : n.op->derivative              ? by_chain_rule(i, n, moving, order)
+                   : n.op->derivative && !of_codes ? by_chain_rule(i, n, moving, order)
                    : n.op->decompose && !n.op->jvp ? of_definition(i, n, order)
                                                    : step_by_step(i, n, order);
     for (size_t k = 0; k < found.size(); ++k)
-      if (!is_differentiable(n.out[k].dtype)) found[k] = kNone;
+      if (!carries(*n.op, n.out[k].dtype)) found[k] = kNone;
     return found;
   }
 
@@ -145,8 +149,11 @@ class TaylorWalk {
   Values of_definition(int32_t i, const Node& n, int order) {
     if (!definitions_.contains(i)) {
       indirect_.insert(i);
-      const Values values = emit([&] { return b_.expand(n, n.in); }, n);
-      definitions_[i] = values;
+      const int32_t begin = b_.graph().size();
+      Values values = b_.expand(n, n.in);
+      share(begin);
+      for (Value& v : values) v = shared(v);
+      definitions_[i] = std::move(values);
     }
     const Values values = definitions_[i];
     Values found;
@@ -177,7 +184,7 @@ class TaylorWalk {
     return emit([&] { return single(add_maybe(b_, x, y)); }, b_.node(x))[0];
   }
 
-  // The values that f appends, those that were there already instead of new ones; of the types of n's results.
+  // The values that f appends, those that were there already instead of new ones; of the types of derivatives of n's results.
   template <class F>
   Values emit(F&& f, const Node& like) {
     const int32_t begin = b_.graph().size();
@@ -186,7 +193,8 @@ class TaylorWalk {
     Values found = f();
     for (size_t k = 0; k < found.size(); ++k)
       if (found[k].valid() && k < types.size())
-        found[k] = settle(b_, found[k], types[k], op, "the derivative of result", k);
+        found[k] =
+            settle(b_, found[k], derivative_type(types[k]), op, "the derivative of result", k);
     share(begin);
     for (Value& v : found)
       if (v.valid()) v = shared(v);

@@ -90,11 +90,12 @@ ValueSet active_values(const Graph& g, Operands wrt, int32_t begin, int32_t end)
   active.erase(kNone);
   for (int32_t i = begin; i < end; ++i) {
     const Node& n = g.node(i);
-    if (blocks(n) ||
-        std::none_of(n.in.begin(), n.in.end(), [&](Value v) { return active.contains(v); }))
-      continue;
+    const auto moves = [&](Value v) {
+      return active.contains(v) && carries(*n.op, g.type(v).dtype);
+    };
+    if (blocks(n) || std::none_of(n.in.begin(), n.in.end(), moves)) continue;
     for (size_t k = 0; k < n.out.size(); ++k)
-      if (is_differentiable(n.out[k].dtype)) active.insert({i, static_cast<int32_t>(k)});
+      if (carries(*n.op, n.out[k].dtype)) active.insert({i, static_cast<int32_t>(k)});
   }
   return active;
 }

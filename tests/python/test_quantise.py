@@ -109,3 +109,77 @@ def test_training_with_rounding():
     same, gone = rlx.opt.quant_propagate(q)
     assert gone == 0 and same == q
     json.dumps(r.report)
+
+
+def rounded(v, scale, zero=0):
+    return (np.clip(np.sign(v) * np.floor(np.abs(v / scale) + 0.5) + zero, -128, 127) - zero) * scale
+
+
+def test_gradients_go_straight_through():
+    x, w = array(5, 8), array(8, 3) * 30  # some of w saturate
+
+    def f(w, x):
+        a = rlx.dequantize(rlx.quantize(x, scales=[0.02]), scales=[0.02])
+        codes = rlx.transpose(rlx.quantize(w, axis=1, scales=[0.1, 0.2, 0.3], zero_points=[0, 1, 2]), (1, 0))
+        return rlx.sum(rlx.tanh(a @ rlx.dequantize(codes, axis=0, scales=[0.1, 0.2, 0.3], zero_points=[0, 1, 2]).T))
+
+    scale, zero = np.array([0.1, 0.2, 0.3]), np.array([0, 1, 2])
+    wq, xq = rounded(w.astype("float64"), scale, zero), rounded(x.astype("float64"), 0.02)
+    assert (np.abs(w - wq) > 1).any()
+    slope = 1 - np.tanh(xq @ wq) ** 2
+    for transform in (rlx.grad, lambda f: rlx.jit(rlx.grad(f))):
+        np.testing.assert_allclose(transform(f)(w, x), xq.T @ slope, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(rlx.grad(f, 1)(w, x), slope @ wq.T, rtol=1e-4, atol=1e-4)
+    _, moved = rlx.jvp(f, (w, x), (np.ones_like(w), np.zeros_like(x)))
+    np.testing.assert_allclose(moved, (xq.T @ slope).sum(), rtol=1e-4)
+    both = rlx.vmap(rlx.grad(f), in_axes=(None, 0))(w, np.stack([x, x]))
+    np.testing.assert_allclose(both[1], xq.T @ slope, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_through_codes_in_a_scan():
+    w, x = array(4, 4), array(3, 4)
+
+    def f(w):
+        codes = rlx.quantize(w, scales=[0.05])
+
+        def step(h, row):
+            h = rlx.tanh(h @ rlx.dequantize(codes, scales=[0.05]) + row)
+            return h, h
+
+        h, _ = rlx.scan(step, rlx.zeros(4), x)
+        return rlx.sum(h)
+
+    wq, h, hs = rounded(w.astype("float64"), 0.05), np.zeros(4), []
+    for row in x:
+        hs.append(h)
+        h = np.tanh(h @ wq + row)
+    want, g, after = np.zeros((4, 4)), np.ones(4), h
+    for before in reversed(hs):
+        g = g * (1 - after**2)
+        want += np.outer(before, g)
+        g, after = wq @ g, before
+    np.testing.assert_allclose(rlx.grad(f)(w), want, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_in_bodies():
+    tree = {"u": array(32, 32) / 6, "v": array(32, 4)}
+
+    def f(p, xs):
+        def step(h, x):
+            h = rlx.tanh(h @ p["u"] + x)
+            return h, h
+
+        _, hs = rlx.scan(step, rlx.zeros((2, 32)), xs)
+        return hs @ p["v"]
+
+    xs = array(3, 2, 32)
+    q = rlx.quantise(f, tree, [xs], format="q8_0")
+    assert [(row["name"], row["format"]) for row in q.layers] == [("u", "q8_0"), ("v", "q8_0")]
+    h, want = np.zeros((2, 32)), []
+    for x in xs:
+        h = np.tanh(h @ tree["u"] + x)
+        want.append(h @ tree["v"])
+    assert error(np.stack(want), q(xs)) < 0.02
+    q = rlx.quantise(f, tree, [xs])
+    assert [(row["name"], row["format"]) for row in q.layers] == [("u", "int8"), ("v", "int8")]
+    assert error(np.stack(want), q(xs)) < 0.03

@@ -275,6 +275,67 @@ TEST(WeightOnly, BlocksAreThoseOfTheOp) {
   }
 }
 
+// w x, of either orientation, of one matrix or a batch.
+TEST(WeightOnly, TheWeightMayComeFirst) {
+  for (bool turned : {false, true})
+    for (bool x_turned : {false, true})
+      for (const char* format : {"q8_0", "int8/32"}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", turned, x_turned, format));
+        const Graph g = trace("layer", [&](Tracer& t) {
+          const auto w = t.param("w", turned ? Shape{64, 5} : Shape{5, 64});
+          const auto x = t.input("x", x_turned ? Shape{2, 3, 64} : Shape{2, 64, 3});
+          return op::matmul(w, x, {.transpose_a = turned, .transpose_b = x_turned});
+        });
+        const NamedTensors params{{"w", normal(turned ? Ints{64, 5} : Ints{5, 64}, 1)}};
+        const NamedTensors x{{"x", normal(x_turned ? Ints{2, 3, 64} : Ints{2, 64, 3}, 2)}};
+        const Quantised q = quantise(g, params, {}, {.format = format});
+        EXPECT_FALSE(q.params.contains("w"));
+        const Tensor want = run(g, params, x)[0], got = run(q.graph, q.params, x)[0];
+        ASSERT_EQ(want.type(), got.type());
+        EXPECT_LT(relative_rms(want, got), 0.02);
+      }
+}
+
+// A weight for each matrix of a batch, behind or in front of x, as it lies or transposed.
+TEST(WeightOnly, BatchesOfWeights) {
+  for (bool first : {false, true})
+    for (bool turned : {false, true})
+      for (const char* format : {"q8_0", "int8/32", "int8a/16"}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", first, turned, format));
+        const Ints sizes = first != turned ? Ints{2, 3, 5, 64} : Ints{2, 3, 64, 5};
+        const Ints x_sizes = first ? Ints{3, 64, 4} : Ints{3, 4, 64};
+        const Graph g = trace("layer", [&](Tracer& t) {
+          const auto w = t.param("w", Shape(sizes.begin(), sizes.end())),
+                     x = t.input("x", Shape(x_sizes.begin(), x_sizes.end()));
+          return first ? op::matmul(w, x, {.transpose_a = turned})
+                       : op::matmul(x, w, {.transpose_b = turned});
+        });
+        const NamedTensors params{{"w", normal(sizes, 1)}}, x{{"x", normal(x_sizes, 2)}};
+        const Quantised q = quantise(g, params, {}, {.format = format});
+        EXPECT_FALSE(q.params.contains("w"));
+        EXPECT_LT(q.report.bytes_after, q.report.bytes_before / 2);
+        const Tensor want = run(g, params, x)[0], got = run(q.graph, q.params, x)[0];
+        ASSERT_EQ(want.type(), got.type());
+        EXPECT_LT(relative_rms(want, got), 0.02);
+      }
+}
+
+// Codes that one product reads as they lie and another transposed are kept once.
+TEST(Int8, TransposedCodesAreNotKeptTwice) {
+  const Graph g = trace("tied", [&](Tracer& t) {
+    const auto w = t.param("w", {64, 64});
+    const auto h = op::matmul(t.input("x", {3, 64}), w).tanh();
+    return op::matmul(h, w, {.transpose_b = true});
+  });
+  const NamedTensors params{{"w", normal({64, 64}, 1, 0.2)}};
+  const std::vector<NamedTensors> data{{{"x", normal({3, 64}, 2)}}};
+  const Quantised q = quantise(g, params, data);
+  ASSERT_EQ(q.params.size(), 1u);
+  EXPECT_EQ(q.params.at("w.int8").type(), (Type{DType::I8, {64, 64}}));
+  EXPECT_EQ(count(q.graph, *&op::matmul_integer), 2);
+  EXPECT_LT(relative_rms(run(g, params, data[0])[0], run(q.graph, q.params, data[0])[0]), 0.04);
+}
+
 TEST(WeightOnly, ConvolutionsAndRows) {
   const auto data = small_data();
   for (const char* format : {"q8_0", "int8/7", "int4/32", "fp8e4m3", "nvfp4/16"}) {

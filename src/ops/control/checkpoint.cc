@@ -92,7 +92,7 @@ Values vjp_checkpoint(Builder& b, const VjpArgs& a) {
   CheckpointAttrs c = a.node.get<CheckpointAttrs>();
   Flags wanted = a.wanted;
   for (size_t i = 0; i < wanted.size(); ++i)
-    if (!is_differentiable(b.type(a.in[i]).dtype)) wanted[i] = false;
+    if (!may_carry(b.type(a.in[i]).dtype)) wanted[i] = false;
   Values out(a.in.size(), kNone);
   const Flags has = valid_flags(a.cotangents);
   if (!any(wanted) || !any(has)) return out;
@@ -179,6 +179,7 @@ constinit const Op<CheckpointAttrs> checkpoint = OpDef{
     .arity = kVariadic,
     .operands = "xs..",
     .variadic_results = true,
+    .passes_codes = true,
     .infer = infer_checkpoint,
     .decompose = decompose_checkpoint,
     .jvp = jvp_checkpoint,
@@ -192,6 +193,7 @@ constinit const Op<CheckpointNameAttrs> checkpoint_name = OpDef{
     .doc =
         "x, by a name under which a checkpoint around it may save it. `index` is reverse mode's "
         "own.",
+    .passes_codes = true,
     .infer = infer_same,
     .decompose = [](Builder&, const Node&, Operands in) -> Values { return {in[0]}; },
     .jvp = pass_tangent,
@@ -209,6 +211,7 @@ constinit const Op<BarrierAttrs> barrier = OpDef{
         "computed before.",
     .kind = Kind::movement,
     .linear = true,
+    .passes_codes = true,
     .infer = infer_same,
     .eval = [](const EvalArgs& e) -> Tensors { return {e.in[0]}; },
     .jvp = pass_tangent,

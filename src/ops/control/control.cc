@@ -124,8 +124,8 @@ Values jvp_scan(Builder& b, const JvpArgs& a) {
       values.push_back(body.input(a.in[i], s.body->type(leaves[i])));
     for (size_t i = begin; i < end; ++i)
       if (has[i])
-        tangents.push_back(
-            body.input(or_zeros(b, a.tangents[i], b.type(a.in[i])), s.body->type(leaves[i])));
+        tangents.push_back(body.input(or_zeros(b, a.tangents[i], derivative_type(b.type(a.in[i]))),
+                                      derivative_type(s.body->type(leaves[i]))));
     return body.size();
   };
   ScanAttrs attrs = s;
@@ -140,7 +140,7 @@ Values jvp_scan(Builder& b, const JvpArgs& a) {
   for (size_t i = 0, next = s.body->outputs.size(); i < s.body->outputs.size(); ++i) {
     const Value t = step.has_tangent[i] ? results[next++] : kNone;
     if (i < parts.carries && has[i])
-      outputs.push_back(or_zeros(body.inner, t, body.inner.type(values[i])));
+      outputs.push_back(or_zeros(body.inner, t, derivative_type(body.inner.type(values[i]))));
     else if (t.valid())
       outputs.push_back(t);
   }
@@ -169,15 +169,18 @@ std::vector<Flags> influences(const Graph& g) {
   std::vector<Flags> of_node(g.nodes.size(), Flags(inputs.size(), false));
   for (size_t i = 0; i < inputs.size(); ++i) of_node[static_cast<size_t>(inputs[i].node)][i] = true;
   auto merge = [&](Flags& into, Value v) {
-    if (!is_differentiable(g.type(v).dtype)) return;
     for (size_t i = 0; i < into.size(); ++i)
       if (of_node[static_cast<size_t>(v.node)][i]) into[i] = true;
   };
   for (size_t n = 0; n < g.nodes.size(); ++n)
     if (g.nodes[n].op->not_differentiable.empty())
-      for (Value v : g.nodes[n].in) merge(of_node[n], v);
+      for (Value v : g.nodes[n].in)
+        if (carries(*g.nodes[n].op, g.type(v).dtype)) merge(of_node[n], v);
   std::vector<Flags> out;
-  for (Value v : g.outputs) merge(out.emplace_back(inputs.size(), false), v);
+  for (Value v : g.outputs) {
+    out.emplace_back(inputs.size(), false);
+    if (may_carry(g.type(v).dtype)) merge(out.back(), v);
+  }
   return out;
 }
 
@@ -193,7 +196,7 @@ ScanSweep plan_sweep(const Builder& b, const VjpArgs& a, const ScanParts& parts)
   const std::vector<Flags> by = influences(*a.node.get<ScanAttrs>().body);
   ScanSweep sweep{a.wanted, Flags(by.size(), false)};
   for (size_t i = 0; i < a.in.size(); ++i)
-    if (!is_differentiable(b.type(a.in[i]).dtype)) sweep.wanted[i] = false;
+    if (!may_carry(b.type(a.in[i]).dtype)) sweep.wanted[i] = false;
   Flags moves = sweep.wanted;  // depends on a wanted operand
   auto moved = [&](size_t output) {
     for (size_t k = 0; k < moves.size(); ++k)
@@ -261,12 +264,13 @@ Values vjp_scan(Builder& b, const VjpArgs& a) {
   BodyMaker body(s.body->name + "_vjp");
   const Values leaves = s.body->inputs();
   auto leaf_type = [&](size_t i) -> const Type& { return s.body->type(leaves[i]); };
+  auto slope_type = [&](size_t i) { return derivative_type(leaf_type(i)); };
   Values cotangents, sums, values;
   for (size_t i = 0; i < parts.carries; ++i)
     if (sweep.has_cotangent[i])
-      cotangents.push_back(body.input(or_zeros(b, a.cotangents[i], leaf_type(i)), leaf_type(i)));
+      cotangents.push_back(body.input(or_zeros(b, a.cotangents[i], slope_type(i)), slope_type(i)));
   for (size_t i = parts.first_const(); i < parts.operands(); ++i)
-    if (sweep.wanted[i]) sums.push_back(body.input(full(b, leaf_type(i), 0), leaf_type(i)));
+    if (sweep.wanted[i]) sums.push_back(body.input(full(b, slope_type(i), 0), slope_type(i)));
   BackScan back;
   ScanAttrs& attrs = back.attrs;
   attrs = s;
@@ -279,7 +283,8 @@ Values vjp_scan(Builder& b, const VjpArgs& a) {
     values.push_back(body.input(a.in[i], leaf_type(i)));
   for (size_t j = parts.carries; j < a.node.out.size(); ++j)
     if (sweep.has_cotangent[j])
-      cotangents.push_back(body.input(a.cotangents[j], s.body->type(s.body->outputs[j])));
+      cotangents.push_back(
+          body.input(a.cotangents[j], derivative_type(s.body->type(s.body->outputs[j]))));
   attrs.num_xs = body.size() - attrs.num_carries;
   for (size_t i = parts.first_const(); i < parts.operands(); ++i)
     values.push_back(body.input(a.in[i], leaf_type(i)));
@@ -403,7 +408,7 @@ Body tangents_of(const BodyJvp& jvp, const Graph& body, const Flags& wanted) {
   const Values results = inner.inline_graph(jvp.graph, in);
   for (size_t i = 0, next = body.outputs.size(); i < body.outputs.size(); ++i) {
     const Value t = jvp.has_tangent[i] ? results[next++] : kNone;
-    if (wanted[i]) inner.output(or_zeros(inner, t, body.type(body.outputs[i])));
+    if (wanted[i]) inner.output(or_zeros(inner, t, derivative_type(body.type(body.outputs[i]))));
   }
   return drop_dead(inner.finish());
 }
@@ -432,7 +437,7 @@ Values vjp_cond(Builder& b, const VjpArgs& a) {
   const auto& c = a.node.get<CondAttrs>();
   Flags wanted(a.wanted.begin() + 1, a.wanted.end());
   for (size_t i = 0; i < wanted.size(); ++i)
-    if (!is_differentiable(b.type(a.in[i + 1]).dtype)) wanted[i] = false;
+    if (!may_carry(b.type(a.in[i + 1]).dtype)) wanted[i] = false;
   Values out(a.in.size(), kNone);
   if (!any(wanted)) return out;
   const Flags has = valid_flags(a.cotangents);
@@ -494,6 +499,7 @@ constinit const Op<ScanAttrs> scan = OpDef{
     .arity = kVariadic,
     .operands = "xs..",
     .variadic_results = true,
+    .passes_codes = true,
     .infer = infer_scan,
     .eval = eval_scan,
     .jvp = jvp_scan,
@@ -521,6 +527,7 @@ constinit const Op<CondAttrs> cond = OpDef{
     .operands = "predicate, xs..",
     .dtypes = kBools,
     .variadic_results = true,
+    .passes_codes = true,
     .infer = infer_cond,
     .eval = eval_cond,
     .jvp = jvp_cond,

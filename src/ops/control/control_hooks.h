@@ -34,16 +34,16 @@ struct BodyVmap {
 
 struct BodyTransforms {
   // Forward mode. `has_tangent`: one per body input.
-  //   inputs:  the body's inputs, then the tangent of each flagged input (the input's type)
+  //   inputs:  the body's inputs, then the tangent of each flagged input (its derivative_type)
   //   outputs: the body's outputs, then the tangent of each output whose tangent is not a symbolic
-  //            zero (the output's type)
+  //            zero (its derivative_type)
   BodyJvp (*jvp)(const Graph& body, const std::vector<bool>& has_tangent) = nullptr;
 
   // Reverse mode. `wanted`: one per body input; `has_cotangent`: one per body output (the others'
   // cotangents are zero).
-  //   inputs:  the body's inputs, then the cotangent of each flagged output (the output's type)
-  //   outputs: the cotangent of each wanted input (the input's type), zeros materialised
-  // Callers flag only inputs and outputs of differentiable dtypes.
+  //   inputs:  the body's inputs, then the cotangent of each flagged output (its derivative_type)
+  //   outputs: the cotangent of each wanted input (its derivative_type), zeros materialised
+  // Callers flag only inputs and outputs that may carry derivatives (rules.h).
   Graph (*vjp)(const Graph& body, const std::vector<bool>& wanted,
                const std::vector<bool>& has_cotangent) = nullptr;
 

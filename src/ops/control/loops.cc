@@ -92,7 +92,7 @@ Values jvp_while(Builder& b, const JvpArgs& a) {
     for (size_t i = begin; i < end; ++i)
       if (has[i]) {
         tangent_place[i] = in.size();
-        in.push_back(or_zeros(b, a.tangents[i], b.type(a.in[i])));
+        in.push_back(or_zeros(b, a.tangents[i], derivative_type(b.type(a.in[i]))));
       }
     return static_cast<int64_t>(in.size());
   };
@@ -112,7 +112,7 @@ Values jvp_while(Builder& b, const JvpArgs& a) {
   for (size_t i = 0; i < carries; ++i) inner.output(results[i]);
   for (size_t i = 0, next = carries; i < carries; ++i) {
     const Value t = step.has_tangent[i] ? results[next++] : kNone;
-    if (has[i]) inner.output(or_zeros(inner, t, types[place[i]]));
+    if (has[i]) inner.output(or_zeros(inner, t, derivative_type(types[place[i]])));
   }
   attrs.body = inner.finish();
   const Values looped = b.emit(*a.node.op, attrs, in);
@@ -162,7 +162,7 @@ Values vjp_while(Builder& b, const VjpArgs& a) {
   Flags wanted = a.wanted;
   for (size_t i = 0; i < a.in.size(); ++i) {
     types.push_back(b.type(a.in[i]));
-    if (!is_differentiable(types.back().dtype)) wanted[i] = false;
+    if (!may_carry(types.back().dtype)) wanted[i] = false;
   }
   Values out(a.in.size(), kNone), in(a.in.begin(), a.in.end());
   if (!any(wanted)) return out;
@@ -314,9 +314,13 @@ Types infer_custom_fn(const InferArgs& a) {
   return results;
 }
 
+// What stated derivatives are given; those by integers are zeros of the integers.
 Values zeros_for_none(Builder& b, Operands values, Operands like) {
   Values out;
-  for (size_t i = 0; i < values.size(); ++i) out.push_back(or_zeros(b, values[i], b.type(like[i])));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Type type = b.type(like[i]);
+    out.push_back(or_zeros(b, is_differentiable(type.dtype) ? values[i] : kNone, type));
+  }
   return out;
 }
 
@@ -324,7 +328,10 @@ Values jvp_custom_fn(Builder& b, const JvpArgs& a) {
   const auto& c = a.node.get<CustomFnAttrs>();
   if (is_given(c.jvp)) {
     const NamedValues v = forward_values(a.out, zeros_for_none(b, a.tangents, a.in));
-    return b.inline_graph(*c.jvp, bind_named(*c.jvp, a.in, v));
+    Values out = b.inline_graph(*c.jvp, bind_named(*c.jvp, a.in, v));
+    for (size_t i = 0; i < out.size(); ++i)
+      if (!is_differentiable(a.node.out[i].dtype)) out[i] = kNone;
+    return out;
   }
   const BodyJvp derivative = transforms(a.bodies, a.node).jvp(*c.fwd, valid_flags(a.tangents));
   Values in(a.in.begin(), a.in.end());
@@ -621,6 +628,7 @@ constinit const Op<WhileAttrs> while_loop = OpDef{
     .min_arity = 1,
     .operands = "xs..",
     .variadic_results = true,
+    .passes_codes = true,
     .infer = infer_while,
     .eval = eval_while,
     .jvp = jvp_while,
@@ -645,6 +653,7 @@ constinit const Op<CustomFnAttrs> custom_fn = OpDef{
     .arity = kVariadic,
     .operands = "xs..",
     .variadic_results = true,
+    .passes_codes = true,
     .infer = infer_custom_fn,
     .decompose = [](Builder& b, const Node& n, Operands in) -> Values {
       return b.inline_graph(*n.get<CustomFnAttrs>().fwd, in);

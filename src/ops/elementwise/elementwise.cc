@@ -357,6 +357,7 @@ constinit const Op<> select = OpDef{
     .arity = 3,
     .operands = "condition, a, b",
     .dtypes = kBools,
+    .passes_codes = true,
     .infer = [](const InferArgs& a) -> Types {
       if (a.in[1].dtype != a.in[2].dtype)
         bad_operands(a, "dtype-mixed", "a and b must have one dtype");

@@ -128,6 +128,7 @@ constinit const Op<WindowAttrs> dynamic_slice = OpDef{
     .kind = Kind::movement,
     .arity = 2,
     .operands = "x, starts",
+    .passes_codes = true,
     .infer = [](const InferArgs& a) -> Types {
       const Shape& window = a.get<WindowAttrs>().sizes;
       require_window(a, window, 1);
@@ -139,7 +140,7 @@ constinit const Op<WindowAttrs> dynamic_slice = OpDef{
                                    : Values{kNone};
     },
     .vjp = [](Builder& b, const VjpArgs& a) -> Values {
-      const Value zeros = full(b, Type(b.type(a.in[0])), 0);
+      const Value zeros = zero_derivative(b, b.type(a.in[0]));
       return {op::dynamic_update_slice(b, zeros, a.cotangents[0], a.in[1]), kNone};
     },
     .vmap = vmap_window,
@@ -153,6 +154,7 @@ constinit const Op<> dynamic_update_slice = OpDef{
     .kind = Kind::movement,
     .arity = 3,
     .operands = "x, update, starts",
+    .passes_codes = true,
     .infer = [](const InferArgs& a) -> Types {
       if (a.in[1].dtype != a.in[0].dtype)
         bad_operands(a, "dtype-mixed", "the update must have x's dtype");
@@ -164,13 +166,13 @@ constinit const Op<> dynamic_update_slice = OpDef{
       Values in{a.tangents[0], a.tangents[1], a.in[2]};
       if (!in[0].valid() && !in[1].valid()) return {kNone};
       for (size_t i = 0; i < 2; ++i)
-        if (!in[i].valid()) in[i] = full(b, Type(b.type(a.in[i])), 0);
+        if (!in[i].valid()) in[i] = zero_derivative(b, b.type(a.in[i]));
       return b.clone(a.node, in);
     },
     .vjp = [](Builder& b, const VjpArgs& a) -> Values {
       const Type update = b.type(a.in[1]);
       const Value g = a.cotangents[0];
-      return {op::dynamic_update_slice(b, g, full(b, update, 0), a.in[2]),
+      return {op::dynamic_update_slice(b, g, zero_derivative(b, update), a.in[2]),
               op::dynamic_slice(b, g, a.in[2], {update.shape}), kNone};
     },
     .vmap = vmap_update,

@@ -153,12 +153,18 @@ Partials partials_of(Builder& b, const Node& n, Operands in, Value out) {
 
 bool is_linear(ScatterMode mode) { return mode == ScatterMode::set || mode == ScatterMode::add; }
 
+// Codes pass where they are moved alone.
+bool computes_codes(const Node& n) {
+  return is_code(n.type().dtype) && n.get<ScatterIntoAttrs>().mode != ScatterMode::set;
+}
+
 Values jvp_scatter(Builder& b, const JvpArgs& a) {
   Value x = a.tangents[0], updates = a.tangents[2];
   if (!x.valid() && !updates.valid()) return {kNone};
-  if (!x.valid()) x = full(b, Type(b.type(a.in[0])), 0);
-  if (!updates.valid()) updates = full(b, Type(b.type(a.in[2])), 0);
   const ScatterMode mode = a.node.get<ScatterIntoAttrs>().mode;
+  if (computes_codes(a.node)) return {kNone};
+  if (!x.valid()) x = zero_derivative(b, b.type(a.in[0]));
+  if (!updates.valid()) updates = zero_derivative(b, b.type(a.in[2]));
   if (is_linear(mode)) return {scatter_like(b, a.node, x, a.in[1], updates, mode)};
   const Partials p = partials_of(b, a.node, a.in, a.out[0]);
   return {scatter_like(b, a.node, op::mul(b, x, p.x), a.in[1], op::mul(b, updates, p.updates),
@@ -168,6 +174,7 @@ Values jvp_scatter(Builder& b, const JvpArgs& a) {
 Values vjp_scatter(Builder& b, const VjpArgs& a) {
   const Value g = a.cotangents[0], indices = a.in[1];
   const ScatterMode mode = a.node.get<ScatterIntoAttrs>().mode;
+  if (computes_codes(a.node)) return Values(3, kNone);
   Value x = g, updates = gather_like(b, a.node, g, indices);
   const Value zero = b.constant_like(g, 0);
   if (mode == ScatterMode::set) {
@@ -319,6 +326,7 @@ constinit const Op<ScatterIntoAttrs> scatter = OpDef{
     .kind = Kind::movement,
     .arity = 3,
     .operands = "x, indices, updates",
+    .passes_codes = true,
     .infer = infer_scatter,
     .normalise = normalise_axis_of<ScatterIntoAttrs>,
     .eval = evaluate_scatter,

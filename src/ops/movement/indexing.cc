@@ -223,6 +223,7 @@ constinit const Op<AxisAttrs> gather = OpDef{
     .kind = Kind::movement,
     .arity = 2,
     .operands = "x, indices",
+    .passes_codes = true,
     .infer = infer_gather,
     .normalise = normalise_axis_of<AxisAttrs>,
     .eval = evaluate_gather,

@@ -45,7 +45,12 @@ Tensors evaluate_view(const EvalArgs& e, const Place& from) {
 
 constexpr OpDef mover(std::string_view name, std::string_view doc, std::string_view reference,
                       InferRule infer, EvalRule eval, VjpRule vjp, VmapRule vmap) {
-  OpDef d{.name = name, .doc = doc, .reference = reference, .kind = Kind::movement, .linear = true};
+  OpDef d{.name = name,
+          .doc = doc,
+          .reference = reference,
+          .kind = Kind::movement,
+          .linear = true,
+          .passes_codes = true};
   d.infer = infer;
   d.eval = eval;
   d.jvp = jvp_through_itself;
@@ -263,7 +268,7 @@ Values jvp_concat(Builder& b, const JvpArgs& a) {
   if (std::none_of(tangents.begin(), tangents.end(), [](Value t) { return t.valid(); }))
     return {kNone};
   for (size_t i = 0; i < tangents.size(); ++i)
-    if (!tangents[i].valid()) tangents[i] = full(b, Type(b.type(a.in[i])), 0);
+    if (!tangents[i].valid()) tangents[i] = zero_derivative(b, b.type(a.in[i]));
   return b.clone(a.node, tangents);
 }
 
@@ -336,8 +341,8 @@ Value padding_mask(Builder& b, const Node& pad, const Shape& x) {
 Values jvp_pad(Builder& b, const JvpArgs& a) {
   const Value x = a.tangents[0], value = a.tangents[1];
   if (!x.valid() && !value.valid()) return {kNone};
-  return b.clone(a.node, Values{x.valid() ? x : full(b, Type(b.type(a.in[0])), 0),
-                                value.valid() ? value : b.constant_like(a.in[1], 0)});
+  return b.clone(a.node, Values{x.valid() ? x : zero_derivative(b, b.type(a.in[0])),
+                                value.valid() ? value : zero_derivative(b, b.type(a.in[1]))});
 }
 
 Values vjp_pad(Builder& b, const VjpArgs& a) {

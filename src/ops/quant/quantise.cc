@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "rlx/ops/control/control_hooks.h"
 #include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/elementwise/math.h"
 #include "rlx/ops/linalg/linalg.h"
@@ -87,6 +88,38 @@ Values decompose_dequantize(Builder& b, const Node& n, Operands in) {
   const Expr scale = channel_constant(x, q.scales, q.axis, as_f32);
   const Expr zero = channel_constant(x, q.zero_points, q.axis, [](double z) { return z; });
   return {(x - zero) * scale};
+}
+
+// ---- straight through -----------------------------------------------------------------------------------
+
+// A derivative between floats and codes, whose own are f64: the same numbers. What was widened for codes alone comes back
+// as it was.
+Value passed_on(Builder& b, Value t, DType to) {
+  const Node& n = b.node(t);
+  const bool was_widened = n.op == &op::cast && b.type(t).dtype == DType::F64;
+  return was_widened && b.type(n.in[0]).dtype == to ? n.in[0] : cast_to(b, t, to);
+}
+
+// Rounding and clipping are taken as the identity of operand 0; its scale and zero point are constants of the codes.
+Values jvp_straight_through(Builder& b, const JvpArgs& a) {
+  Values out(a.node.out.size(), kNone);
+  if (a.tangents[0].valid())
+    out[0] = passed_on(b, a.tangents[0], derivative_type(a.node.out[0]).dtype);
+  return out;
+}
+
+Values vjp_straight_through(Builder& b, const VjpArgs& a) {
+  Values out(a.in.size(), kNone);
+  if (a.cotangents[0].valid())
+    out[0] = passed_on(b, a.cotangents[0], derivative_type(b.type(a.in[0])).dtype);
+  return out;
+}
+
+// The op with its channels one axis further back.
+Values vmap_quantize(Builder& b, const VmapArgs& a) {
+  auto q = a.node.get<QuantizeAttrs>();
+  if (q.axis) ++*q.axis;
+  return b.emit(*a.node.op, q, a.in);
 }
 
 // ---- fake quantisation ----------------------------------------------------------------------------------
@@ -357,6 +390,18 @@ Values decompose_dynamic(Builder& b, const Node&, Operands in) {
   return {to_integer(Expr(op::round(x / scale)), cast_to(b, zp, DType::F32), DType::U8), scale, zp};
 }
 
+// A scale and zero point for each of the batch, which are constants of the codes still.
+Values vmap_dynamic(Builder& b, const VmapArgs& a) {
+  Builder one("dynamic");
+  const Type x{DType::F32, a.node.out[0].shape};
+  const Values made = decompose_dynamic(one, a.node, Values{one.input("x", x)});
+  for (size_t i = 1; i < made.size(); ++i) one.output(op::stop_gradient(one, made[i]));
+  const Graph ranges = drop_dead(one.finish());
+  const BodyVmap each = a.bodies->vmap(ranges, {true}, a.size, {true, true});
+  const Values found = b.inline_graph(each.graph, Values{a.in[0]});
+  return {op::quantize_linear(b, a.in[0], found[0], found[1], {.axis = 0}), found[0], found[1]};
+}
+
 // A scale or zero point is a scalar or has one element per channel.
 void require_linear_operand(const InferArgs& a, size_t i, int64_t axis) {
   const Shape& s = a.in[i].shape;
@@ -375,6 +420,37 @@ void normalise_linear(void* attrs, std::string_view op, std::span<const Type> in
 
 Value linear_view(Builder& b, Value v, int64_t rank, int64_t axis) {
   return b.shape(v).empty() ? v : channel_view(b, v, rank, axis);
+}
+
+// Scales of the batch, if there are any, are those of channels: [B] with the batch as channels, [B, C] with channels of
+// all batches side by side.
+template <class A>
+Values vmap_linear(Builder& b, const VmapArgs& a) {
+  A attrs = a.node.get<A>();
+  const Type x = {DType::F32, a.node.out[0].shape};
+  bool has_channels = false, has_batch = false;
+  for (size_t i = 1; i < a.in.size(); ++i) {
+    has_channels = has_channels || b.type(a.in[i]).rank() - (a.batched[i] ? 1 : 0) == 1;
+    has_batch = has_batch || a.batched[i];
+  }
+  const int64_t axis = has_channels ? attrs.axis : 0;
+  Values in(a.in.begin(), a.in.end());
+  if (!a.batched[0]) in[0] = batch_operand(b, in[0], a.size);
+  attrs.axis = has_channels && !has_batch ? axis + 1 : axis;
+  if (!has_batch) return b.emit(*a.node.op, attrs, in);
+  const Dim channels = has_channels ? x.shape[at(axis)] : Dim(1);
+  for (size_t i = 1; i < in.size(); ++i) {
+    Value v = a.batched[i] ? in[i] : batch_operand(b, in[i], a.size);
+    if (b.type(v).rank() == 1) v = reshape_to(b, v, {a.size, 1});
+    in[i] = reshape_to(b, broadcast_to(b, v, {a.size, channels}), {a.size * channels});
+  }
+  if (!has_channels) return b.emit(*a.node.op, attrs, in);
+  Shape split = x.shape, joined = x.shape;
+  split.insert(split.begin() + axis, a.size);
+  joined[at(axis)] = a.size * channels;
+  in[0] = reshape_to(b, swap_blocks(b, in[0], 0, 1, axis), joined);
+  const Value y = b.emit(*a.node.op, attrs, in)[0];
+  return {swap_blocks(b, reshape_to(b, y, split), 0, axis, 1)};
 }
 
 Types infer_quantize_linear(const InferArgs& a) {
@@ -406,18 +482,45 @@ Types infer_dequantize_linear(const InferArgs& a) {
   return {{a.in[1].dtype, a.in[0].shape}};
 }
 
-Values decompose_dequantize_linear(Builder& b, const Node& n, Operands in) {
-  const int64_t axis = n.get<DequantizeLinearAttrs>().axis;
-  const int64_t rank = b.type(in[0]).rank();
-  const Expr scale = widened(b, linear_view(b, in[1], rank, axis));
+// x less its zero point, in what the scale is computed in.
+Expr linear_steps(Builder& b, const Node& n, Operands in) {
   Expr x(b, cast_to(b, in[0], DType::I32));
-  if (in.size() == 3) x = x - Expr(b, cast_to(b, linear_view(b, in[2], rank, axis), DType::I32));
-  const Expr value = Expr(b, cast_to(b, x, scale.dtype())) * scale;
+  if (in.size() == 3) {
+    const Value zero = linear_view(b, in[2], x.rank(), n.get<DequantizeLinearAttrs>().axis);
+    x = x - Expr(b, cast_to(b, zero, DType::I32));
+  }
+  return {b, cast_to(b, x, wide_of(b.type(in[1]).dtype))};
+}
+
+// The scale, or a tangent of it, as it broadcasts against x.
+Expr linear_scale(Builder& b, const Node& n, Value scale) {
+  return widened(b, linear_view(b, scale, n.type().rank(), n.get<DequantizeLinearAttrs>().axis));
+}
+
+Values decompose_dequantize_linear(Builder& b, const Node& n, Operands in) {
+  const Expr value = linear_steps(b, n, in) * linear_scale(b, n, in[1]);
   return {cast_to(b, broadcast_to(b, value, n.out[0].shape), n.out[0].dtype)};
 }
 
-constexpr std::string_view kIntegerResult =
-    "its result is integers; fake_quantize is the differentiable form";
+// Straight through by the codes; by the scale it is the product that it says.
+Values jvp_dequantize_linear(Builder& b, const JvpArgs& a) {
+  Values out = jvp_straight_through(b, a);
+  if (!a.tangents[1].valid()) return out;
+  const Expr moved = linear_steps(b, a.node, a.in) * linear_scale(b, a.node, a.tangents[1]);
+  const Value by_scale = broadcast_to(b, moved, a.node.type().shape);
+  return {add_maybe(b, out[0], cast_to(b, by_scale, a.node.type().dtype))};
+}
+
+Values vjp_dequantize_linear(Builder& b, const VjpArgs& a) {
+  Values out = vjp_straight_through(b, a);
+  if (!a.wanted[1]) return out;
+  const Expr all = linear_steps(b, a.node, a.in) * widened(b, a.cotangents[0]);
+  const Value scale = a.in[1];
+  const Shape view = linear_scale(b, a.node, scale).shape();
+  const Value sum = reshape_to(b, unbroadcast(b, all, view), Shape(b.shape(scale)));
+  out[1] = cast_to(b, sum, b.type(scale).dtype);
+  return out;
+}
 
 }  // namespace
 
@@ -428,33 +531,41 @@ constinit const Op<QuantizeAttrs> quantize = OpDef{
     .doc =
         "i8 codes clamp(rhaz(x * (1 / scale)) + zero_point, -128, 127) with a scale and zero point "
         "per "
-        "channel. NaN counts as 0.",
+        "channel. NaN counts as 0. The derivative is straight through: dequantize of the codes has "
+        "that of x, saturated or not.",
     .reference = "Quantize",
     .numerics = Numerics::exact,
     .dtypes = kFloats,
+    .passes_codes = true,
     .infer = [](const InferArgs& a) -> Types {
       require_scales(a);
       return {{DType::I8, a.in[0].shape}};
     },
     .normalise = normalise_channel<QuantizeAttrs>,
     .decompose = decompose_quantize,
-    .not_differentiable = kIntegerResult,
+    .jvp = jvp_straight_through,
+    .vjp = vjp_straight_through,
+    .vmap = vmap_quantize,
 };
 
 constinit const Op<QuantizeAttrs> dequantize = OpDef{
     .name = "dequantize",
     .doc =
-        "f32 values (q - zero_point) * scale of i8 codes, with a scale and zero point per channel.",
+        "f32 values (q - zero_point) * scale of i8 codes, with a scale and zero point per channel. "
+        "The derivative is straight through: that of what was quantised to the codes.",
     .reference = "Dequantize",
     .numerics = Numerics::exact,
     .dtypes = {DType::I8},
+    .passes_codes = true,
     .infer = [](const InferArgs& a) -> Types {
       require_scales(a);
       return {{DType::F32, a.in[0].shape}};
     },
     .normalise = normalise_channel<QuantizeAttrs>,
     .decompose = decompose_dequantize,
-    .not_differentiable = "its operand is integers",
+    .jvp = jvp_straight_through,
+    .vjp = vjp_straight_through,
+    .vmap = vmap_quantize,
 };
 
 constinit const Op<FakeQuantizeAttrs> fake_quantize = OpDef{
@@ -558,12 +669,16 @@ constinit const Op<> dynamic_quantize_linear = OpDef{
         "- min) / "
         "255, or 1 when the range is empty; zero point = round(-min / scale); codes = round(x / "
         "scale) + zero "
-        "point in [0, 255]. Halves to even.",
+        "point in [0, 255]. Halves to even. The derivative is straight through; scale and zero "
+        "point count as constants.",
     .numerics = Numerics::exact,
     .dtypes = {DType::F32},
+    .passes_codes = true,
     .infer = infer_dynamic,
     .decompose = decompose_dynamic,
-    .not_differentiable = kIntegerResult,
+    .jvp = jvp_straight_through,
+    .vjp = vjp_straight_through,
+    .vmap = vmap_dynamic,
 };
 
 constinit const Op<QuantizeLinearAttrs> quantize_linear = OpDef{
@@ -571,16 +686,20 @@ constinit const Op<QuantizeLinearAttrs> quantize_linear = OpDef{
     .doc =
         "Codes round(x / scale) + zero point, halves to even, saturated to u8 or i8 (the zero "
         "point's dtype). "
-        "The scale is a scalar or has one element per index along the axis. NaN counts as 0.",
+        "The scale is a scalar or has one element per index along the axis. NaN counts as 0. The "
+        "derivative by x is straight through, by the scale 0.",
     .numerics = Numerics::exact,
     .arity = 3,
     .min_arity = 2,
     .operands = "x, scale, zero_point?",
     .dtypes = kFloats,
+    .passes_codes = true,
     .infer = infer_quantize_linear,
     .normalise = normalise_linear<QuantizeLinearAttrs>,
     .decompose = decompose_quantize_linear,
-    .not_differentiable = kIntegerResult,
+    .jvp = jvp_straight_through,
+    .vjp = vjp_straight_through,
+    .vmap = vmap_linear<QuantizeLinearAttrs>,
 };
 
 constinit const Op<DequantizeLinearAttrs> dequantize_linear = OpDef{
@@ -588,15 +707,21 @@ constinit const Op<DequantizeLinearAttrs> dequantize_linear = OpDef{
     .doc =
         "(x - zero point) * scale in the scale's dtype; differences wrap at 32 bits. The scale is "
         "a scalar or "
-        "has one element per index along the axis.",
+        "has one element per index along the axis. The derivative by x is straight through: that "
+        "of "
+        "what was quantised to it; by the scale it is x - zero point.",
     .numerics = Numerics::exact,
     .arity = 3,
     .min_arity = 2,
     .operands = "x, scale, zero_point?",
     .dtypes = {DType::U8, DType::I8, DType::I16, DType::I32},
+    .passes_codes = true,
     .infer = infer_dequantize_linear,
     .normalise = normalise_linear<DequantizeLinearAttrs>,
     .decompose = decompose_dequantize_linear,
+    .jvp = jvp_dequantize_linear,
+    .vjp = vjp_dequantize_linear,
+    .vmap = vmap_linear<DequantizeLinearAttrs>,
 };
 
 }  // namespace op

@@ -5,6 +5,9 @@
 //   Value packed = op::quantise_blocks(b, w, {parse_scheme("gguf_q4k")});                  // w [N, K]
 //   Value z = op::dequant_matmul(b, x, packed, {parse_scheme("gguf_q4k")});                // [.., N]
 //
+// Derivatives of quantize and dequantize, and of ONNX's, are straight through: a tangent or cotangent goes from floats to
+// codes and back as it is, saturated or not, in f64 where it is one by codes (carries() in ops/rules.h).
+//
 // quant/format.h lists the formats. rhaz(x) is the nearest integer, halves away from zero. A channel is an
 // index along `axis`; without an axis there is one channel. f16 and bf16 are computed in f32; "wide" below is
 // the dtype of the computation: f32, and f64 for f64.
