@@ -377,10 +377,10 @@ class Array(_core.ArrayBase):
         return _restored, (self.dtype.name, self.shape, self._raw().tobytes())
 
     def __copy__(self):
-        return self
+        return self.copy()
 
     def __deepcopy__(self, memo):
-        return self
+        return self.copy()
 
     # ---- operators
 
@@ -471,8 +471,8 @@ class Array(_core.ArrayBase):
         return self.transpose(axes)
 
     def copy(self):
-        """The array itself: nobody can change it."""
-        return self
+        """The same elements in memory of their own, which stay when the array is donated (`jit`)."""
+        return self if self._traced else self._copied()
 
     def flatten(self):
         return self.reshape(-1)

@@ -211,6 +211,7 @@ def _described(leaves, names):
 
 class jit:
     """Compiles a function: `jit(f)(x)` is f(x), traced and compiled on the first call with arguments of these types.
+    Without f, `@rlx.jit(donate_argnums=0)`, it is a decorator with these options.
 
     With another size of an axis it is traced once more, with a symbol for it: inside f the size is an `rlx.Dim`, and
     further sizes compile nothing. f.explain() says what was compiled and why.
@@ -232,6 +233,9 @@ class jit:
     All functions together keep programs and captured arrays of 512 MiB, those used last; what was dropped is traced and
     compiled again when it is called.
     """
+
+    def __new__(cls, *f, **options):
+        return super().__new__(cls) if f or "f" in options else functools.partial(cls, **options)
 
     def __init__(
         self, f, static_argnums=(), static_argnames=(), memory_budget=0, donate_argnums=(), donate_argnames=()

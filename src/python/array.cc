@@ -289,6 +289,12 @@ void bind_array(nb::module_& m) {
              out.loose = a.loose;
              return wrap(std::move(out));
            })
+      .def("_copied",
+           [](const Array& a) {
+             Array out(device_tensor_of(a).copy());
+             out.loose = a.loose, out.weak = a.weak;
+             return wrap(std::move(out));
+           })
       .def("_bytes_as",  // the same bytes under another dtype of the same width
            [](const Array& a, const std::string& dtype) {
              const DeviceTensor& t = device_tensor_of(a);

@@ -192,7 +192,7 @@ void ArrayProgram::warn_of_idle(std::span<const int32_t> donors, std::span<Array
     const size_t i = donation_.inputs[k];
     const auto input = static_cast<int32_t>(i);
     if (std::find(donors.begin(), donors.end(), input) == donors.end() &&
-        inputs[i]->tensor->bytes() > 0)
+        inputs[i]->tensor->bytes() > 0 && !inputs[i]->weak)
       idle.push_back(fmt::format("{} ({})", donation_.names[k], inputs[i]->type()));
   }
   if (idle.empty()) return;
