@@ -686,8 +686,9 @@ class ProgramExecutable final : public Executable {
       run_program(body, f.in.data(), f.out.data(), work);
       for (size_t c = 0; c < carries; ++c) f.in[c] = f.out[c];
     }
-    for (size_t c = 0; c < carries; ++c)
-      stream_->copy(address(f, step.out[c]), f.in[c], step.out_bytes[c]);
+    for (size_t c = 0; c < carries; ++c)  // without a step, a carry may be there already
+      if (std::byte* const out = address(f, step.out[c]); out != f.in[c])
+        stream_->copy(out, f.in[c], step.out_bytes[c]);
   }
 
   void run_cond(Frame& f, size_t s) {

@@ -33,6 +33,10 @@ bool is_lowered(const OpDef& op);
 // buffer, row by row.
 bool touches_own_rows(const Program& p, const Step& s, size_t i);
 
+// Whether the step may write result `out` into the memory of operand `in`: its kernel allows it, or control flow is done
+// with that operand by then.
+bool may_share(const Step& s, size_t in, size_t out);
+
 // Proves that running chains tile by tile, blocks at once and buffers in shared memory give what one
 // step after the other gives; raises Error(internal) where it does not. Part of every lowering.
 void verify(const Program& p);

@@ -44,7 +44,7 @@ bool may_write_over(const Program& p, const Chain& chain, size_t s, size_t i, si
                     int32_t root) {
   const Step& step = p.steps[s];
   if (!covers(step.in[i], p.buffers[static_cast<size_t>(step.in[i].buffer)]) ||
-      !step.kernel->may_share(static_cast<int>(i), static_cast<int>(o)))
+      !may_share(step, i, o))
     return false;
   for (size_t j = 0; j < step.in.size(); ++j)
     if (j != i && root_of(p, step.in[j].buffer) == root) return false;
@@ -91,8 +91,7 @@ class Donations {
   }
 
   void run() {
-    for (size_t s = 0; s < p_.steps.size(); ++s)
-      if (p_.steps[s].kernel) in_place(s);
+    for (size_t s = 0; s < p_.steps.size(); ++s) in_place(s);
     afterwards();
   }
 
@@ -164,6 +163,22 @@ int32_t donor_of(const Program& p, size_t output) {
   if (b.place == Place::input) return b.index;
   return b.place == Place::output && b.shares >= 0 ? p.buffers[static_cast<size_t>(b.shares)].index
                                                    : -1;
+}
+
+bool may_share(const Step& s, size_t in, size_t out) {
+  const auto carries = static_cast<size_t>(s.carries);
+  switch (s.control) {
+    case Step::Control::none:
+      return s.kernel->may_share(static_cast<int>(in), static_cast<int>(out));
+    case Step::Control::scan:  // carries are read by the first step and written by the last
+      return s.length >= 2 && in < carries && out < carries;
+    case Step::Control::loop:  // written behind the last step, which may be none
+      return in == out && in < carries;
+    case Step::Control::cond:
+    case Step::Control::sweep:
+      return false;
+  }
+  return false;
 }
 
 bool touches_own_rows(const Program& p, const Step& s, size_t i) {

@@ -187,11 +187,10 @@ class LirVerifier {
     if (w.step == t.step && !itself) {
       check(!t.written, "LIR: {} and {} share memory", name(w.step, w.operand),
             name(t.step, t.operand));
-      const auto out = static_cast<int>(w.operand - step(w.step).in.size());
-      check(w.all == t.all && step(w.step).kernel &&
-                step(w.step).kernel->may_share(static_cast<int>(t.operand), out),
-            "LIR: {} is written over {}, which its kernel does not allow", name(w.step, w.operand),
-            name(t.step, t.operand));
+      check(
+          w.all == t.all && may_share(step(w.step), t.operand, w.operand - step(w.step).in.size()),
+          "LIR: {} is written over {}, which its kernel does not allow", name(w.step, w.operand),
+          name(t.step, t.operand));
     }
     // A native kernel alone may share without saying what its blocks touch.
     if (w.step == t.step && !(w.known && t.known)) return;

@@ -431,24 +431,15 @@ void CompiledGraph::refuse_to_run(size_t outputs) const {
 }
 
 void CompiledGraph::execute(std::span<std::byte* const> outputs, const RunOptions& options) {
-  if (!donates_) return executable_->run(input_pointers_.data(), outputs.data(), options);
   struct Forget {
     CompiledGraph* f;
     bool is_done = true;  // a run that fails is over
-    ~Forget() { f->forget_donated(is_done); }
+    ~Forget() {
+      if (f->donates_) f->forget_donated(is_done);
+    }
   } forget{this};
   executable_->run(input_pointers_.data(), outputs.data(), options);
-  const Bound& bound = *executable_->bound();
-  Stream& stream = executable_->stream();
-  bool copied = false;
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    if (bound.donor(k) < 0 || !outputs[k]) continue;
-    const std::byte* const there = input_pointers_[static_cast<size_t>(bound.donor(k))];
-    if (there == outputs[k]) continue;
-    stream.copy(outputs[k], there, output_bytes_[k]);
-    copied = true;
-  }
-  if (copied && options.wait) stream.wait();
+  if (donates_) copy_from_donors(outputs, options.wait);
   forget.is_done = options.wait;
 }
 
@@ -460,6 +451,21 @@ std::span<const int32_t> CompiledGraph::donors() {
     get_ready(outputs_.size());
     return executable_->bound()->donors;
   });
+}
+
+// Outputs that somebody wants elsewhere than in their donors' memory.
+void CompiledGraph::copy_from_donors(std::span<std::byte* const> outputs, bool wait) {
+  Stream& stream = executable_->stream();
+  bool copied = false;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const int32_t donor = executable_->bound()->donor(k);
+    if (donor < 0 || !outputs[k]) continue;
+    const std::byte* const there = input_pointers_[static_cast<size_t>(donor)];
+    if (there == outputs[k]) continue;
+    stream.copy(outputs[k], there, output_bytes_[k]);
+    copied = true;
+  }
+  if (copied && wait) stream.wait();
 }
 
 // Nobody has their values any more. What a run that was not waited for reads stays until the input is set again.

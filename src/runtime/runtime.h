@@ -203,6 +203,7 @@ class CompiledGraph {
   void execute(std::span<std::byte* const> outputs, const RunOptions& options);
   MemoryBlock memory_of_donor(size_t output) const;
   void take_donors();
+  void copy_from_donors(std::span<std::byte* const> outputs, bool wait);
   void forget_donated(bool is_done);
   std::vector<DeviceTensor> run_to_device(const RunOptions& options);
   std::vector<Tensor> run_to_tensors(const RunOptions& options);

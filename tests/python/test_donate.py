@@ -315,10 +315,18 @@ try:
     n(x)
     print("not stopped")
 except KeyboardInterrupt:
-    print("stopped", x.is_deleted())
+    print("stopped", x.is_deleted(), flush=True)
+signal.signal(signal.SIGINT, lambda *a: None)  # as training loops have it: the run cannot begin anew
+x = rlx.ones((64, 64))
+threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    n(x)
+    print("not stopped")
+except rlx.Error as e:
+    print(e.code, x.is_deleted(), flush=True)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "stopped True\n", done
+    assert done.stdout == "stopped True\ncancelled True\n", done
 
 
 def test_threads():

@@ -140,8 +140,8 @@ std::string donation_faults(const Program& p, const std::vector<int32_t>& chain_
         if (v.buffer == output) first = s;
     }
     if (input == output || last < 0 || first == static_cast<int32_t>(p.steps.size())) continue;
-    const bool in_place = last == first && p.steps[static_cast<size_t>(first)].kernel;
-    if (!in_place && chain_of[static_cast<size_t>(last)] >= chain_of[static_cast<size_t>(first)])
+    if (last != first &&
+        chain_of[static_cast<size_t>(last)] >= chain_of[static_cast<size_t>(first)])
       out += fmt::format("b{} is read in step {}, and its memory is b{}'s from step {} on\n", input,
                          last, output, first);
   }

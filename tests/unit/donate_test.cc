@@ -10,6 +10,7 @@
 #include "rlx/compile/compile.h"
 #include "rlx/ir/builder.h"
 #include "rlx/ops/control/control.h"
+#include "rlx/ops/control/loops.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/indexing/scatter.h"
 #include "rlx/runtime/program_cache.h"
@@ -179,6 +180,72 @@ TEST(DonatedPlan, CachesAreWrittenInPlace) {
                         {"row", filled({1, 16}, 7)},
                         {"at", Tensor::from<int64_t>({2}, {77, 0})}};
   expect_same(compiled(g, {0}).run(in), compiled(g, {}).run(in));
+}
+
+// A body that swaps the carries and adds x.
+Graph swapping(int64_t length) {
+  const Type type{f32, {32}};
+  Builder body("body");
+  const Value a = body.input("a", type), c = body.input("b", type);
+  const Value x = body.input("x", type);
+  body.output(op::add(body, op::mul(body, c, body.constant(f32, 0.5)), x));
+  body.output(op::tanh(body, a));
+  Builder b("swapping");
+  const Value p = b.input("p", type), q = b.input("q", type), y = b.input("y", type);
+  ScanAttrs scan;
+  scan.body = body.finish();
+  scan.length = length;
+  scan.num_carries = 2;
+  for (Value v : b.emit(op::scan.def, scan, Values{p, q, y})) b.output(v);
+  return b.finish();
+}
+
+TEST(DonatedPlan, CarriesAreWrittenInPlace) {
+  const NamedTensors in{{"p", filled({32}, 1)}, {"q", filled({32}, -1)}, {"y", filled({32}, 0.2)}};
+  for (const int64_t length : {0, 1, 2, 3, 8}) {
+    const Graph g = swapping(length);
+    const Donors found = donors(planned(g, {0, 1, 2}));
+    if (length > 1) {
+      EXPECT_EQ(found, (Donors{0, 1}));
+    }
+    expect_same(compiled(g, {0, 1, 2}).run(in), compiled(g, {}).run(in));
+  }
+}
+
+Graph counting(double limit) {
+  const Type type{f32, {32}}, one{f32, {}};
+  Builder cond("cond");
+  {
+    const Value n = cond.input("n", one);
+    cond.input("a", type), cond.input("b", type);
+    cond.output(op::lt(cond, n, cond.constant(f32, limit)));
+  }
+  Builder body("body");
+  {
+    const Value n = body.input("n", one), a = body.input("a", type), c = body.input("b", type);
+    body.output(op::add(body, n, body.constant(f32, 1)));
+    body.output(op::tanh(body, c));
+    body.output(op::add(body, a, c));
+  }
+  Builder b("while");
+  const Values init{b.input("n", one), b.input("a", type), b.input("b", type)};
+  WhileAttrs loop;
+  loop.cond = cond.finish();
+  loop.body = body.finish();
+  loop.num_carries = 3;
+  for (Value v : b.emit(op::while_loop.def, loop, init)) b.output(v);
+  return b.finish();
+}
+
+TEST(DonatedPlan, CarriesOfLoops) {
+  const NamedTensors in{
+      {"n", Tensor::scalar(f32, 0)}, {"a", filled({32}, 1)}, {"b", filled({32}, -1)}};
+  for (const double limit : {0.0, 1.0, 2.0, 5.0}) {
+    const Graph g = counting(limit);
+    EXPECT_EQ(donors(planned(g, {0, 1, 2})), (Donors{0, 1, 2}));
+    EXPECT_EQ(donors(planned(g, {1})), (Donors{-1, 1, -1}));
+    expect_same(compiled(g, {0, 1, 2}).run(in), compiled(g, {}).run(in));
+  }
 }
 
 // ---- the verifier
