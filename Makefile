@@ -22,7 +22,7 @@ help:
 	@echo "make test-report look at the page of rlx explain in a browser"
 	@echo "make mutate      plant bugs and see that the tests notice"
 	@echo "make bench       build and run the benchmarks"
-	@echo "make bench-peers  RLX beside PyTorch, JAX, SciPy and FFTW, into bench/RESULTS.md   (some: PEERS='--only softmax')"
+	@echo "make bench-peers  RLX beside PyTorch, ONNX Runtime, OpenVINO, JAX, SciPy and FFTW, into bench/RESULTS.md   (some: PEERS='--only softmax')"
 	@echo "make bench-regress BASE=COMMIT   is this tree slower than that commit?"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
 	@echo "make format      let clang-format have its way with all sources"
@@ -102,12 +102,13 @@ bench: build
 # RLX beside other libraries; PEERS holds further options of bench/peers/run.py. By default their environment is made.
 PEERS_PYTHON ?= build/peers-venv/bin/python
 PEERS ?= --write
+PEERS_PACKAGES := numpy scipy torch torchvision transformers jax pyfftw onnx onnxruntime openvino
 build/peers-venv/bin/python: | setup
 	@python3 -m venv build/peers-venv
-	@$@ -m pip install -q --disable-pip-version-check numpy scipy torch jax pyfftw
+	@$@ -m pip install -q --disable-pip-version-check $(PEERS_PACKAGES)
 
 bench-peers: build/release/configured $(PEERS_PYTHON)
-	@cmake --build build/release -j$(JOBS) --target rlx_python
+	@cmake --build build/release -j$(JOBS) --target rlx rlx_python benches
 	@$(PEERS_PYTHON) bench/peers/run.py $(PEERS)
 
 # This tree against another commit, both builds interleaved.

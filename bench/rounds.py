@@ -39,17 +39,25 @@ class Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, env=settings, cwd=ROOT
         )
 
-    def ask(self, *words):
+    def tell(self, *words):
         try:
             self.process.stdin.write(" ".join(map(str, words)) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # what it said last tells why
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
+
+    def answer(self):
+        """The next line of JSON; None when the process has ended."""
+        return next((json.loads(line) for line in self.process.stdout if line.startswith("{")), None)
+
+    def last_words(self):
         self.log.seek(0)
-        return {"missing": "the process ended: " + (self.log.read().strip().splitlines() or ["no word"])[-1]}
+        return self.log.read().strip() or "no word"
+
+    def ask(self, *words):
+        self.tell(*words)
+        answer = self.answer()
+        return {"missing": "the process ended: " + self.last_words().splitlines()[-1]} if answer is None else answer
 
     def end(self):
         try:

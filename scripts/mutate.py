@@ -81,12 +81,15 @@ class Mutant:
     def plant(self, match):
         return match[1] + self.both(match[2]) + match[3]
 
+    def is_statement(self, text):
+        return text.endswith((";", "}"))
+
     def both(self, before):
         if self.file.endswith(".py"):
             chosen = f'__import__("os").environ.get("RLX_MUTANT") == "{self.number}"'
             return f"(({self.after}) if {chosen} else ({before}))"
         chosen = f"::rlx::mutant({self.number})"
-        if before.endswith((";", "}")):
+        if self.is_statement(before):
             return f"{{ if ({chosen}) {{ {self.after} }} else {{ {before} }} }}"
         return f"({chosen} ? ({self.after}) : ({before}))"
 
@@ -134,9 +137,13 @@ def plant(files, mutants):
         if fault := m.fault():
             wrong.append(f"{m.name}: {fault}")
             continue
-        found = len(m.pattern().findall(files[m.file]))
-        if found != 1:
-            wrong.append(f"{m.name}: {m.file} has the text {found} times")
+        places = list(m.pattern().finditer(files[m.file]))
+        if len(places) != 1:
+            wrong.append(f"{m.name}: {m.file} has the text {len(places)} times")
+            continue
+        in_front = re.sub(r"//[^\n]*", "", files[m.file][: places[0].start(2)]).rstrip()
+        if m.is_statement(places[0][2]) and not m.file.endswith(".py") and not in_front.endswith((";", "{", "}", ")", ":", "else", "do", ">")):
+            wrong.append(f"{m.name}: what ends in ; or }} is a statement, and stands behind: {in_front[-20:]}")
             continue
         files[m.file] = m.pattern().sub(m.plant, files[m.file])
     for name in {m.file for m in mutants if not m.file.endswith(".py")} & files.keys():

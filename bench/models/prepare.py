@@ -1,34 +1,44 @@
-"""Writes a network for all peers into a folder: ONNX, RLX's text and weights, the input and PyTorch's output.
+"""Writes a network for all libraries into a folder: ONNX, RLX's text and weights, PyTorch's state, its operands and result.
 
-    python bench/models/prepare.py resnet50 1 build/models/resnet50-1
+    python bench/models/prepare.py resnet50 build/models/resnet50-1 1
+    python bench/models/prepare.py bert_base build/models/bert_base-1x128 1 128
+
+Needs torch, torchvision, transformers, onnx, and RLX's package by PYTHONPATH.
 """
 
 import pathlib
 import sys
 
 import numpy as np
-import torch
 
-import nets
+import conv_nets
+import encoders
 
 
-def main(name, batch, folder):
-    folder = pathlib.Path(folder)
+def family(name):
+    for module in (conv_nets, encoders):
+        if name in module.NAMES:
+            return module
+    raise SystemExit(f"no network {name}; there are {', '.join([*conv_nets.NAMES, *encoders.NAMES])}")
+
+
+def main(name, folder, *sizes):
+    import torch
+
+    folder, source = pathlib.Path(folder), family(name)
     folder.mkdir(parents=True, exist_ok=True)
-    module = nets.make(name)
-    shape = (int(batch), 3, nets.SIZES[name], nets.SIZES[name])
-    x = np.random.default_rng(1).standard_normal(shape).astype("f4")
-    np.save(folder / "x.npy", x)
+    module, operands = source.make(name), source.operands(name, *map(int, sizes))
+    tensors = tuple(map(torch.from_numpy, operands.values()))
     with torch.no_grad():
-        np.save(folder / "y.npy", module(torch.from_numpy(x)).numpy())
+        np.save(folder / "y.npy", module(*tensors).numpy())
     torch.save(module.state_dict(), folder / "state.pt")
     torch.onnx.export(
-        module, (torch.from_numpy(x),), folder / "model.onnx", input_names=["x"], output_names=["y"],
-        opset_version=17, dynamo=False,
+        module, tensors, folder / "model.onnx", input_names=list(operands), output_names=["y"], opset_version=17, dynamo=False
     )
-    graph, weights = nets.to_rlx(name, module, shape)
+    graph, weights = source.to_rlx(name, module, operands)
     (folder / "model.rlx").write_text(str(graph))
     np.savez(folder / "weights.npz", **weights)
+    np.savez(folder / "operands.npz", **operands)  # the last: whoever sees it finds the others
 
 
 if __name__ == "__main__":

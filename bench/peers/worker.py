@@ -1,12 +1,14 @@
-"""One library that runs cases when it is told to: `worker.py LIBRARY THREADS`.
+"""One library that runs cases when it is told to: `worker.py LIBRARY THREADS CLOCK`.
+
+CLOCK is wall, or cpu for the time that the process had a CPU, on machines that others use at the same time.
 
 Reads lines from standard input and answers each with a line of JSON:
 
     load NUMBER          {"seconds": until the first result, "values": [..], "version": ".."} or {"missing": why}
-    run NUMBER SECONDS   {"seconds": median of the runs that fit, "runs": how many}
+    run NUMBER SECONDS   {"seconds": median of the runs that fit (of cpu the least), "runs": how many}
     drop NUMBER          {}
 
-The values are 32 of the result, evenly spaced, for comparison.
+The values are 256 of the result, evenly spaced, for comparison.
 """
 
 import json
@@ -140,6 +142,41 @@ class Jax(NumPy):
         return lambda: f(*operands, *weights).block_until_ready()
 
 
+class OnnxRuntime(NumPy):
+    """Runs files; so does OpenVINO."""
+
+    def __init__(self, threads):
+        super().__init__(threads)
+        import onnxruntime
+
+        self.runtime = onnxruntime
+
+    version = property(lambda self: f"onnxruntime {self.runtime.__version__}")
+
+    def open(self, path, feeds):
+        options = self.runtime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        session = self.runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        names = [o.name for o in session.get_outputs()][:1]
+        return lambda: session.run(names, feeds)[0]
+
+
+class OpenVino(NumPy):
+    def __init__(self, threads):
+        super().__init__(threads)
+        import openvino
+
+        self.openvino = openvino
+
+    version = property(lambda self: f"openvino {self.openvino.__version__.split('-')[0]}")
+
+    def open(self, path, feeds):
+        core = self.openvino.Core()
+        config = {"INFERENCE_NUM_THREADS": self.threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+        request = core.compile_model(core.read_model(path), "CPU", config).create_infer_request()
+        return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
+
+
 LIBRARIES = {
     "rlx": Rlx,
     "torch": Torch,
@@ -148,23 +185,22 @@ LIBRARIES = {
     "numpy": NumPy,
     "scipy": SciPy,
     "fftw": FFTW,
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
 }
 
 
 class Cases:
-    def __init__(self, name, threads):
+    def __init__(self, name, threads, clock):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])  # some libraries take all there are
         self.name, self.library, self.loaded = name, LIBRARIES[name](threads), {}
+        self.now, self.of_round = (time.process_time, min) if clock == "cpu" else (time.perf_counter, statistics.median)
 
     def load(self, number):
         case = cases.CASES[int(number)]
-        function = case.function_of(self.name)
-        if function is None:
-            return {"missing": "not written for it"}
         try:
-            operands, weights = ([self.library.array(x) for x in part] for part in case.arrays())
             start = time.perf_counter()
-            call = self.library.prepare(function, operands, weights)
+            call = case.start(self.library, self.name)
             result = call()
             seconds = time.perf_counter() - start
             result = result[0] if isinstance(result, (tuple, list)) else result
@@ -172,7 +208,7 @@ class Cases:
         except Exception as e:  # what the library lacks is said in the table
             return {"missing": f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:200]}
         self.loaded[number] = call
-        picked = flat[np.linspace(0, flat.size - 1, min(32, flat.size)).astype(int)]
+        picked = flat[np.linspace(0, flat.size - 1, min(256, flat.size)).astype(int)]
         if np.iscomplexobj(picked):
             picked = np.concatenate([picked.real, picked.imag])
         return {"seconds": seconds, "values": [float(v) for v in picked], "size": int(flat.size), "version": self.library.version}
@@ -181,10 +217,10 @@ class Cases:
         call, times, end = self.loaded[number], [], time.perf_counter() + float(limit)
         call()
         while len(times) < 3 or time.perf_counter() < end:
-            start = time.perf_counter()
+            start = self.now()
             call()
-            times.append(time.perf_counter() - start)
-        return {"seconds": statistics.median(times), "runs": len(times)}
+            times.append(self.now() - start)
+        return {"seconds": self.of_round(times), "runs": len(times)}
 
     def drop(self, number):
         self.loaded.pop(number, None)
@@ -192,7 +228,7 @@ class Cases:
 
 
 def main():
-    loaded = Cases(sys.argv[1], int(sys.argv[2]))
+    loaded = Cases(sys.argv[1], int(sys.argv[2]), sys.argv[3])
     for line in sys.stdin:
         command, *arguments = line.split()
         print(json.dumps(getattr(loaded, command)(*arguments)), flush=True)

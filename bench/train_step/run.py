@@ -10,7 +10,6 @@ driver itself needs only the standard library, the peers what they import.
 
 import argparse
 import json
-import os
 import pathlib
 import platform
 import statistics
@@ -21,59 +20,37 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from rounds import ROOT, cpu, spread, write_section  # noqa: E402
+from rounds import ROOT, Worker, cpu, spread, write_section  # noqa: E402
 
 LOSS_TOLERANCE = 1e-3  # relative, at each of the 20 steps
 SETTLE_SECONDS = 0.5  # worker threads of the peer that ran last stop spinning
 
 
-class Peer:
+class Peer(Worker):
     """A running peer. `events` holds what it said so far by event name."""
 
     def __init__(self, key, command, threads):
+        super().__init__(command, threads)
         self.key, self.events, self.rounds = key, {}, []
-        env = dict(
-            os.environ,
-            OMP_NUM_THREADS=str(threads),
-            MKL_NUM_THREADS=str(threads),
-            PYTHONWARNINGS="ignore",
-            RLX_CACHE="0",  # the first compilation counts, as for the peers
-        )
-        self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            bufsize=1,
-            env=env,
-            cwd=ROOT,
-        )
 
     def expect(self, event):
-        for line in self.process.stdout:
-            if not line.startswith("{"):
-                continue
-            message = json.loads(line)
+        while message := self.answer():
             self.events[message["event"]] = message
             if message["event"] == event:
                 return message
-        self.log.seek(0)
-        raise SystemExit(f"{self.key} ended before '{event}':\n{self.log.read()[-4000:]}")
+        raise SystemExit(f"{self.key} ended before '{event}':\n{self.last_words()[-4000:]}")
 
-    def ask(self, command, event):
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
+    def request(self, command, event):
+        self.tell(command)
         return self.expect(event)
 
     def measure(self, steps):
-        self.ask("run 2", "times")
-        self.rounds.append(self.ask(f"run {steps}", "times")["seconds"])
+        self.request("run 2", "times")
+        self.rounds.append(self.request(f"run {steps}", "times")["seconds"])
 
     def quit(self):
-        self.ask("quit", "memory")
-        self.process.wait(30)
+        self.request("quit", "memory")
+        self.end()
 
     @property
     def name(self):

@@ -1,8 +1,11 @@
 // rlx bench: typical kernels beside the limits of this machine, all measured now.
 #include <algorithm>
+#include <filesystem>
 
 #include "rlx/base/clock.h"
+#include "rlx/base/suggest.h"
 #include "rlx/cli/cli.h"
+#include "rlx/cli/input.h"
 #include "rlx/cli/interrupt.h"
 #include "rlx/cli/output.h"
 #include "rlx/ir/builder.h"
@@ -115,15 +118,73 @@ void bench(const Globals& globals) {
   }
 }
 
+// For programs that compare with other libraries (bench/peers).
+void say_limits(const Globals& globals) {
+  constexpr size_t kBytes = size_t{1} << 27;
+  const auto device = backend_for(default_device());
+  const int threads = thread_count(globals);
+  const double read = device->traffic_seconds(threads, kBytes, 0),
+               copy = device->traffic_seconds(threads, kBytes / 2, kBytes / 2);
+  const auto rate = [](double seconds) {
+    return seconds > 0 ? static_cast<double>(kBytes) / seconds * 1e-9 : 0;
+  };
+  say("{{\"gflops\": {:.1f}, \"read_gbytes\": {:.2f}, \"copy_gbytes\": {:.2f}}}\n",
+      device->peak_gflops(threads), rate(read), rate(copy));
+}
+
+// A word that is nearly a command's name, and no file's, is not meant as a FILE.
+void refuse_misspelt_command(const CLI::App& bench, const std::string& word) {
+  if (std::filesystem::exists(word)) return;
+  std::vector<std::string_view> names;
+  for (const CLI::App* command : bench.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  if (const std::string hint = did_you_mean(word, names); !hint.empty())
+    throw CLI::ValidationError("bench", fmt::format("there is no command {}{}", word, hint));
+}
+
 }  // namespace
 
 void add_bench(Cli& cli) {
-  CLI::App* c = cli.command(
-      "bench", "Kernels beside this machine's limits; with a name, a benchmark of its own",
-      "rlx bench --threads 2");
+  struct Arguments {
+    BenchProgram program;
+    bool limits = false;
+  };
+  auto a = std::make_shared<Arguments>();
+  CLI::App* c = cli.command("bench",
+                            "A program, or typical kernels, beside this machine's limits; with a "
+                            "name, a benchmark of its own",
+                            "rlx bench model.rlx --threads 2");
+  c->add_option("FILE", a->program.file,
+                "Program to time, whole and kernel by kernel; without one, typical kernels");
+  c->add_option("--input", a->program.inputs, "NAME=FILE.npy; what is not given is made up")
+      ->allow_extra_args(false);
+  c->add_option("--param", a->program.params, "NAME=FILE.npy, likewise")->allow_extra_args(false);
+  c->add_option("--dim", a->program.dims, "NAME=SIZE of a symbolic dim, once per dim")
+      ->allow_extra_args(false);
+  c->add_option("--runs", a->program.runs, "Runs of the program")
+      ->check(whole_number(1, 1000000))
+      ->capture_default_str();
+  c->add_flag("--json", a->program.json, "What rlx explain --json says, measured");
+  c->add_flag("--limits", a->limits,
+              "Only what the machine can do: f32 operations, reading and copying, as JSON");
   add_bench_train_step(cli, c);
-  c->callback([&cli, c] {
-    if (c->get_subcommands().empty()) cli.action = [&cli] { bench(cli.globals); };
+  c->callback([&cli, c, a] {
+    if (!c->get_subcommands().empty()) return;
+    refuse_misspelt_command(*c, a->program.file);
+    const BenchProgram& p = a->program;
+    if (a->limits && !p.file.empty())
+      throw CLI::ValidationError("bench",
+                                 fmt::format("--limits is of the machine, not of {}", p.file));
+    if (p.file.empty() && (!p.inputs.empty() || !p.params.empty() || !p.dims.empty() || p.json))
+      throw CLI::ValidationError("bench", "--input, --param, --dim and --json belong to a FILE");
+    cli.action = [&cli, a] {
+      if (a->limits)
+        say_limits(cli.globals);
+      else if (a->program.file.empty())
+        bench(cli.globals);
+      else
+        bench_program(a->program, cli.globals);
+    };
   });
 }
 

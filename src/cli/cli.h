@@ -45,6 +45,15 @@ void add_train(Cli& cli);
 void add_bench(Cli& cli);
 void add_bench_train_step(Cli& cli, CLI::App* bench);
 
+// rlx bench FILE.
+struct BenchProgram {
+  std::string file;
+  std::vector<std::string> inputs, params, dims;
+  int runs = 30;
+  bool json = false;
+};
+void bench_program(const BenchProgram& b, const Globals& globals);
+
 // A program's text to standard output: all of it, but for large constants on a terminal, which are
 // named by their hashes.
 void print_program(const Graph& g);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "rlx/base/clock.h"
 #include "rlx/base/parallel.h"
 #include "rlx/base/suggest.h"
 #include "rlx/explain/graph_json.h"
@@ -208,6 +209,7 @@ void check_names(const NamedTensors& given, const Graph& g, const Values& leaves
 struct Measurement {
   std::vector<double> seconds;  // of each launch
   double total = 0;
+  std::vector<double> runs;  // whole ones, in which no kernel is timed, the shortest first
   std::vector<std::string> made_up;
 };
 
@@ -240,7 +242,21 @@ Measurement measure(const GraphModule& lir, const Device& device, const ExplainO
     }
     out.total = std::min(out.total, total);
   }
+  for (int i = 0; i < options.runs; ++i) {
+    const auto start = Clock::now();
+    f.run({.cancel = options.cancel});
+    out.runs.push_back(seconds_since(start));
+  }
+  std::ranges::sort(out.runs);
   return out;
+}
+
+Json measured_json(const Measurement& m) {
+  const auto at = [&](size_t quarter) { return m.runs[(m.runs.size() - 1) * quarter / 4]; };
+  return {{"runs", m.runs.size()},
+          {"seconds", m.total},
+          {"run", {{"least", m.runs[0]}, {"low", at(1)}, {"median", at(2)}, {"high", at(3)}}},
+          {"made_up", m.made_up}};
 }
 
 Json limits_json(const Backend& backend, const ExplainOptions& options, int threads) {
@@ -310,7 +326,13 @@ DimBinding sizes_of(const Graph& g, const ExplainOptions& o) {
                  tensor.type());
       leaves.push_back({fmt::format("{} \"{}\"", what, leaf), &t.shape, &tensor.sizes()});
     }
-  return infer_sizes(leaves, o.compile.dims);
+  DimBinding sizes = infer_sizes(leaves, o.compile.dims);
+  for (const std::string& symbol : g.symbols())
+    user_check(sizes.contains(symbol), "unbound-dim",
+               "the size of dim ?{0} is not known: no tensor that is given has it; bind it in the "
+               "compile options (--dim {0}=SIZE)",
+               symbol);
+  return sizes;
 }
 
 }  // namespace
@@ -346,10 +368,7 @@ Explanation explain(GraphModule program, const Device& device, const ExplainOpti
                     {"cached", journey.program().cached},
                     {"bytes", journey.program().code_bytes}};
   out["limits"] = limits;
-  out["measured"] =
-      options.run
-          ? Json{{"runs", options.runs}, {"seconds", measured.total}, {"made_up", measured.made_up}}
-          : Json(nullptr);
+  out["measured"] = options.run ? measured_json(measured) : Json(nullptr);
   return Explanation(out.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 

@@ -406,12 +406,15 @@ void bind_program(nb::module_& m) {
       .def("use", &KeptFunction::use)
       .def_prop_ro("is_kept", &KeptFunction::is_kept);
   // donated: the inputs that are given away, and how messages call them.
-  m.def("compile_cached", [](const Graph& g, const std::string& device, int64_t memory_budget,
-                             const std::string& function, std::vector<size_t> donated,
-                             std::vector<std::string> names) {
-    return compile_cached(g, device, memory_budget,
-                          {function, std::move(donated), std::move(names)});
-  });
+  m.def(
+      "compile_cached",
+      [](const Graph& g, const std::string& device, int64_t memory_budget,
+         const std::string& function, std::vector<size_t> donated, std::vector<std::string> names) {
+        return compile_cached(g, device, memory_budget,
+                              {function, std::move(donated), std::move(names)});
+      },
+      nb::arg("graph"), nb::arg("device"), nb::arg("memory_budget"), nb::arg("function") = "",
+      nb::arg("donated") = std::vector<size_t>(), nb::arg("names") = std::vector<std::string>());
   m.def("device_for", [](const nb::sequence& arrays) {
     std::vector<const Array*> list;
     for (nb::handle h : arrays) list.push_back(as_array(h));

@@ -170,6 +170,20 @@ TEST(NativeMatmul, SizesAroundTheBlocks) {
   }
 }
 
+// Packed panels read several at a time, in halves of the rows, and the panels that are left over.
+TEST(NativeMatmul, FewRows) {
+  for (int64_t m = 1; m <= 16; ++m)
+    for (int64_t n : {64, 127, 128, 129, 300})
+      for (int64_t k : {7, 330, 700}) {
+        MatmulProblem p = dense(m, n, k);
+        check_problem(p);
+        p.accumulate = true;
+        p.dtype = p.out_dtype = m % 2 == 0 ? DType::F32 : DType::F64;
+        check_problem(p);
+      }
+  check_problem(dense(3, 140, 5300));  // in runs
+}
+
 TEST(NativeMatmul, EveryLayout) {
   for (int transposed = 0; transposed < 8; ++transposed) {
     for (int64_t pad : {0, 3}) {

@@ -93,6 +93,31 @@ template <class T, int W, int R, Into into, int V = kPanelVectors>
   finish_block<T, W, R, V, into>(sum, args);
 }
 
+// The same over whole panels, with B where it lies; leaves B's rows in `packed`, and fetches what stands beside them.
+template <class T, int W, int R, Into into>
+[[gnu::noinline]] void micro_packing(const MicroArgs<T>& args, T* packed) {
+  constexpr int L = kLanes<T, W>, V = kPanelVectors;
+  Vec<T, W> sum[R][V];
+  clear_block<T, W, R, V>(sum);
+  const T *a = args.a, *b = args.b;
+  for (int64_t p = 0; p < args.k; ++p, a += args.a_col, b += args.b_row, packed += V * L) {
+    Vec<T, W> row[V];
+#pragma GCC unroll 2
+    for (int j = 0; j < V; ++j) {
+      row[j] = load<T, W>(b + j * L);
+      store<T, W>(packed + j * L, row[j]);
+      __builtin_prefetch(b + (V + j) * L);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      const T x = a[i * args.a_row];
+#pragma GCC unroll 2
+      for (int j = 0; j < V; ++j) sum[i][j] += x * row[j];
+    }
+  }
+  finish_block<T, W, R, V, into>(sum, args);
+}
+
 template <class T>
 using MicroFn = void (*)(const MicroArgs<T>&);
 
@@ -110,6 +135,22 @@ struct MicroTable {
 };
 template <class T, int W, Into into, int V = kPanelVectors>
 inline constexpr MicroTable<T, W, into, V> kMicro{};
+
+// The first block of rows has more than half of the most, unless it is alone.
+template <class T, int W, Into into>
+struct PackingTable {
+  void (*fn[kRows<W> + 1])(const MicroArgs<T>&, T* packed) = {};  // by number of rows
+  template <int R>
+  constexpr void fill() {
+    if constexpr (R > kRows<W> / 2) {
+      fn[R] = &micro_packing<T, W, R, into>;
+      fill<R - 1>();
+    }
+  }
+  constexpr PackingTable() { fill<kRows<W>>(); }
+};
+template <class T, int W, Into into>
+inline constexpr PackingTable<T, W, into> kPacking{};
 
 // Cuts m rows into blocks of at most kRows whose sizes differ by one at most.
 template <int W>
@@ -135,7 +176,7 @@ struct GemmArgs {
   int64_t b_row, panel_stride;
   T* c;
   int64_t c_row;
-  // What is multiplied next: its panel 0, and how far apart its panels are. It is fetched by the first blocks of rows.
+  // What is fetched beside panel 0, and how far apart that of the other panels is: by the first blocks of rows, a line each for a row of B.
   const T* next = nullptr;
   int64_t next_stride = 0;
 };
@@ -182,7 +223,7 @@ template <class T, int W, Into into>
   });
 }
 
-// What a block of rows fetches of the first panel of what comes next: a part of its lines, nullptr when others have fetched all.
+// What a block of rows fetches of the panel that comes next: a part of its lines, nullptr when others have fetched all.
 template <class T, int W>
 [[gnu::always_inline]] inline const T* ahead_of(const GemmArgs<T>& g, int64_t block) {
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
@@ -190,25 +231,25 @@ template <class T, int W>
   return g.next && at < g.k * kPanel<T, W> ? g.next + at : nullptr;
 }
 
-// The loop over rows is the outer one: a block of A's rows stays in the first cache while B streams
+// The loop over panels is the outer one: a panel of B stays in the first cache while A's rows stream
 // past.
 template <class T, int W, Into into>
 void gemm_panels(const GemmArgs<T>& g, int64_t first_block = 0) {
   constexpr int P = kPanel<T, W>;
   const RowBlocks<W> blocks(g.m);
-  for (int64_t block = 0; block < blocks.count; ++block) {
-    const int64_t i = blocks.begin(block), rows = blocks.begin(block + 1) - i;
-    MicroArgs<T> args{g.k, g.a + i * g.a_row, g.a_row,           g.a_col,
-                      g.b, g.b_row,           g.c + i * g.c_row, g.c_row};
-    args.ahead = ahead_of<T, W>(g, first_block + block);
-    int64_t j = 0;
-    for (; j + P <= g.n; j += P) {
-      kMicro<T, W, into>.fn[rows](args);
-      args.b += g.panel_stride;
-      args.c += P;
-      if (args.ahead) args.ahead += g.next_stride;
+  for (int64_t j = 0, panel = 0; j < g.n; j += P, ++panel) {
+    for (int64_t block = 0; block < blocks.count; ++block) {
+      const int64_t i = blocks.begin(block), rows = blocks.begin(block + 1) - i;
+      MicroArgs<T> args{
+          g.k,     g.a + i * g.a_row,     g.a_row, g.a_col, g.b + panel * g.panel_stride,
+          g.b_row, g.c + i * g.c_row + j, g.c_row};
+      if (const T* const ahead = ahead_of<T, W>(g, first_block + block))
+        args.ahead = ahead + panel * g.next_stride;
+      if (j + P <= g.n)
+        kMicro<T, W, into>.fn[rows](args);
+      else
+        micro_edge<T, W, into>(args, rows, g.n - j);
     }
-    if (j < g.n) micro_edge<T, W, into>(args, rows, g.n - j);
   }
 }
 
@@ -250,6 +291,27 @@ template <class S, int W>
   return p;
 }
 
+// The same for fewer columns than a panel has, where a row can be read in part: all rows or none.
+template <class T, int W>
+[[gnu::always_inline]] inline int64_t pack_part([[maybe_unused]] int64_t k,
+                                                [[maybe_unused]] int64_t columns,
+                                                [[maybe_unused]] const T* source,
+                                                [[maybe_unused]] int64_t b_row,
+                                                [[maybe_unused]] T* out) {
+#if defined(__AVX512F__)
+  if constexpr (W == 64 && __is_same(T, float)) {
+    const uint32_t all = (uint32_t{1} << columns) - 1;
+    const auto low = static_cast<__mmask16>(all), high = static_cast<__mmask16>(all >> 16);
+    for (int64_t p = 0; p < k; ++p, source += b_row, out += kPanel<T, W>) {
+      _mm512_storeu_ps(out, _mm512_maskz_loadu_ps(low, source));
+      _mm512_storeu_ps(out + 16, _mm512_maskz_loadu_ps(high, source + 16));
+    }
+    return k;
+  }
+#endif
+  return 0;
+}
+
 // Packs B[k x n] (elements of storage S, strides b_row and b_col) into panels; columns past n are
 // zero.
 template <class S, int W>
@@ -273,6 +335,8 @@ void pack_panels(int64_t k, int64_t n, const S* b, int64_t b_row, int64_t b_col,
     const S* const source = b + j * b_col;
     T* const to = out + j / P * panel_stride;
     int64_t p = columns == P && b_row == 1 ? pack_columns<S, W>(k, source, b_col, to) : 0;
+    if constexpr (__is_same(S, T))
+      if (b_col == 1) p = pack_part<T, W>(k, columns, source, b_row, to);
     for (; p < k; ++p) {
       for (int64_t q = 0; q < P; ++q) {
         to[p * P + q] = q < columns ? Element<S>::get(source[p * b_row + q * b_col]) : T{};

@@ -7,6 +7,7 @@
 // (compensated.h).
 #pragma once
 
+#include "rlx/backend/cpu/kernels/matmul/gemm_few_rows.h"
 #include "rlx/backend/cpu/kernels/matmul/gemm_runs.h"
 #include "rlx/backend/cpu/kernels/matmul/matmul_tile.h"
 
@@ -98,10 +99,63 @@ struct TileImpl {
   static void run_range(const MatmulTileCall& call, int64_t begin, int64_t count, T* c,
                         int64_t c_row, bool add) {
     if (few_rows(call)) return run_few_rows(call, begin, count, c, c_row, add);
-    for (int64_t p = 0; p < count; p += call.k_block) {
-      const int64_t depth = count - p < call.k_block ? count - p : call.k_block;
-      run_block(call, begin + p, depth, c, c_row, add || p > 0);
+    if constexpr (kSame && kRounds) {
+      if (call.packed && call.m <= 2 * kStreamRows<W> && !packs_a(call))
+        return run_streams(call, begin, count, c, c_row, add);
     }
+    run_blocks(call, begin, count, c, c_row, add);
+  }
+
+  // Packed panels, several at a time, each from its begin to its end, as it lies in memory.
+  static void run_streams(const MatmulTileCall& call, int64_t begin, int64_t count, T* c,
+                          int64_t c_row, bool add) {
+    // Of more rows a half each: the second finds the panels in the first cache.
+    const int64_t rows = call.m > kStreamRows<W> ? (call.m + 1) / 2 : call.m;
+    const int64_t columns = kStreamed<T, W, Into::Add>.panels[rows] * P;
+    int64_t done = 0;
+    for (; done + columns <= call.n; done += columns)
+      for (int64_t p = 0; p < count; p += call.k_block) {
+        const auto& streamed =
+            add || p > 0 ? kStreamed<T, W, Into::Add>.fn : kStreamed<T, W, Into::Overwrite>.fn;
+        GemmArgs<T> g = packed_block(call, begin + p, depth_at(call, p, count), done, c, c_row);
+        streamed[rows](g);
+        if (rows == call.m) continue;
+        g.a += rows * g.a_row;
+        g.c += rows * g.c_row;
+        streamed[call.m - rows](g);
+      }
+    if (done == call.n) return;
+    MatmulTileCall rest = call;
+    rest.n = call.n - done;
+    rest.packed = static_cast<const T*>(call.packed) + done * call.k;
+    run_blocks(rest, begin, count, c + done, c_row, add);
+  }
+
+  // Block by block of k.
+  static void run_blocks(const MatmulTileCall& call, int64_t begin, int64_t count, T* c,
+                         int64_t c_row, bool add) {
+    for (int64_t p = 0; p < count; p += call.k_block)
+      run_block(call, begin + p, depth_at(call, p, count), c, c_row, add || p > 0);
+  }
+
+  static int64_t depth_at(const MatmulTileCall& call, int64_t p, int64_t count) {
+    return count - p < call.k_block ? count - p : call.k_block;
+  }
+
+  // The columns from `column` on, over a block of k.
+  static GemmArgs<T> packed_block(const MatmulTileCall& call, int64_t p, int64_t depth,
+                                  int64_t column, T* c, int64_t c_row) {
+    return {.m = call.m,
+            .n = call.n - column,
+            .k = depth,
+            .a = static_cast<const T*>(call.a) + p * call.a_col,
+            .a_row = call.a_row,
+            .a_col = call.a_col,
+            .b = static_cast<const T*>(call.packed) + column * call.k + p * P,
+            .b_row = P,
+            .panel_stride = call.k * P,
+            .c = c + column,
+            .c_row = c_row};
   }
 
   static void run_block(const MatmulTileCall& call, int64_t p, int64_t depth, T* c, int64_t c_row,
@@ -120,7 +174,11 @@ struct TileImpl {
     if (call.packed) {
       g.b = static_cast<const T*>(call.packed) + p * P;
       g.panel_stride = call.k * P;
-      if (p + depth < call.k) g.next = g.b + depth * P, g.next_stride = g.panel_stride;
+      g.next = g.b + g.panel_stride;
+      g.next_stride = g.panel_stride;
+    } else if (packs_in_passing(call)) {
+      return add ? run_packing<Into::Add>(call, p, depth, c, c_row)
+                 : run_packing<Into::Overwrite>(call, p, depth, c, c_row);
     } else {
       T* const b = static_cast<T*>(call.scratch[0]);
       g.panel_stride = depth * P;
@@ -141,6 +199,57 @@ struct TileImpl {
       g.a_col = call.a_col == 1 ? 1 : call.m;
     }
     add ? gemm_panels<T, W, Into::Add>(g) : gemm_panels<T, W, Into::Overwrite>(g);
+  }
+
+  // Rows of B are contiguous, and need not be converted: the first block of A's rows leaves a panel for the others.
+  static bool packs_in_passing(const MatmulTileCall& call) {
+    return kSame && kRounds && call.b_col == 1 && call.m > kRows<W> / 2 && !packs_a(call);
+  }
+
+  template <Into into>
+  static void run_packing(const MatmulTileCall& call, int64_t p, int64_t depth, T* c,
+                          int64_t c_row) {
+    if constexpr (kSame && kRounds) {
+      const RowBlocks<W> blocks(call.m);
+      const T* const a = static_cast<const T*>(call.a) + p * call.a_col;
+      const T* const b = static_cast<const T*>(call.b) + p * call.b_row;
+      T* const panel = static_cast<T*>(call.scratch[0]);
+      int64_t j = 0;
+      for (; j + P <= call.n; j += P) {
+        kPacking<T, W, into>.fn[blocks.begin(1)](
+            {depth, a, call.a_row, call.a_col, b + j, call.b_row, c + j, c_row}, panel);
+        for (int64_t block = 1; block < blocks.count; ++block) {
+          const int64_t i = blocks.begin(block);
+          kMicro<T, W, into>.fn[blocks.begin(block + 1) - i]({depth, a + i * call.a_row, call.a_row,
+                                                              call.a_col, panel, P,
+                                                              c + i * c_row + j, c_row});
+        }
+      }
+      if constexpr (__is_same(T, float)) {  // half a panel is read where it lies
+        if (j + kLanes<T, W> <= call.n) {
+          for (int64_t block = 0; block < blocks.count; ++block) {
+            const int64_t i = blocks.begin(block);
+            kMicro<T, W, into, 1>.fn[blocks.begin(block + 1) - i](
+                {depth, a + i * call.a_row, call.a_row, call.a_col, b + j, call.b_row,
+                 c + i * c_row + j, c_row});
+          }
+          j += kLanes<T, W>;
+        }
+      }
+      if (j == call.n) return;
+      pack_panels<S, W>(depth, call.n - j, b + j, call.b_row, 1, panel, depth * P);
+      gemm_panels<T, W, into>({.m = call.m,
+                               .n = call.n - j,
+                               .k = depth,
+                               .a = a,
+                               .a_row = call.a_row,
+                               .a_col = call.a_col,
+                               .b = panel,
+                               .b_row = P,
+                               .panel_stride = depth * P,
+                               .c = c + j,
+                               .c_row = c_row});
+    }
   }
 
   // Keeps the order in which A lies, so that both sides of the copy are contiguous.
@@ -191,10 +300,7 @@ struct TileImpl {
         MatmulTileCall rest = call;
         rest.n = call.n - whole;
         rest.b = static_cast<const T*>(call.b) + whole;
-        for (int64_t p = 0; p < count; p += call.k_block) {
-          const int64_t depth = count - p < call.k_block ? count - p : call.k_block;
-          run_block(rest, begin + p, depth, c + whole, c_row, add || p > 0);
-        }
+        run_blocks(rest, begin, count, c + whole, c_row, add);
       }
     }
   }

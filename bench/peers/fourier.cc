@@ -1,6 +1,6 @@
-// RLX's side of bench/fft: answers the lines of run.py's protocol.
+// RLX's side of the Fourier transforms in bench/peers: answers lines of run.py.
 //
-//   fft_case FOLDER THREADS
+//   fourier FOLDER THREADS
 //   load fft2 512x512   reads FOLDER/in.bin, writes FOLDER/rlx.bin, answers {"ready": true}
 //   run SECONDS CLOCK   times runs (CLOCK cpu: the calling thread's time) over bound operand and result, answers {"seconds": median, "least": .., "runs": count}
 //
@@ -86,11 +86,11 @@ Times time(Case& c, double limit, bool cpu) {
 
 int main(int argc, char** argv) {
   if (argc == 1) {  // `make bench` runs every program
-    fmt::print("bench/fft/run.py runs this beside its peers\n");
+    fmt::print("bench/peers/run.py runs this beside other libraries\n");
     return 0;
   }
   if (argc != 3) {
-    fmt::print(stderr, "usage: fft_case FOLDER THREADS\n");
+    fmt::print(stderr, "usage: fourier FOLDER THREADS\n");
     return 2;
   }
   std::optional<Case> current;

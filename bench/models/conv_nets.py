@@ -1,14 +1,15 @@
-"""The networks of the model benchmark as torch modules, and what becomes of them elsewhere.
+"""Convolutional networks of the model benchmark as torch modules, and what becomes of them elsewhere.
 
 `make(name)` gives a module in eval mode with random weights from a fixed seed (architectures by name from torchvision; the U-Net
-is below); `to_rlx(module, x)` walks its torch.fx graph and writes the same operations as an rlx.Graph, a parameter per tensor.
+is below); `operands(name, batch)` what it is run on, by name; `to_rlx(name, module, operands)` walks its torch.fx graph and writes
+the same operations as an rlx.Graph, a parameter per tensor.
 """
 
 import operator
 
 import numpy as np
 
-SIZES = {"resnet50": 224, "mobilenet_v3": 224, "unet": 256, "resnet18": 224}
+NAMES = {"resnet50": 224, "mobilenet_v3": 224, "unet": 256, "resnet18": 224}
 
 
 def make(name):
@@ -25,7 +26,7 @@ def make(name):
     elif name == "unet":
         module = unet()
     else:
-        raise SystemExit(f"no network {name}; there are {', '.join(SIZES)}")
+        raise SystemExit(f"no network {name}; there are {', '.join(NAMES)}")
     # Statistics as a trained net has them: nothing vanishes or overflows.
     for m in module.modules():
         if isinstance(m, torch.nn.BatchNorm2d):
@@ -66,6 +67,10 @@ def unet(base=32, classes=2):
             return self.head(x)
 
     return UNet()
+
+
+def operands(name, batch):
+    return {"x": np.random.default_rng(1).standard_normal((batch, 3, NAMES[name], NAMES[name])).astype("f4")}
 
 
 def pair(v):
@@ -159,8 +164,8 @@ class Translation:
         raise NotImplementedError(f"function {f}")
 
 
-def to_rlx(name, module, shape):
+def to_rlx(name, module, operands):
     import torch
 
-    t = Translation(name, torch.fx.symbolic_trace(module), shape)
+    t = Translation(name, torch.fx.symbolic_trace(module), operands["x"].shape)
     return t.g, t.weights
