@@ -66,6 +66,12 @@ void call_handler() {
       SIGINT, frame ? nb::borrow(reinterpret_cast<PyObject*>(frame)) : nb::none());
 }
 
+// Whether Python's handler is the one that raises KeyboardInterrupt.
+bool interrupts_raise() {
+  const nb::module_ signals = nb::module_::import_("signal");
+  return signals.attr("getsignal")(SIGINT).is(signals.attr("default_int_handler"));
+}
+
 }  // namespace
 
 void run_interruptibly(bool is_long, bool repeatable,
@@ -245,7 +251,9 @@ std::vector<DeviceTensor> ArrayProgram::run_bound(CompiledGraph& f, std::span<Ar
     pointers.push_back(results.back().data().get());
   }
   for (const size_t i : donation_.inputs) inputs[i]->donate(function_);
-  run_interruptibly(is_long_, /*repeatable=*/!donates, [&](const std::atomic<bool>* cancel) {
+  // Where the handler raises nothing, a run that has taken arrays must have its result.
+  const bool stops = is_long_ && (!donates || interrupts_raise());
+  run_interruptibly(stops, /*repeatable=*/!donates, [&](const std::atomic<bool>* cancel) {
     f.run_into(pointers, {.cancel = cancel});
   });
   return results;
