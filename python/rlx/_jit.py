@@ -536,6 +536,9 @@ class jit:
         return Graph._of(traced.graph.with_constants(len(leaves), traced.captured))
 
 
+jit.__new__.__signature__ = inspect.signature(jit.__init__)  # what help() shows
+
+
 def _numbers_and_names(argnums, argnames):
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     return numbers, (argnames,) if isinstance(argnames, str) else tuple(argnames)

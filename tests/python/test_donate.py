@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import inspect
 import pickle
 import subprocess
 import sys
@@ -122,6 +123,10 @@ def test_which_arguments():
         return c * 2
 
     assert last.__name__ == "last" and last.__doc__ == "Twice c."
+    assert list(inspect.signature(last).parameters) == ["a", "b", "c"]
+    assert [*inspect.signature(rlx.jit).parameters][:2] == ["f", "static_argnums"]
+    with pytest.raises(TypeError, match="takes a function, not None"):
+        rlx.jit(None)
     x = arr(3)
     last(arr(3), arr(3), x)
     assert x.is_deleted()
