@@ -320,8 +320,9 @@ TEST_P(Donated, SameBitsInTheSameMemory) {
     const std::vector<DeviceTensor> got = f.run_on_device({{"p", p}, {"m", m}, {"x", x}});
     for (size_t k = 0; k < 3; ++k) EXPECT_TRUE(got[k].to_host().same_bits(want[k])) << k;
     p = got[0], m = got[1];
-    EXPECT_EQ(p.data().get() == p_memory, plans());
-    EXPECT_EQ(m.data().get() == m_memory, plans());
+    if (!plans()) continue;
+    EXPECT_EQ(p.data().get(), p_memory);
+    EXPECT_EQ(m.data().get(), m_memory);
   }
 }
 
