@@ -436,12 +436,9 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   c.param_updated.assign(c.signature.params().size(), false);
   const auto position = param_positions(c.signature);
   for (const Update& u : c.signature.updates) c.param_updated[position.at(u.param)] = true;
-  c.donated.assign(c.signature.inputs().size(), false);
+  if (!options.donate.empty()) c.donated.resize(c.signature.inputs().size());
   for (const size_t i : options.donate) c.donated[i] = true;
-  if (plan) {  // LIR runs with the plan it has
-    c.donated = plan->donated;
-    c.donated.resize(c.signature.inputs().size());
-  }
+  if (plan) c.donated = plan->donated;  // LIR runs with the plan it has
   if (has_symbols(c.signature)) {
     compile_symbolic(c, from, *backend, options);
     c.info.seconds = seconds_since(start);

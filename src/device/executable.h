@@ -132,7 +132,8 @@ struct Compiled {
   std::shared_ptr<const Backend> backend;
   Graph signature;                  // as given
   std::vector<bool> param_updated;  // by signature
-  std::vector<bool> donated;        // by input
+  std::vector<bool> donated;        // by input; empty where none is
+  bool is_donated(size_t input) const { return !donated.empty() && donated[input]; }
   CompileInfo info;
   int threads = 1;
   bool poison = false;

@@ -102,7 +102,7 @@ class ProgramExecutable final : public Executable {
   }
   MemoryBlock param(size_t i) const override { return params_[i]; }
   bool is_updated(size_t i) const override { return c_->param_updated[i]; }
-  bool is_donated(size_t i) const override { return c_->donated[i]; }
+  bool is_donated(size_t i) const override { return c_->is_donated(i); }
 
   void prepare() override {
     if (!now_) return;  // what to make depends on sizes

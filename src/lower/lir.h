@@ -173,7 +173,8 @@ struct Program {
   // writes in place has a second buffer in the same memory, the new value.
   std::vector<int32_t> input_buffers, param_buffers;
   std::vector<bool> param_updated;
-  // By input: a run may write over it, because nobody reads it afterwards. Outputs may then lie in its memory (donor_of).
+  // By input, empty where there are none: a run may write over it, because nobody reads it afterwards. Outputs may then lie
+  // in its memory (donor_of).
   std::vector<bool> donated;
   std::vector<JoinedWeight> joined;
   std::vector<PackedWeight> packed;

@@ -23,7 +23,7 @@ class Lowering {
            const DimBinding& sizes = {}, const Donated& donated = {})
       : target_(target), is_body_(is_body), sizes_(sizes), outline_(outline) {
     p_.graph = std::move(g);
-    p_.donated.resize(p_.graph.inputs().size());
+    if (!donated.empty()) p_.donated.resize(p_.graph.inputs().size());
     for (const size_t input : donated) p_.donated.at(input) = true;
     graph_ = &p_.graph;
     views_.resize(graph().nodes.size());
@@ -505,7 +505,7 @@ class Lowering {
         p_.outputs.push_back(v);
         continue;
       }
-      if (b.place == Place::input && is_whole(v)) {
+      if (b.place == Place::input && is_whole(v) && !p_.donated.empty()) {
         const auto input = static_cast<size_t>(b.index);
         if (p_.donated[input] && !returned[input]) {
           returned[input] = true;

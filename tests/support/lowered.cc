@@ -119,7 +119,8 @@ std::string donation_faults(const Program& p, const std::vector<int32_t>& chain_
   const auto take = [&](int32_t input, int32_t output) {
     const Buffer &from = p.buffers[static_cast<size_t>(input)],
                  &to = p.buffers[static_cast<size_t>(output)];
-    if (from.place != Place::input || !p.donated[static_cast<size_t>(from.index)])
+    if (from.place != Place::input || p.donated.empty() ||
+        !p.donated[static_cast<size_t>(from.index)])
       out += fmt::format("output b{} lies in b{}, which nobody gave\n", output, input);
     if (from.bytes != to.bytes) out += fmt::format("b{} and b{} differ in size\n", output, input);
     if (const auto [at, fresh] = holder.emplace(input, output); !fresh)
