@@ -274,6 +274,8 @@ class Array(_core.ArrayBase):
     def __repr__(self):
         if self._traced:
             return f"rlx.Array(traced {self._type})"
+        if self.is_deleted():
+            return f"rlx.Array({self._type}, donated)"
         text = np.array2string(self.numpy(), separator=", ", prefix="rlx.Array(", threshold=200)
         return f"rlx.Array({text}, dtype={self.dtype.long_name})"
 
@@ -321,7 +323,7 @@ class Array(_core.ArrayBase):
     def __array_interface__(self):
         if self._traced or self.dtype.bits is not None or not self._on_host():
             raise AttributeError("__array_interface__")
-        return {"version": 3, "shape": self.shape, "typestr": self.dtype.dtype.str, "data": (self._address, True)}
+        return {"version": 3, "shape": self.shape, "typestr": self.dtype.dtype.str, "data": (self._lend(), True)}
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """A copy: who reads through DLPack may write, and an array never changes. `numpy.asarray` gives a view."""
@@ -375,10 +377,10 @@ class Array(_core.ArrayBase):
         return _restored, (self.dtype.name, self.shape, self._raw().tobytes())
 
     def __copy__(self):
-        return self
+        return self.copy()
 
     def __deepcopy__(self, memo):
-        return self
+        return self.copy()
 
     # ---- operators
 
@@ -469,8 +471,8 @@ class Array(_core.ArrayBase):
         return self.transpose(axes)
 
     def copy(self):
-        """The array itself: nobody can change it."""
-        return self
+        """The same elements in memory of their own, which stay when the array is donated (`jit`)."""
+        return self if self._traced else self._copied()
 
     def flatten(self):
         return self.reshape(-1)

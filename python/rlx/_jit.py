@@ -26,7 +26,7 @@ from rlx._array import Array
 from rlx._dims import LEAST, Dim, Pin, Symbols, holds, tracing
 from rlx._errors import Error, UserError, checked_budget
 from rlx._transforms import _argument, _check_function, _name, trace
-from rlx._tree import converted, flatten, typed, unflatten
+from rlx._tree import converted, flatten, paths, typed, unflatten
 
 CacheInfo = namedtuple("CacheInfo", "hits compilations programs")
 _RECORDS = 256  # compilations that explain() remembers
@@ -211,6 +211,7 @@ def _described(leaves, names):
 
 class jit:
     """Compiles a function: `jit(f)(x)` is f(x), traced and compiled on the first call with arguments of these types.
+    Without f, `@rlx.jit(donate_argnums=0)`, it is a decorator with these options.
 
     With another size of an axis it is traced once more, with a symbol for it: inside f the size is an `rlx.Dim`, and
     further sizes compile nothing. f.explain() says what was compiled and why.
@@ -222,18 +223,31 @@ class jit:
     memory_budget is the number of bytes that the values of a run may take at once, as for `rlx.compile`; as a part of
     another function that is compiled it has no meaning, but that one's has.
 
+    donate_argnums and donate_argnames are arguments (trees of arrays) that are given away: f writes results of as many
+    bytes into their memory, so that `params, state = step(params, state, batch)` needs no second set of weights. After
+    the call, also one that fails once it has begun, their arrays are gone: reading one raises "donated". Results have
+    the same bits. What something else can see (a reshaped array, a NumPy view, another argument, another thread's run) is
+    copied instead, and what no result can use is dropped; a warning says either once. As a part of another function
+    that is traced, donation has no meaning.
+
     All functions together keep programs and captured arrays of 512 MiB, those used last; what was dropped is traced and
     compiled again when it is called.
     """
 
-    def __init__(self, f, static_argnums=(), static_argnames=(), memory_budget=0):
+    def __new__(cls, *f, **options):
+        return super().__new__(cls) if f or "f" in options else functools.partial(cls, **options)
+
+    def __init__(
+        self, f, static_argnums=(), static_argnames=(), memory_budget=0, donate_argnums=(), donate_argnames=()
+    ):
         _check_function("jit", f)
         self._memory_budget = checked_budget("jit", memory_budget)
         functools.update_wrapper(self, f)
         self._f = f
-        numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-        names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+        numbers, names = _numbers_and_names(static_argnums, static_argnames)
         self._signature, self._static = _static_parameters(f, numbers, names) if numbers or names else (None, ())
+        numbers, names = _numbers_and_names(donate_argnums, donate_argnames)
+        self._donated = _donated_arguments(f, numbers, names, self._static) if numbers or names else None
         self._families = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # what threads are making
@@ -373,7 +387,19 @@ class jit:
 
     def _program(self, call, traced):
         device = _core.device_for(call.leaves + traced.captured)
-        return _core.compile_cached(traced.graph, device, self._memory_budget)
+        donated = self._given_away(call) if self._donated else []
+        names = [paths(call.tree)[i].partition(".")[2] for i in donated]
+        return _core.compile_cached(traced.graph, device, self._memory_budget, _name(self._f), donated, names)
+
+    def _given_away(self, call):
+        """The leaves that are donated, by number."""
+        places, further, keywords, donated = self._donated
+        args, kwargs = unflatten(call.tree, range(len(call.leaves)))  # a tree of the leaves' numbers
+        if self._static:  # all arguments come by name
+            args = [None] * len(places) + list(kwargs.pop(further, ()))
+            kwargs |= kwargs.pop(keywords, {})
+        arguments = [*zip([*places, *range(len(places), len(args))], args), *kwargs.items()]
+        return sorted(i for name, tree in arguments if name in donated for i in flatten(tree)[0])
 
     def _symbolic(self, call, names, symbols):
         """(what _keep keeps, None); (None, why not); (None, None) for a part of a program around it."""
@@ -508,6 +534,44 @@ class jit:
                 "trace-value", f"graph: {_name(self._f)} uses an array of the function being traced around it"
             )
         return Graph._of(traced.graph.with_constants(len(leaves), traced.captured))
+
+
+jit.__new__.__signature__ = inspect.signature(jit.__init__)  # what help() shows
+
+
+def _numbers_and_names(argnums, argnames):
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    return numbers, (argnames,) if isinstance(argnames, str) else tuple(argnames)
+
+
+def _donated_arguments(f, numbers, names, static):
+    """(the parameters of f that have a place, its names for further arguments and for further keywords or None, what is
+    donated: names, and places of further arguments)."""
+    try:
+        parameters = inspect.signature(f).parameters
+    except ValueError:
+        raise UserError(
+            "argnums", f"jit: {_name(f)} has no signature that could say which arguments are donated"
+        ) from None
+    p = inspect.Parameter
+    places, further, keywords = (
+        [n for n in parameters if parameters[n].kind in kinds]
+        for kinds in ((p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD), (p.VAR_POSITIONAL,), (p.VAR_KEYWORD,))
+    )
+    donated = set()
+    for i in numbers:
+        at = i + len(places) if i < 0 and not further else i
+        if at < 0 or (at >= len(places) and not further):
+            raise UserError("argnums", f"jit: {_name(f)} has no argument {i} that could be donated")
+        donated.add(places[at] if at < len(places) else at)
+    for n in names:
+        if n in further + keywords or (n not in parameters and not keywords):
+            raise UserError("argnums", f"jit: {_name(f)} has no argument {n!r} that could be donated")
+        donated.add(n)
+    for n in static:
+        if n in donated:
+            raise UserError("argnums", f"jit: {_name(f)}: the argument {n} is static, which cannot be donated")
+    return places, (*further, None)[0], (*keywords, None)[0], frozenset(donated)
 
 
 def _static_parameters(f, numbers, names):

@@ -3,7 +3,7 @@
     optimizer = rlx.optim.chain(rlx.optim.clip_by_global_norm(1.0), rlx.optim.adamw(rlx.optim.cosine(1e-3, 1000)))
     state = optimizer.init(params)
 
-    @rlx.jit
+    @rlx.jit(donate_argnums=(0, 1))                       # parameters and state are written in place
     def step(params, state, x, y):
         value, gradients = rlx.value_and_grad(loss)(params, x, y)
         params, state = optimizer.update(gradients, state, params)
@@ -275,7 +275,7 @@ def ema(optimizer: Optimizer, decay: float) -> Optimizer:
 
     def init(params):
         arrays, structure = _params("ema", params)
-        average = unflatten(structure, [x.astype(_wide(x.dtype)) for x in arrays])
+        average = unflatten(structure, [x.astype(_wide(x.dtype)).copy() for x in arrays])
         return {"step": asarray(0, "int32"), "average": average, "inner": optimizer.init(params)}
 
     def update(gradients, state, params):

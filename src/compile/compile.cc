@@ -57,6 +57,11 @@ void check_options(const Graph& g, const CompileOptions& options) {
     check_hint(name, hint);
   }
   check_by_hints(options.hints, options.dims);
+  if (options.donate.empty()) return;
+  const size_t inputs = g.inputs().size();
+  for (const size_t i : options.donate)
+    user_check(i < inputs, "donate",
+               "graph \"{}\" has no input {} that could be donated; it has {}", g.name, i, inputs);
 }
 
 void require_sizes(const Graph& g, const CompileOptions& options) {
@@ -179,7 +184,8 @@ class Driver {
 
   std::shared_ptr<const Program> plan(const Graph& fused) {
     verify(fused, "fuse_regions");
-    return std::make_shared<const Program>(make_program(fused, target(), &report_.codegen_seconds));
+    return std::make_shared<const Program>(
+        make_program(fused, target(), &report_.codegen_seconds, options_.donate));
   }
 
   // Code for all sizes; programs are made with the target from then on.
@@ -245,6 +251,7 @@ void add(KeptBytes& kept, const Bound& b) {
   kept.add(static_cast<int64_t>(sizeof(Bound)) + text_bytes(b.info));
   for (const Types* types : {&b.inputs, &b.params, &b.outputs})
     kept.add(KeptBytes::allocated(types->capacity() * sizeof(Type)));
+  kept.add(KeptBytes::allocated(b.donors.capacity() * sizeof(int32_t)));
   if (b.program) kept.add(*b.program);
   if (b.graph) kept.add(*b.graph);
 }
@@ -266,7 +273,10 @@ std::shared_ptr<Bound> make_bound(DimBinding sizes, std::shared_ptr<const Graph>
     info.cached = p.cached;
     info.kernels_before_fusion += info.kernels;
     int64_t beside = p.scratch_bytes * threads;  // the arena
-    for (const View& v : p.outputs) beside += v.type().bytes();
+    if (std::find(p.donated.begin(), p.donated.end(), true) != p.donated.end())
+      for (size_t k = 0; k < p.outputs.size(); ++k) bound->donors.push_back(donor_of(p, k));
+    for (size_t k = 0; k < p.outputs.size(); ++k)
+      if (bound->donor(k) < 0) beside += p.outputs[k].type().bytes();
     info.planned_bytes = p.arena_bytes + beside;
     info.unshared_bytes = p.unshared_bytes + beside;
     info.program = program;
@@ -366,7 +376,7 @@ void compile_symbolic(Compiled& c, CompileStage from, const Backend& backend,
     int64_t own_code = 0;
     if (outline) own.per_size = unequal(equal, sizes);  // one of them is 1 and broadcasts
     if (outline && own.per_size.empty()) try {
-        Program p = outline->at(sizes, *target);
+        Program p = outline->at(sizes, *target, options.donate);
         describe_target(p, *target);
         program = std::make_shared<const Program>(std::move(p));
       } catch (const Error& e) {  // a rule took two sizes for one that these are not: a symbol is 1
@@ -426,6 +436,9 @@ std::unique_ptr<Executable> compile_from(Graph g, CompileStage from,
   c.param_updated.assign(c.signature.params().size(), false);
   const auto position = param_positions(c.signature);
   for (const Update& u : c.signature.updates) c.param_updated[position.at(u.param)] = true;
+  if (!options.donate.empty()) c.donated.resize(c.signature.inputs().size());
+  for (const size_t i : options.donate) c.donated[i] = true;
+  if (plan) c.donated = plan->donated;  // LIR runs with the plan it has
   if (has_symbols(c.signature)) {
     compile_symbolic(c, from, *backend, options);
     c.info.seconds = seconds_since(start);

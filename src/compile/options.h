@@ -21,6 +21,9 @@ struct CompileOptions {
   // Bytes that the values of a run may take at once, parameters, inputs and outputs apart: what does not fit is
   // computed again where it is read (passes/rematerialise.h). 0: as many as there are.
   int64_t memory_budget = 0;
+  // Inputs, by their index, that are given away: a run may write over them, and outputs of as many bytes lie in their memory
+  // where the plan allows it (CompiledGraph::donors). For steps whose state comes in and goes out.
+  std::vector<size_t> donate;
   bool verify = verify_by_default();       // between passes
   bool cache = true;                       // keep generated code on disk (docs/runtime.md)
   int vector_bits = 0;                     // 0: the widest this CPU has

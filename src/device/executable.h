@@ -52,6 +52,9 @@ struct Bound {
   std::shared_ptr<const Graph> graph;      // this one
   // Of the program's parameters, which lack those that nobody reads: where they stand in the signature.
   std::vector<size_t> param_of;
+  std::vector<int32_t> donors;  // by output; empty where there are none
+  // The donated input in whose memory the output lies; -1: it has its own.
+  int32_t donor(size_t output) const { return donors.empty() ? -1 : donors[output]; }
   CompileInfo info;
   int64_t bytes = 0;  // that this takes, about, without code that programs of other sizes run, too
 };
@@ -102,7 +105,10 @@ class Executable {
   virtual void bind_param(size_t index, MemoryBlock value, int64_t bytes) = 0;
   virtual MemoryBlock param(size_t index) const = 0;
   virtual bool is_updated(size_t param) const = 0;
-  // Writes every byte of the outputs, unless it raises.
+  // Whether a run may write over the input (CompileOptions::donate).
+  virtual bool is_donated(size_t input) const = 0;
+  // Writes every byte of the outputs, unless it raises. Outputs that have a donor (Bound::donors) go to the memory of that
+  // input instead: their pointers are not looked at.
   virtual void run(const std::byte* const* inputs, std::byte* const* outputs,
                    const RunOptions& options) = 0;
   // Until all runs are done; raises what went wrong in one that was not waited for.
@@ -126,6 +132,8 @@ struct Compiled {
   std::shared_ptr<const Backend> backend;
   Graph signature;                  // as given
   std::vector<bool> param_updated;  // by signature
+  std::vector<bool> donated;        // by input; empty where none is
+  bool is_donated(size_t input) const { return !donated.empty() && donated[input]; }
   CompileInfo info;
   int threads = 1;
   bool poison = false;

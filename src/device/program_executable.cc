@@ -102,6 +102,7 @@ class ProgramExecutable final : public Executable {
   }
   MemoryBlock param(size_t i) const override { return params_[i]; }
   bool is_updated(size_t i) const override { return c_->param_updated[i]; }
+  bool is_donated(size_t i) const override { return c_->is_donated(i); }
 
   void prepare() override {
     if (!now_) return;  // what to make depends on sizes
@@ -133,7 +134,8 @@ class ProgramExecutable final : public Executable {
       if (c_->poison) {
         stream_->fill(arena_.get(), 0xff, program().arena_bytes);
         for (size_t k = 0; k < program().outputs.size(); ++k)
-          stream_->fill(outputs[k], 0xff, program().outputs[k].type().bytes());
+          if (now_->bound->donor(k) < 0)
+            stream_->fill(outputs[k], 0xff, program().outputs[k].type().bytes());
       }
       started_ = Clock::now();
       if (options.trace) *options.trace = {started_, {}, 0};
@@ -357,7 +359,8 @@ class ProgramExecutable final : public Executable {
           f.base[b] = const_cast<std::byte*>(inputs[k]);
           break;
         case Place::output:
-          f.base[b] = outputs[k];
+          f.base[b] =
+              buffer.shares < 0 ? outputs[k] : const_cast<std::byte*>(inputs[donor(f.p, buffer)]);
           break;
         case Place::param:
           f.base[b] = params_[now_->bound->param_of[k]].get();
@@ -373,6 +376,11 @@ class ProgramExecutable final : public Executable {
           break;
       }
     }
+  }
+
+  // The donated input in whose memory the output lies.
+  static size_t donor(const Program& p, const Buffer& output) {
+    return static_cast<size_t>(p.buffers[static_cast<size_t>(output.shares)].index);
   }
 
   static std::byte* address(const Frame& f, const View& v) {
@@ -452,7 +460,7 @@ class ProgramExecutable final : public Executable {
     for (int32_t s = chain.begin; s < chain.end; ++s)
       for (const View& v : f.p.steps[static_cast<size_t>(s)].out) {
         const Buffer& b = f.p.buffers[static_cast<size_t>(v.buffer)];
-        const bool fresh = b.place == Place::output || (b.place == Place::arena && b.shares < 0);
+        const bool fresh = b.shares < 0 && (b.place == Place::output || b.place == Place::arena);
         if (fresh && b.first == s)
           stream_->fill(f.base[static_cast<size_t>(v.buffer)], 0xff, b.bytes);
       }
@@ -697,8 +705,9 @@ class ProgramExecutable final : public Executable {
       run_program(body, f.in.data(), f.out.data(), work);
       for (size_t c = 0; c < carries; ++c) f.in[c] = f.out[c];
     }
-    for (size_t c = 0; c < carries; ++c)
-      stream_->copy(address(f, step.out[c]), f.in[c], step.out_bytes[c]);
+    for (size_t c = 0; c < carries; ++c)  // without a step, a carry may be there already
+      if (std::byte* const out = address(f, step.out[c]); out != f.in[c])
+        stream_->copy(out, f.in[c], step.out_bytes[c]);
   }
 
   void run_cond(Frame& f, size_t s) {

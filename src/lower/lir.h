@@ -46,7 +46,9 @@ struct Buffer {
   int64_t bytes = 0;
   int64_t offset = 0;             // in the arena
   int32_t first = -1, last = -1;  // steps that write it first and touch it last
-  int32_t shares = -1;            // arena: lives in the memory of this buffer (in-place reuse)
+  // Lives in the memory of this buffer: one of the arena in that of another (in-place reuse), an output in that of a
+  // donated input.
+  int32_t shares = -1;
 };
 
 // What a kernel reports when the values it was given have no result.
@@ -187,6 +189,9 @@ struct Program {
   // writes in place has a second buffer in the same memory, the new value.
   std::vector<int32_t> input_buffers, param_buffers;
   std::vector<bool> param_updated;
+  // By input, empty where there are none: a run may write over it, because nobody reads it afterwards. Outputs may then lie
+  // in its memory (donor_of).
+  std::vector<bool> donated;
   std::vector<JoinedWeight> joined;
   std::vector<PackedWeight> packed;
   int64_t arena_bytes = 0, unshared_bytes = 0;
@@ -195,6 +200,9 @@ struct Program {
   int generated = 0, cached = 0;  // distinct kernels of generated code; those that were on disk
   int64_t code_bytes = 0;
 };
+
+// The donated input in whose memory the output lies, by its index; -1: it has memory of its own.
+int32_t donor_of(const Program& p, size_t output);
 
 std::string to_string(const Program& p);
 

@@ -20,9 +20,11 @@ class Lowering {
  public:
   // With an outline: `g` is its graph at these sizes.
   Lowering(Graph g, Target& target, bool is_body, const Outline* outline = nullptr,
-           const DimBinding& sizes = {})
+           const DimBinding& sizes = {}, const Donated& donated = {})
       : target_(target), is_body_(is_body), sizes_(sizes), outline_(outline) {
     p_.graph = std::move(g);
+    if (!donated.empty()) p_.donated.resize(p_.graph.inputs().size());
+    for (const size_t input : donated) p_.donated.at(input) = true;
     graph_ = &p_.graph;
     views_.resize(graph().nodes.size());
     for (Value v : graph().params())
@@ -498,8 +500,9 @@ class Lowering {
   }
 
   // An output is written where the caller wants it when its producer can write there; else it is
-  // copied at the end.
+  // copied at the end. A donated input that is returned as it is stays where it is.
   void place_outputs() {
+    std::vector<bool> returned(p_.donated.size(), false);
     std::vector<bool> updating(p_.buffers.size(), false);  // what updates write
     for (const Update& u : graph().updates)
       updating[static_cast<size_t>(view(u.value).buffer)] = true;
@@ -512,6 +515,14 @@ class Lowering {
         b.index = static_cast<int32_t>(k);
         p_.outputs.push_back(v);
         continue;
+      }
+      if (b.place == Place::input && is_whole(v) && !p_.donated.empty()) {
+        const auto input = static_cast<size_t>(b.index);
+        if (p_.donated[input] && !returned[input]) {
+          returned[input] = true;
+          p_.outputs.push_back(v);
+          continue;
+        }
       }
       const int32_t buffer = new_buffer(Place::output, static_cast<int32_t>(k), v.type().bytes());
       p_.outputs.push_back(View::dense(buffer, v.type()));
@@ -664,14 +675,17 @@ void Target::arrange(Program& p) const {
     p.chains.push_back({s, s + 1, 0, 0});
 }
 
-Program lower(const Graph& g, Target& target) { return Lowering(g, target, false).run(); }
+Program lower(const Graph& g, Target& target, const Donated& donated) {
+  return Lowering(g, target, false, nullptr, {}, donated).run();
+}
 Program lower_body(const Graph& g, Target& target) { return Lowering(g, target, true).run(); }
-Program lower(const Outline& outline, const DimBinding& sizes, Target& target, bool is_body) {
-  return Lowering(outline.bound(sizes), target, is_body, &outline, sizes).run();
+Program lower(const Outline& outline, const DimBinding& sizes, Target& target, bool is_body,
+              const Donated& donated) {
+  return Lowering(outline.bound(sizes), target, is_body, &outline, sizes, donated).run();
 }
 
-Program make_program(const Graph& g, Target& target, double* seconds) {
-  Program p = lower(g, target);
+Program make_program(const Graph& g, Target& target, double* seconds, const Donated& donated) {
+  Program p = lower(g, target, donated);
   const auto start = Clock::now();
   target.finish();
   if (seconds) *seconds = seconds_since(start);

@@ -144,8 +144,8 @@ Graph Outline::bound(const DimBinding& sizes) const {
   return g;
 }
 
-Program Outline::at(const DimBinding& sizes, Target& target) const {
-  return lower(*this, sizes, target, is_body_);
+Program Outline::at(const DimBinding& sizes, Target& target, const Donated& donated) const {
+  return lower(*this, sizes, target, is_body_, donated);
 }
 
 }  // namespace rlx

@@ -38,7 +38,7 @@ class Outline {
   static std::shared_ptr<const Outline> of_region(const Graph& fused, Target& target,
                                                   std::span<const Layout> operands);
 
-  Program at(const DimBinding& sizes, Target& target) const;
+  Program at(const DimBinding& sizes, Target& target, const Donated& donated = {}) const;
 
   const Graph& graph() const { return graph_; }
   // The graph with numbers; bodies stay as they are.

@@ -7,7 +7,9 @@
 // 2. A result lies in the memory of an operand of its own step only where the kernel allows it, for
 //    every operand that lies there.
 // 3. Taken one after the other, each step finds in memory what was written for it: whole, and not
-//    written over since; a parameter is read before its update is written.
+//    written over since; a parameter is read before its update is written, and a donated input before the output that
+//    lies in its memory.
+// 4. Only donated inputs hold outputs, each at most one, of as many bytes.
 //
 // What a tile touches comes from StepKernel::span: for generated kernels from the addresses of
 // their loads and stores, for native ones from what they state (tests run them on poisoned memory).
@@ -23,7 +25,7 @@ namespace {
 
 // A piece of memory, in bytes; of the arena or of a buffer of its own.
 struct Piece {
-  int32_t space = 0;  // -1: the arena; else the buffer, of a parameter its first one
+  int32_t space = 0;  // -1: the arena; else the buffer that stands for the memory (memory_of)
   int64_t begin = 0, end = 0;
   bool meets(const Piece& o) const { return space == o.space && begin < o.end && o.begin < end; }
   bool operator==(const Piece&) const = default;
@@ -51,6 +53,7 @@ class LirVerifier {
       next = c.end;
     }
     check(next == count(), "LIR: chains cover {} of {} steps", next, count());
+    donations();
     for (int32_t s = 0; s < count(); ++s) inside(s);
     for (const Chain& c : p_.chains) chain(c);
     values();
@@ -71,11 +74,39 @@ class LirVerifier {
     return p_.param_buffers[static_cast<size_t>(buffer(b).index)];
   }
 
+  // The buffer that stands for the memory in which b lies, outside of the arena.
+  int32_t memory_of(int32_t b) const {
+    if (buffer(b).place == Place::param) return old_value(b);
+    return buffer(b).place == Place::output && buffer(b).shares >= 0 ? buffer(b).shares : b;
+  }
+
   Piece whole(int32_t b) const {
-    const Place place = buffer(b).place;
-    const int64_t at = place == Place::arena ? buffer(b).offset : 0;
-    const int32_t space = place == Place::arena ? -1 : place == Place::param ? old_value(b) : b;
-    return {space, at, at + buffer(b).bytes};
+    const bool in_arena = buffer(b).place == Place::arena;
+    const int64_t at = in_arena ? buffer(b).offset : 0;
+    return {in_arena ? -1 : memory_of(b), at, at + buffer(b).bytes};
+  }
+
+  // ---- donated inputs
+
+  void donations() const {
+    std::vector<bool> given(p_.donated.size(), false);
+    const auto give = [&](int32_t b, int32_t to) {
+      const Buffer& from = buffer(b);
+      check(from.place == Place::input && static_cast<size_t>(from.index) < given.size() &&
+                p_.donated[static_cast<size_t>(from.index)],
+            "LIR: output b{} lies in b{}, which is no donated input", to, b);
+      check(from.bytes == buffer(to).bytes, "LIR: output b{} of {} bytes lies in b{} of {}", to,
+            buffer(to).bytes, b, from.bytes);
+      check(!given[static_cast<size_t>(from.index)], "LIR: two outputs lie in b{}", b);
+      given[static_cast<size_t>(from.index)] = true;
+    };
+    for (int32_t b = 0; b < static_cast<int32_t>(p_.buffers.size()); ++b)
+      if (buffer(b).place == Place::output && buffer(b).shares >= 0) give(buffer(b).shares, b);
+    for (const View& v : p_.outputs) {
+      if (buffer(v.buffer).place != Place::input) continue;
+      check(covers(v, buffer(v.buffer)), "LIR: an output is a part of b{}", v.buffer);
+      give(v.buffer, v.buffer);
+    }
   }
 
   Piece piece(const View& v) const {
@@ -156,11 +187,10 @@ class LirVerifier {
     if (w.step == t.step && !itself) {
       check(!t.written, "LIR: {} and {} share memory", name(w.step, w.operand),
             name(t.step, t.operand));
-      const auto out = static_cast<int>(w.operand - step(w.step).in.size());
-      check(w.all == t.all && step(w.step).kernel &&
-                step(w.step).kernel->may_share(static_cast<int>(t.operand), out),
-            "LIR: {} is written over {}, which its kernel does not allow", name(w.step, w.operand),
-            name(t.step, t.operand));
+      check(
+          w.all == t.all && may_share(step(w.step), t.operand, w.operand - step(w.step).in.size()),
+          "LIR: {} is written over {}, which its kernel does not allow", name(w.step, w.operand),
+          name(t.step, t.operand));
     }
     // A native kernel alone may share without saying what its blocks touch.
     if (w.step == t.step && !(w.known && t.known)) return;
@@ -175,10 +205,8 @@ class LirVerifier {
       for (const View& v : step(s).out) {
         Writers& w = writers_[static_cast<size_t>(v.buffer)];
         w.last = s;
-        if (buffer(v.buffer).place == Place::param) {
-          int32_t& first = writers_[static_cast<size_t>(old_value(v.buffer))].first;
-          first = std::min(first, s);
-        }
+        int32_t& first = writers_[static_cast<size_t>(memory_of(v.buffer))].first;
+        first = std::min(first, s);
         w.bytes += v.elements() * size_of(v.dtype);
       }
     for (int32_t s = 0; s < count(); ++s) {
@@ -209,12 +237,13 @@ class LirVerifier {
                                  : place != Place::arena && place != Place::output;
   }
 
-  // What is there from the start is a parameter's value from before the run: it is read before its
-  // update is written.
+  // What is there from the start, a parameter's value from before the run or an input, is read before it is written
+  // over.
   void unchanged(int32_t b, int32_t reader, const std::string& who) const {
     const Writers& w = writers_[static_cast<size_t>(b)];
-    check(w.first >= reader, "LIR: {} reads parameter b{} after step {} writes its update", who, b,
-          w.first);
+    check(w.first >= reader, "LIR: {} reads {} b{} after step {} writes {}", who,
+          buffer(b).place == Place::param ? "parameter" : "input", b, w.first,
+          buffer(b).place == Place::param ? "its update" : "an output over it");
   }
 
   void complete(int32_t b, int32_t reader, const std::string& who) const {
@@ -257,7 +286,8 @@ class LirVerifier {
   }
 
   struct Writers {
-    int32_t first = std::numeric_limits<int32_t>::max();  // of a parameter's update
+    int32_t first =
+        std::numeric_limits<int32_t>::max();  // to the memory that the buffer stands for
     int32_t last = -1;
     int64_t bytes = 0;
   };

@@ -41,7 +41,7 @@ nb::list wrap_all(std::vector<DeviceTensor> tensors, std::span<const Array* cons
   return out;
 }
 
-const Array* as_array(nb::handle h) {
+Array* as_array(nb::handle h) {
   return nb::isinstance<Array>(h) ? nb::inst_ptr<Array>(h) : nullptr;
 }
 
@@ -50,7 +50,15 @@ const DeviceTensor& device_tensor_of(const Array& a) {
              "the value of a traced array ({}) is not known while the program is being written; "
              "use rlx.cond, rlx.select or rlx.scan for what depends on it",
              a.traced() ? a.type().to_string() : "");
+  user_check(!a.is_donated(), "donated",
+             "this array, {}, was donated to {} and is gone; use what {} returned", a.type(),
+             a.is_donated() ? *a.donated_to : "", a.is_donated() ? *a.donated_to : "");
   return *a.tensor;
+}
+
+void Array::donate(std::shared_ptr<const std::string> function) {
+  donated_to = std::move(function);
+  if (!lent) tensor = DeviceTensor(tensor->backend(), tensor->dtype(), tensor->sizes(), nullptr);
 }
 
 Tensor tensor_of(const Array& a) { return device_tensor_of(a).to_host(); }
@@ -84,6 +92,7 @@ nb::dlpack::dtype dlpack_dtype(DType d) {
 // What a buffer's shape and strides point to.
 struct BufferDims {
   std::vector<Py_ssize_t> shape, strides;
+  MemoryBlock bytes;  // also when the array was donated since
 };
 
 // A view of the bytes; without `format` for readers that want plain bytes. Raises BufferError.
@@ -94,6 +103,8 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     why = "a traced array has no bytes";
   else if (flags & PyBUF_WRITABLE)
     why = "an rlx.Array is immutable";
+  else if (a.is_donated())
+    why = fmt::format("the array was donated to {}", *a.donated_to);
   else if (!a.tensor->is_on_host())
     why = "the array does not lie in memory of the host; use to_device() or numpy()";
   else if (info(a.tensor->dtype()).buffer.empty())
@@ -104,6 +115,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   }
   const Tensor t = a.tensor->to_host();
   auto* dims = new BufferDims;
+  dims->bytes = a.tensor->data();
   dims->shape.assign(t.sizes().begin(), t.sizes().end());
   for (int64_t s : row_major_strides(t.sizes())) dims->strides.push_back(s * size_of(t.dtype()));
   *view = {};
@@ -236,6 +248,15 @@ void bind_array(nb::module_& m) {
                    [](const Array& a) {
                      return reinterpret_cast<uintptr_t>(device_tensor_of(a).data().get());
                    })
+      .def("_lend",  // the address, to somebody who holds the array
+           [](Array& a) {
+             const auto address = reinterpret_cast<uintptr_t>(device_tensor_of(a).data().get());
+             a.lent = true;
+             return address;
+           })
+      .def("is_deleted", &Array::is_donated,
+           "Whether the array was donated (`jit`, donate_argnums): its shape and dtype are known, "
+           "its elements are gone.")
       .def_prop_ro(
           "device",
           [](const Array& a) { return name(a.traced() ? current_device() : a.tensor->device()); },
@@ -266,6 +287,12 @@ void bind_array(nb::module_& m) {
            [](const Array& a, Ints sizes) {
              Array out(device_tensor_of(a).reshaped(std::move(sizes)));
              out.loose = a.loose;
+             return wrap(std::move(out));
+           })
+      .def("_copied",
+           [](const Array& a) {
+             Array out(device_tensor_of(a).copy());
+             out.loose = a.loose, out.weak = a.weak;
              return wrap(std::move(out));
            })
       .def("_bytes_as",  // the same bytes under another dtype of the same width

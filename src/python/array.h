@@ -4,6 +4,7 @@
 // Python's class rlx.Array derives from it and adds operators and methods; wrap() makes instances
 // of that class. Concrete arrays are immutable: the buffer protocol hands out read-only views of
 // their bytes, DLPack copies of them. They lie in memory of a device and stay there; ops run where their operands lie.
+// One that was donated to a function (jit's donate_argnums) still knows its type, and nothing else.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -38,6 +39,14 @@ struct Array {
   // Nobody said where it should lie, neither of it nor of what it was made of: it goes where it is needed.
   bool loose = false;
   bool goes_along() const { return weak || loose; }
+
+  // Donation. Whoever reads the bytes holds their MemoryBlock; who was told the address alone (`lent`) reads them as long
+  // as the array is there.
+  bool is_donated() const { return donated_to != nullptr; }
+  bool lent = false;
+  // Gives the memory to `function`; the array is gone then, for all who use it.
+  void donate(std::shared_ptr<const std::string> function);
+  std::shared_ptr<const std::string> donated_to;
 };
 
 // What the Python half of the package tells this one when it is imported.
@@ -58,8 +67,9 @@ inline nb::object wrap(DeviceTensor t) { return wrap(Array(std::move(t))); }
 nb::list wrap_all(std::vector<DeviceTensor> tensors, std::span<const Array* const> of);
 
 // The array behind a Python object, or nullptr when it is none.
-const Array* as_array(nb::handle h);
-// A concrete array where it lies, and its bytes on the host. Raise Error(user, "trace-value") for a traced one.
+Array* as_array(nb::handle h);
+// A concrete array where it lies, and its bytes on the host. Raise Error(user), "trace-value" for a traced one, "donated"
+// for one that was given away.
 const DeviceTensor& device_tensor_of(const Array& a);
 Tensor tensor_of(const Array& a);
 

@@ -102,7 +102,7 @@ Tensor scalar_of(const Number& n, DType dtype) {
 }
 
 struct Operand {
-  const Array* array = nullptr;  // nullptr: a number
+  Array* array = nullptr;  // nullptr: a number
   Number number;
   std::optional<Dim> size;  // the number is not known yet: a size of the program being traced
   // Whether it takes the dtype of what it meets: a number, or what stands for one in a trace.
@@ -312,7 +312,7 @@ std::vector<DeviceTensor> run_op(const OpDef& op, const Attrs& attrs, const Oper
   const std::shared_ptr<ArrayProgram> program = entry.program;  // another thread may drop the entry
   std::vector<Array> numbers;
   numbers.reserve(operands.size());
-  std::vector<const Array*> inputs;
+  std::vector<Array*> inputs;
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& o = operands[i];
     if (!o.array)
@@ -393,7 +393,7 @@ nb::object call_op(const OpDef& op, const nb::tuple& operands, const nb::tuple& 
 
 nb::list call_graph(const Graph& g, const nb::sequence& operands) {
   std::vector<nb::object> keep;
-  std::vector<const Array*> arrays;
+  std::vector<Array*> arrays;
   for (nb::handle h : operands) {
     keep.push_back(as_array(h) ? nb::borrow(h) : hooks().as_array(h));
     arrays.push_back(as_array(keep.back()));
@@ -425,6 +425,7 @@ nb::object types_key(const nb::list& arrays) {
   for (nb::handle h : arrays) {
     const Array* a = as_array(h);
     if (a->traced()) return nb::none();
+    if (a->is_donated()) (void)device_tensor_of(*a);  // says so
     const size_t rank = a->tensor->sizes().size();
     kinds.push_back(static_cast<char>(static_cast<int>(a->dtype()) * 2 + a->weak));
     kinds.push_back(static_cast<char>(rank));

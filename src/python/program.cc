@@ -66,6 +66,12 @@ void call_handler() {
       SIGINT, frame ? nb::borrow(reinterpret_cast<PyObject*>(frame)) : nb::none());
 }
 
+// Whether Python's handler is the one that raises KeyboardInterrupt.
+bool interrupts_raise() {
+  const nb::module_ signals = nb::module_::import_("signal");
+  return signals.attr("getsignal")(SIGINT).is(signals.attr("default_int_handler"));
+}
+
 }  // namespace
 
 void run_interruptibly(bool is_long, bool repeatable,
@@ -114,8 +120,10 @@ bool may_be_long(const Graph& signature, const CompileInfo& info) {
 
 }  // namespace
 
-ArrayProgram::ArrayProgram(std::shared_ptr<ProgramPool> pool)
+ArrayProgram::ArrayProgram(std::shared_ptr<ProgramPool> pool, Donation donation)
     : pool_(std::move(pool)),
+      donation_(std::move(donation)),
+      function_(std::make_shared<const std::string>(donation_.function)),
       device_(pool_->device()),
       backend_(backend_for(device_)),
       is_long_(may_be_long(pool_->signature(), pool_->info())) {
@@ -132,49 +140,134 @@ namespace {
 
 }  // namespace
 
-std::vector<DeviceTensor> ArrayProgram::bind(CompiledGraph& f,
-                                             std::span<const Array* const> inputs) const {
-  std::vector<DeviceTensor> moved;
-  moved.reserve(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const DeviceTensor* t = &device_tensor_of(*inputs[i]);
-    if (t->backend() != backend_ && t->device() != backend_->memory()) {
-      if (!inputs[i]->goes_along()) refuse_mixed(t->device(), backend_->memory());
-      t = &moved.emplace_back(t->to(device_));
-    }
-    if (sized_[i])
-      f.bind_input(i, t->data().get(), t->sizes());
-    else
-      f.bind_input(i, t->data().get());
-  }
-  return moved;
+void ArrayProgram::bind(CompiledGraph& f, size_t input, const Ints& sizes,
+                        const MemoryBlock& memory) const {
+  if (sized_[input])
+    f.bind_input(input, memory.get(), sizes);
+  else
+    f.bind_input(input, memory.get());
 }
 
-std::vector<DeviceTensor> ArrayProgram::run_bound(CompiledGraph& f) const {
+ArrayProgram::Held ArrayProgram::bind(CompiledGraph& f, std::span<Array* const> inputs) const {
+  Held held;
+  held.reserve(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const DeviceTensor& t = device_tensor_of(*inputs[i]);
+    if (t.backend() != backend_ && t.device() != backend_->memory()) {
+      if (!inputs[i]->goes_along()) refuse_mixed(t.device(), backend_->memory());
+      held.push_back(t.to(device_).data());
+    } else {
+      held.push_back(t.data());
+    }
+    bind(f, i, t.sizes(), held.back());
+  }
+  return held;
+}
+
+namespace {
+
+// The first few names, quoted as the arguments that they are of.
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 5;
+  const auto shown = std::span(names).first(std::min(names.size(), kMost));
+  return fmt::format(
+      "{}{}", fmt::join(shown, ", "),
+      names.size() > kMost ? fmt::format(", and {} more", names.size() - kMost) : "");
+}
+
+// As Python's filters want it: shown, ignored or raised.
+void warn(const std::string& text) {
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw nb::python_error();
+}
+
+// Whether the memory of an array is held by it and by this run alone.
+bool is_alone(const Array& a, const MemoryBlock& held) {
+  if (a.lent) return false;
+  const bool moved = a.tensor->data() != held;
+  if (held.use_count() > (moved ? 1 : 2)) return false;
+  MemoryBlock(held).reset();  // what others did with it before they let go has happened
+  return true;
+}
+
+}  // namespace
+
+void ArrayProgram::warn_of_idle(std::span<const int32_t> donors, std::span<Array* const> inputs) {
+  if (told_idle_ || pool_->info().interpreted) return;
+  std::vector<std::string> idle;
+  for (size_t k = 0; k < donation_.inputs.size(); ++k) {
+    const size_t i = donation_.inputs[k];
+    const auto input = static_cast<int32_t>(i);
+    if (std::find(donors.begin(), donors.end(), input) == donors.end() &&
+        inputs[i]->tensor->bytes() > 0 && !inputs[i]->weak)
+      idle.push_back(fmt::format("{} ({})", donation_.names[k], inputs[i]->type()));
+  }
+  if (idle.empty()) return;
+  told_idle_ = true;
+  warn(fmt::format("{}: no result could use the memory of donated arguments: {}",
+                   donation_.function, listed(idle)));
+}
+
+std::vector<int32_t> ArrayProgram::take_donated(CompiledGraph& f, std::span<Array* const> inputs,
+                                                Held& held) {
+  const std::span<const int32_t> donors = f.donors();
+  warn_of_idle(donors, inputs);
+  std::vector<std::string> copied;
+  for (size_t k = 0; k < donation_.inputs.size(); ++k) {
+    const size_t i = donation_.inputs[k];
+    (void)device_tensor_of(*inputs[i]);  // another thread may have been faster
+    if (std::find(donors.begin(), donors.end(), static_cast<int32_t>(i)) == donors.end() ||
+        is_alone(*inputs[i], held[i]))
+      continue;
+    copied.push_back(donation_.names[k]);
+    const Ints sizes = inputs[i]->tensor->sizes();
+    held[i] = DeviceTensor(backend_, inputs[i]->tensor->dtype(), sizes, held[i]).copy().data();
+    bind(f, i, sizes, held[i]);
+  }
+  if (!copied.empty() && !told_copied_) {
+    told_copied_ = true;
+    warn(
+        fmt::format("{}: donated arguments were copied, because something else uses their memory "
+                    "(a view, another argument, another run): {}",
+                    donation_.function, listed(copied)));
+  }
+  return {donors.begin(), donors.end()};
+}
+
+std::vector<DeviceTensor> ArrayProgram::run_bound(CompiledGraph& f, std::span<Array* const> inputs,
+                                                  Held held) {
   const Types& types = f.output_types();
+  std::vector<int32_t> donors;
+  const bool donates = !donation_.inputs.empty();
+  if (donates) donors = take_donated(f, inputs, held);
   std::vector<DeviceTensor> results;
   std::vector<void*> pointers;
   results.reserve(types.size()), pointers.reserve(types.size());
-  for (const Type& t : types) {
-    results.emplace_back(backend_, t.dtype, t.shape.sizes(), backend_->allocate(t.bytes()));
+  for (size_t k = 0; k < types.size(); ++k) {
+    const Type& t = types[k];
+    const bool has_donor = !donors.empty() && donors[k] >= 0;
+    results.emplace_back(
+        backend_, t.dtype, t.shape.sizes(),
+        has_donor ? held[static_cast<size_t>(donors[k])] : backend_->allocate(t.bytes()));
     pointers.push_back(results.back().data().get());
   }
-  run_interruptibly(is_long_, true, [&](const std::atomic<bool>* cancel) {
+  for (const size_t i : donation_.inputs) inputs[i]->donate(function_);
+  // Where the handler raises nothing, a run that has taken arrays must have its result.
+  const bool stops = is_long_ && (!donates || interrupts_raise());
+  run_interruptibly(stops, /*repeatable=*/!donates, [&](const std::atomic<bool>* cancel) {
     f.run_into(pointers, {.cancel = cancel});
   });
   return results;
 }
 
-std::vector<DeviceTensor> ArrayProgram::run(std::span<const Array* const> inputs) {
+std::vector<DeviceTensor> ArrayProgram::run(std::span<Array* const> inputs) {
   const ProgramPool::Lease f = pool_->take();
-  const std::vector<DeviceTensor> moved = bind(*f, inputs);
-  return run_bound(*f);
+  return run_bound(*f, inputs, bind(*f, inputs));
 }
 
 std::variant<std::vector<DeviceTensor>, std::string> ArrayProgram::run_guarded(
-    std::span<const Array* const> inputs) {
+    std::span<Array* const> inputs) {
   const ProgramPool::Lease f = pool_->take();
-  const std::vector<DeviceTensor> moved = bind(*f, inputs);
+  Held held = bind(*f, inputs);
   try {
     const nb::gil_scoped_release unlocked;
     (void)f->output_types();  // binds the sizes
@@ -182,7 +275,7 @@ std::variant<std::vector<DeviceTensor>, std::string> ArrayProgram::run_guarded(
     if (e.kind() != ErrorKind::user) throw;
     return e.message();
   }
-  return run_bound(*f);
+  return run_bound(*f, inputs, std::move(held));
 }
 
 namespace {
@@ -228,18 +321,20 @@ ProgramCache& graph_cache() {
 }
 
 template <class Compile>
-std::shared_ptr<ArrayProgram> without_lock(Compile&& compile) {
+std::shared_ptr<ArrayProgram> without_lock(Compile&& compile, Donation donation = {}) {
   std::shared_ptr<ProgramPool> pool;
   run_interruptibly(true, /*repeatable=*/false,
                     [&](const std::atomic<bool>*) { pool = compile(); });
-  return std::make_shared<ArrayProgram>(std::move(pool));
+  return std::make_shared<ArrayProgram>(std::move(pool), std::move(donation));
 }
 
 }  // namespace
 
 std::shared_ptr<ArrayProgram> compile_cached(const Graph& g, const Device& device,
-                                             int64_t memory_budget) {
-  return without_lock([&] { return graph_cache().compile(g, device, memory_budget); });
+                                             int64_t memory_budget, Donation donation) {
+  const std::vector<size_t> donate = donation.inputs;
+  return without_lock([&] { return graph_cache().compile(g, device, memory_budget, donate); },
+                      std::move(donation));
 }
 
 std::shared_ptr<ArrayProgram> compile_interruptibly(const Device& device, const Graph& g) {
@@ -300,13 +395,13 @@ void bind_program(nb::module_& m) {
   nb::class_<ArrayProgram>(m, "Program", "A compiled function.")
       .def("run",
            [](const std::shared_ptr<ArrayProgram>& p, const nb::sequence& operands) {
-             std::vector<const Array*> inputs;
+             std::vector<Array*> inputs;
              for (nb::handle h : operands) inputs.push_back(as_array(h));
              return wrap_all(p->run(inputs), inputs);
            })
       .def("run_guarded",  // a message where the program has no meaning at the sizes of the arrays
            [](const std::shared_ptr<ArrayProgram>& p, const nb::sequence& operands) -> nb::object {
-             std::vector<const Array*> inputs;
+             std::vector<Array*> inputs;
              for (nb::handle h : operands) inputs.push_back(as_array(h));
              auto results = p->run_guarded(inputs);
              if (const auto* why = std::get_if<std::string>(&results)) return nb::cast(*why);
@@ -318,9 +413,16 @@ void bind_program(nb::module_& m) {
       .def(nb::init<nb::tuple>())
       .def("use", &KeptFunction::use)
       .def_prop_ro("is_kept", &KeptFunction::is_kept);
-  m.def("compile_cached", [](const Graph& g, const std::string& device, int64_t memory_budget) {
-    return compile_cached(g, device, memory_budget);
-  });
+  // donated: the inputs that are given away, and how messages call them.
+  m.def(
+      "compile_cached",
+      [](const Graph& g, const std::string& device, int64_t memory_budget,
+         const std::string& function, std::vector<size_t> donated, std::vector<std::string> names) {
+        return compile_cached(g, device, memory_budget,
+                              {function, std::move(donated), std::move(names)});
+      },
+      nb::arg("graph"), nb::arg("device"), nb::arg("memory_budget"), nb::arg("function") = "",
+      nb::arg("donated") = std::vector<size_t>(), nb::arg("names") = std::vector<std::string>());
   m.def("device_for", [](const nb::sequence& arrays) {
     std::vector<const Array*> list;
     for (nb::handle h : arrays) list.push_back(as_array(h));

@@ -22,7 +22,8 @@ Value ProgramScope::import(const Array& a) {
                a.scope->builder.graph().name, builder.graph().name);
     key = {a.scope.get(), a.value, {}};
   } else {
-    key = {a.tensor->data().get(), kNone, a.tensor->sizes()};
+    const DeviceTensor& t = device_tensor_of(a);
+    key = {t.data().get(), kNone, t.sizes()};
   }
   auto [at, fresh] = imported_.try_emplace(std::move(key));
   if (!fresh) return at->second;

@@ -50,6 +50,8 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable)
   auto add = [&](std::vector<Leaf>& leaves, Index& index, Value v) {
     const Type& t = g.type(v);
     leaves.push_back({g.node(v).get<LeafAttrs>().name, t, {}, false, !t.shape.is_static()});
+    if (&leaves == &input_leaves_ && executable_->is_donated(leaves.size() - 1))
+      donates_ = leaves.back().donated = true;
     index.emplace(leaves.back().name, index.size());
   };
   for (Value v : g.inputs()) add(input_leaves_, input_index_, v);
@@ -148,7 +150,7 @@ CompiledGraph CompiledGraph::clone() const {
       const Held& held = inputs_[i];
       if (input_pointers_[i] != held.block.get()) {
         copy.point_input(i, input_pointers_[i]);  // bound
-      } else if (held.shared) {
+      } else if (held.shared && !input_leaves_[i].donated) {
         copy.share_input(i, held.block);
       } else {
         const int64_t bytes = input_leaves_[i].bytes();
@@ -347,6 +349,7 @@ void CompiledGraph::point_input(size_t index, const std::byte* data) {
   Leaf& leaf = input_leaves_[index];
   if (leaf.set != (data != nullptr)) unset_ += leaf.set ? 1 : size_t(-1);
   leaf.set = data != nullptr;
+  leaf.gone = false;
   input_pointers_[index] = data;
 }
 
@@ -417,8 +420,9 @@ Tensor CompiledGraph::output_tensor(size_t index) const {
 void CompiledGraph::refuse_to_run(size_t outputs) const {
   auto report = [&](const std::vector<Leaf>& leaves, std::string_view what) {
     for (const Leaf& leaf : leaves)
-      user_check(leaf.set, fmt::format("{}-missing", what), "{} \"{}\" ({}) was never set", what,
-                 leaf.name, leaf.type);
+      user_check(leaf.set, fmt::format("{}-missing", what), "{} \"{}\" ({}) {}", what, leaf.name,
+                 leaf.type,
+                 leaf.gone ? "was given to the last run; set it again" : "was never set");
   };
   report(input_leaves_, "input");
   report(param_leaves_, "param");
@@ -427,7 +431,73 @@ void CompiledGraph::refuse_to_run(size_t outputs) const {
 }
 
 void CompiledGraph::execute(std::span<std::byte* const> outputs, const RunOptions& options) {
+  struct Forget {
+    CompiledGraph* f;
+    bool is_done = true;  // a run that fails is over
+    ~Forget() {
+      if (f->donates_) f->forget_donated(is_done);
+    }
+  } forget{this};
   executable_->run(input_pointers_.data(), outputs.data(), options);
+  if (donates_) copy_from_donors(outputs, options.wait);
+  forget.is_done = options.wait;
+}
+
+// ---- donated inputs
+
+std::span<const int32_t> CompiledGraph::donors() {
+  const Use use(*this);
+  return within_memory([&]() -> std::span<const int32_t> {
+    get_ready(outputs_.size());
+    return executable_->bound()->donors;
+  });
+}
+
+// Outputs that somebody wants elsewhere than in their donors' memory.
+void CompiledGraph::copy_from_donors(std::span<std::byte* const> outputs, bool wait) {
+  Stream& stream = executable_->stream();
+  bool copied = false;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const int32_t donor = executable_->bound()->donor(k);
+    if (donor < 0 || !outputs[k]) continue;
+    const std::byte* const there = input_pointers_[static_cast<size_t>(donor)];
+    if (there == outputs[k]) continue;
+    stream.copy(outputs[k], there, output_bytes_[k]);
+    copied = true;
+  }
+  if (copied && wait) stream.wait();
+}
+
+// Nobody has their values any more. What a run that was not waited for reads stays until the input is set again.
+void CompiledGraph::forget_donated(bool is_done) {
+  for (size_t i = 0; i < input_leaves_.size(); ++i) {
+    if (!input_leaves_[i].donated || !input_leaves_[i].set) continue;
+    point_input(i, nullptr);
+    input_leaves_[i].gone = true;
+    if (is_done)
+      inputs_[i] = {};
+    else
+      inputs_[i].shared = true;  // not to be written
+  }
+}
+
+// Of an output that has a donor: the donor's memory, where that is not the caller's alone.
+MemoryBlock CompiledGraph::memory_of_donor(size_t output) const {
+  const int32_t donor = executable_->bound()->donor(output);
+  if (donor < 0) return nullptr;
+  const auto i = static_cast<size_t>(donor);
+  return inputs_[i].block.get() == input_pointers_[i] ? inputs_[i].block : nullptr;
+}
+
+// Outputs that nobody has bound stay where their donors are.
+void CompiledGraph::take_donors() {
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    if (output_pointers_[k] && !outputs_[k]) continue;  // bound
+    if (MemoryBlock block = memory_of_donor(k)) {
+      outputs_[k] = std::move(block);
+      output_pointers_[k] = outputs_[k].get();
+    }
+  }
 }
 
 // What comes before a run.
@@ -443,6 +513,7 @@ void CompiledGraph::run(const RunOptions& options) {
   has_run_ = false;
   within_memory([&] {
     get_ready(outputs_.size());
+    if (donates_) take_donors();
     if (!outputs_made_) make_outputs();
     execute(output_pointers_, options);
   });
@@ -453,8 +524,9 @@ void CompiledGraph::run_into(std::span<void* const> outputs, const RunOptions& o
   const Use use(*this);
   within_memory([&] { get_ready(outputs.size()); });
   for (size_t i = 0; i < std::min(outputs.size(), output_types_.size()); ++i)
-    user_check(outputs[i] || product(output_types_[i].second) == 0, "output-index",
-               "run_into: the pointer for output {} is null", i);
+    user_check(
+        outputs[i] || product(output_types_[i].second) == 0 || executable_->bound()->donor(i) >= 0,
+        "output-index", "run_into: the pointer for output {} is null", i);
   within_memory([&] {
     // A pointer is a pointer: what is behind it is the device's business.
     execute({reinterpret_cast<std::byte* const*>(outputs.data()), outputs.size()}, options);
@@ -489,7 +561,9 @@ std::vector<DeviceTensor> CompiledGraph::run_to_device(const RunOptions& options
   const auto backend = executable_->shared_backend();
   for (size_t i = 0; i < output_types_.size(); ++i) {
     const auto& [dtype, sizes] = output_types_[i];
-    out.emplace_back(backend, dtype, sizes, backend->allocate(output_bytes_[i]));
+    MemoryBlock block = donates_ ? memory_of_donor(i) : nullptr;
+    if (!block) block = backend->allocate(output_bytes_[i]);
+    out.emplace_back(backend, dtype, sizes, std::move(block));
     pointers.push_back(out.back().data().get());
   }
   execute(pointers, options);

@@ -8,12 +8,15 @@ ProgramCache::ProgramCache(int64_t limit_bytes)
     : programs_(limit_bytes, [](const Program& p) { return p->resident_bytes(); }) {}
 
 std::shared_ptr<ProgramPool> ProgramCache::compile(const Graph& g, const Device& device,
-                                                   int64_t memory_budget) {
-  const uint64_t hash = mix(mix(g.hash(), rlx::hash(device)), static_cast<uint64_t>(memory_budget));
+                                                   int64_t memory_budget,
+                                                   const std::vector<size_t>& donate) {
+  uint64_t hash = mix(mix(g.hash(), rlx::hash(device)), static_cast<uint64_t>(memory_budget));
+  for (const size_t input : donate) hash = mix(hash, input);
   const auto same = [&](const Key& k) {
-    return k.device == device && k.memory_budget == memory_budget && *k.graph == g;
+    return k.device == device && k.memory_budget == memory_budget && k.donate == donate &&
+           *k.graph == g;
   };
-  const Key key{device, memory_budget, {std::shared_ptr<const Graph>(), &g}};
+  const Key key{device, memory_budget, donate, {std::shared_ptr<const Graph>(), &g}};
   std::promise<Program> made;
   std::shared_future<Program> others;
   {
@@ -41,13 +44,13 @@ std::shared_ptr<ProgramPool> ProgramCache::compile(const Graph& g, const Device&
     const Graph& own = program->signature();  // without blocks
     programs_.insert(
         hash,
-        {device, memory_budget,
+        {device, memory_budget, donate,
          own == g ? std::shared_ptr<const Graph>(program, &own) : std::make_shared<const Graph>(g)},
         program);
   };
   try {
-    auto program =
-        std::make_shared<ProgramPool>(Session(device).compile(g, {.memory_budget = memory_budget}));
+    auto program = std::make_shared<ProgramPool>(
+        Session(device).compile(g, {.memory_budget = memory_budget, .donate = donate}));
     done(program);
     made.set_value(program);
     return program;

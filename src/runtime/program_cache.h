@@ -21,9 +21,10 @@ class ProgramCache {
   static constexpr int64_t kDefaultBytes = int64_t{512} << 20;
   explicit ProgramCache(int64_t limit_bytes = kDefaultBytes);
 
-  // memory_budget: as in CompileOptions; programs of other budgets are others.
+  // memory_budget, donate: as in CompileOptions; programs of others are others.
   std::shared_ptr<ProgramPool> compile(const Graph& g, const Device& device = default_device(),
-                                       int64_t memory_budget = 0);
+                                       int64_t memory_budget = 0,
+                                       const std::vector<size_t>& donate = {});
 
   struct Counts {
     uint64_t hits = 0, compilations = 0;  // since it was made
@@ -38,6 +39,7 @@ class ProgramCache {
   struct Key {
     Device device;
     int64_t memory_budget = 0;
+    std::vector<size_t> donate;
     std::shared_ptr<const Graph> graph;  // as given; the program's own, where that is the same
   };
   struct Pending {  // being compiled

@@ -25,12 +25,19 @@
 //
 // Pointers and DeviceTensors are memory of the device (on the cpu: the host's); Tensors are copied to it and from it.
 //
+// Inputs that are given away (CompileOptions::donate) hold outputs after the run, where the plan allows it: a step whose state
+// comes in and goes out writes it in place. A run takes their values with it, also one that fails: they are set anew before
+// the next. Whoever shares the memory of one that was set on the device, or bound, finds the output there.
+//
+//   CompiledGraph f = session.compile(step, {.donate = {0}});     // state, batch -> state, loss
+//   state = f.run_on_device({{"state", state}, {"batch", batch}})[0];
+//
 // Memory is made when it is asked for: what a run needs by the first run, that of outputs by run()
 // and not by run_into(). Nothing is cleared before a run; it writes all of every output.
 //
 // Raises Error(user), and changes nothing: "input-unknown", "param-unknown" (the message lists the
 // names there are), "input-type", "param-type" (wrong dtype or sizes), "input-missing",
-// "param-missing" (run before it was ever set), "output-index", "output-missing" (read before
+// "param-missing" (run before it was ever set, or a donated input after a run), "donate" (an index that no input has), "output-index", "output-missing" (read before
 // a run() that succeeds), "running" (another thread, or a kernel of the program, is inside a call of the same
 // object), "moved-from", "dim-guard" (sizes at which the program has no meaning: two symbols that must be equal are not,
 // two inputs are at odds; the message has the symbols and their values), "unbound-dim" (run: a size that follows from no
@@ -123,10 +130,15 @@ class CompiledGraph {
   DimBinding sizes() const;
   // The types of the outputs at the sizes of what was set, which are bound now: raises what a run would ("dim-guard").
   const Types& output_types();
-  // Outputs must not overlap inputs: the program may write one before it has read the other.
+  // Outputs must not overlap inputs: the program may write one before it has read the other. One that has a donor may be
+  // bound to that input's memory, where it is written in place, or have no pointer and be found there; anywhere else it is
+  // copied to.
   void bind_output(size_t index, void* data);
   void run(const RunOptions& options = {});
   void run_into(std::span<void* const> outputs, const RunOptions& options = {});
+  // By output, the donated input in whose memory a run leaves it, -1 where there is none; empty where no output has one. At
+  // the sizes of what was set, which are bound now.
+  std::span<const int32_t> donors();
   // For runs that were not waited for (RunOptions::wait). after(): the next run begins when the other's have ended.
   void wait();
   void after(const CompiledGraph& other);
@@ -147,6 +159,7 @@ class CompiledGraph {
     Ints sizes;  // where symbols stand in the type: those of the value
     bool set = false;
     bool is_symbolic = false;
+    bool donated = false, gone = false;  // of an input: a run takes it; and has
     int64_t bytes() const;
     Type value_type() const { return {type.dtype, is_symbolic ? Shape::of(sizes) : type.shape}; }
   };
@@ -188,6 +201,10 @@ class CompiledGraph {
   Tensor read_param(size_t index) const;
   void make_outputs();
   void execute(std::span<std::byte* const> outputs, const RunOptions& options);
+  MemoryBlock memory_of_donor(size_t output) const;
+  void take_donors();
+  void copy_from_donors(std::span<std::byte* const> outputs, bool wait);
+  void forget_donated(bool is_done);
   std::vector<DeviceTensor> run_to_device(const RunOptions& options);
   std::vector<Tensor> run_to_tensors(const RunOptions& options);
   void check_output(size_t index) const;
@@ -207,6 +224,7 @@ class CompiledGraph {
   size_t unset_ = 0;                         // leaves without a value
   DimBinding known_;                         // sizes that were set
   bool is_symbolic_ = false;                 // the signature has symbols
+  bool donates_ = false;                     // some input is given away
   bool resized_ = false;                     // since they were bound
   bool outputs_made_ = false;                // every output has memory
   bool has_run_ = false;                     // that memory holds what the last run() gave

@@ -19,7 +19,9 @@ struct HiddenRun {
 
 HiddenRun run_on(const char* device, const Graph& g, const NamedTensors& leaves) {
   HiddenRun out;
-  CompiledGraph f = Session(device).compile(g, {.threads = 2, .poison = true});
+  std::vector<size_t> donate;  // on every second one
+  for (size_t i = 0; i < g.inputs().size() && g.hash() % 2; ++i) donate.push_back(i);
+  CompiledGraph f = Session(device).compile(g, {.threads = 2, .donate = donate, .poison = true});
   NamedTensors inputs;
   for (Value v : g.inputs()) {
     const std::string& name = g.node(v).get<LeafAttrs>().name;

@@ -1,6 +1,7 @@
 #include "lowered.h"
 
 #include <algorithm>
+#include <map>
 
 #include "rlx/ir/text.h"
 #include "rlx/ops/core.h"
@@ -77,14 +78,14 @@ std::string plan_text(const Program& p) {
 
 }  // namespace
 
-Lowered lower_for_cpu(const Graph& g, int vector_bits) {
+Lowered lower_for_cpu(const Graph& g, int vector_bits, const Donated& donated) {
   auto target = std::make_shared<cpu::CpuTarget>(cpu::CpuJitOptions{.vector_bits = vector_bits});
   PassContext context;
   context.keeps = [&](const Node& n, const Graph& at) {
     return n.op != &op::region && target->accepts(n, at);
   };
   Graph fused = fuse_program(run_passes(g, default_pipeline(), context));
-  Program program = lower(fused, *target);
+  Program program = lower(fused, *target, donated);
   return {std::move(target), std::move(fused), std::move(program)};
 }
 
@@ -108,6 +109,47 @@ std::string stage_text(const Lowered& l, Stage stage) {
 std::string stage_text(const Graph& g, Stage stage) {
   return stage_text(lower_for_cpu(g, 256), stage);
 }
+
+namespace {
+
+// The same of outputs in donated inputs.
+std::string donation_faults(const Program& p, const std::vector<int32_t>& chain_of) {
+  std::string out;
+  std::map<int32_t, int32_t> holder;  // by input's buffer, the output's
+  const auto take = [&](int32_t input, int32_t output) {
+    const Buffer &from = p.buffers[static_cast<size_t>(input)],
+                 &to = p.buffers[static_cast<size_t>(output)];
+    if (from.place != Place::input || p.donated.empty() ||
+        !p.donated[static_cast<size_t>(from.index)])
+      out += fmt::format("output b{} lies in b{}, which nobody gave\n", output, input);
+    if (from.bytes != to.bytes) out += fmt::format("b{} and b{} differ in size\n", output, input);
+    if (const auto [at, fresh] = holder.emplace(input, output); !fresh)
+      out += fmt::format("b{} and b{} lie in b{}\n", at->second, output, input);
+  };
+  for (const View& v : p.outputs) {
+    const Buffer& b = p.buffers[static_cast<size_t>(v.buffer)];
+    if (b.place == Place::input) take(v.buffer, v.buffer);
+    if (b.place == Place::output && b.shares >= 0) take(b.shares, v.buffer);
+  }
+  for (const auto& [input, output] : holder) {
+    int32_t last = -1, first = static_cast<int32_t>(p.steps.size());
+    for (int32_t s = first - 1; s >= 0; --s) {
+      const Step& step = p.steps[static_cast<size_t>(s)];
+      for (const View& v : step.in)
+        if (v.buffer == input) last = std::max(last, s);
+      for (const View& v : step.out)
+        if (v.buffer == output) first = s;
+    }
+    if (input == output || last < 0 || first == static_cast<int32_t>(p.steps.size())) continue;
+    if (last != first &&
+        chain_of[static_cast<size_t>(last)] >= chain_of[static_cast<size_t>(first)])
+      out += fmt::format("b{} is read in step {}, and its memory is b{}'s from step {} on\n", input,
+                         last, output, first);
+  }
+  return out;
+}
+
+}  // namespace
 
 std::string plan_faults(const Program& p) {
   // Lives are counted in chains: the steps of one take turns.
@@ -167,6 +209,7 @@ std::string plan_faults(const Program& p) {
                            a.buffer, a.begin, a.end, a.maker, a.last, b.buffer, b.begin, b.end,
                            b.maker, b.last);
     }
+  out += donation_faults(p, chain_of);
   for (const Step& s : p.steps)
     for (const auto& body : s.bodies) out += plan_faults(*body);
   return out;

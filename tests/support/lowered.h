@@ -17,7 +17,7 @@ struct Lowered {
 };
 
 // Without code: kernels answer questions but cannot run until target->finish().
-Lowered lower_for_cpu(const Graph& g, int vector_bits = 0);
+Lowered lower_for_cpu(const Graph& g, int vector_bits = 0, const Donated& donated = {});
 
 // What a stage of compiling makes of a graph, as text that is the same on every machine: for vectors
 // of 256 bits.
@@ -32,7 +32,8 @@ std::string stage_text(const Graph& g, Stage stage);
 
 // What is wrong with a memory plan, judged without the planner's and the verifier's help: no two buffers that are
 // alive at once may have a byte in common, unless one of them is made in the memory of the other where
-// that one is read for the last time. Empty when all is well.
+// that one is read for the last time. An output that lies in a donated input is begun when that one is no longer read, and
+// is the only one there. Empty when all is well.
 std::string plan_faults(const Program& p);
 
 }  // namespace rlx::testing

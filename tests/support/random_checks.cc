@@ -199,11 +199,22 @@ std::string refused_by_reference(const Graph& g, const NamedTensors& leaves) {
 
 constexpr int kManyDraws = 100;
 
+// Inputs that are given away; none in one of three programs.
+std::vector<size_t> some_inputs(const Graph& g, uint64_t seed) {
+  std::vector<size_t> out;
+  const uint64_t draw = mix(seed, 31);
+  for (size_t i = 0; draw % 3 != 0 && i < g.inputs().size(); ++i)
+    if (draw >> (2 + i % 60) & 1) out.push_back(i);
+  return out;
+}
+
 // What was made of the program, compiled, against the plain reference, and a second run against the first. What the
 // reference refuses (the derivative of a singular determinant, say), the CPU must refuse alike.
 std::string compare_cpu(const Graph& g, const Graph& made, const NamedTensors& leaves,
                         uint64_t seed, CompareStats* stats, const CompileOptions& options) {
-  CompiledGraph f = Session("cpu").compile(made, options);
+  CompileOptions donating = options;
+  donating.donate = some_inputs(made, seed);
+  CompiledGraph f = Session("cpu").compile(made, donating);
   if (!refusal([&] { evaluate(g, leaves); }).empty()) {
     const std::string refused = refused_by_reference(g, leaves);
     const std::string also = refusal([&] { run_cpu(f, leaves); });
@@ -400,7 +411,8 @@ std::string check_vmap(const RandomProgram& p, uint64_t seed, CompareStats* stat
 
 // With vectors of either width, fused and lowered as compiling does it.
 std::string check_plan(const RandomProgram& p, uint64_t seed, CompareStats*) {
-  return plan_faults(lower_for_cpu(p.graph, seed % 2 ? 256 : 0).program);
+  return plan_faults(
+      lower_for_cpu(p.graph, seed % 2 ? 256 : 0, some_inputs(p.graph, seed)).program);
 }
 
 }  // namespace

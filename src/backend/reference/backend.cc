@@ -94,6 +94,7 @@ class ReferenceExecutable final : public Executable {
   }
   MemoryBlock param(size_t i) const override { return params_[i].storage(); }
   bool is_updated(size_t) const override { return false; }  // in place
+  bool is_donated(size_t i) const override { return c_->is_donated(i); }
   Stream& stream() const override { return stream_; }
   const std::shared_ptr<const Backend>& shared_backend() const override { return c_->backend; }
 
