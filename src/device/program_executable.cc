@@ -559,6 +559,16 @@ class ProgramExecutable final : public Executable {
     return (length - 1 - i) % 2 ? other : result;
   }
 
+  // Whether last carries go where the first ones are.
+  static bool writes_over_carries(const Frame& f, const Step& step) {
+    for (int32_t out = 0; out < step.carries; ++out)
+      for (int32_t in = 0; in < step.carries; ++in)
+        if (address(f, step.out[static_cast<size_t>(out)]) ==
+            address(f, step.in[static_cast<size_t>(in)]))
+          return true;
+    return false;
+  }
+
   void run_scan(Frame& f, size_t s) {
     const Step& step = f.p.steps[s];
     Frame& body = *f.bodies[s][0];
@@ -580,6 +590,15 @@ class ProgramExecutable final : public Executable {
     }
     for (size_t c = 0; snapshots && c < carries; ++c)
       stream_->copy(snapshot(c, 0), f.in[c], step.out_bytes[c]);
+    if (step.length % 2 == 1 && writes_over_carries(f, step)) {
+      // The first step would write results: it reads what enters it elsewhere.
+      std::byte* other = spare;
+      for (size_t c = 0; c < carries; ++c) {
+        stream_->copy(other, f.in[c], step.in_bytes[c]);
+        f.in[c] = other;
+        other += align_up(step.out_bytes[c], 64);
+      }
+    }
     size_t due = 1;  // the snapshot that comes next
     for (int64_t i = 0; i < step.length; ++i) {
       check_cancelled();

@@ -113,9 +113,11 @@ class KernelCheck {
     return {};
   }
 
-  // Result o in the memory of operand i, blocks from the last to the first.
+  // Result o in the memory of operand i, which is all of it, blocks from the last to the first.
   std::string in_place(size_t i, size_t o) {
-    if (memory_[i].size() != memory_[o].size() || !views_[i].is_dense()) return {};
+    if (memory_[i].size() != memory_[o].size() || !views_[i].is_dense() ||
+        static_cast<size_t>(views_[i].type().bytes()) != memory_[i].size())
+      return {};
     std::vector<Bytes> memory;
     for (const Bytes& m : memory_) memory.push_back(copy_of(m));
     std::vector<void*> operands;

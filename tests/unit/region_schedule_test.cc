@@ -144,7 +144,8 @@ TEST(Schedules, SayHowRegionsAreCut) {
   EXPECT_EQ(some.spans[0], (BlockSpan{640, 0, 639}));  // a block reads its own rows
   const Graph columns =
       one({3000, 40}, [](Builder& b, Value x) { return op::reduce_sum(b, x, {.axes = {0}}); });
-  EXPECT_EQ(kernel_of(columns, {}).blocks, 2);
+  EXPECT_EQ(kernel_of(columns, {}).blocks, 1);
+  EXPECT_EQ(kernel_of(columns, {.columns = 32}).blocks, 2);
   EXPECT_EQ(kernel_of(columns, {.columns = 8}).blocks, 5);
   EXPECT_EQ(kernel_of(columns, {}).combine, nullptr);
   const codegen::RegionKernel two_steps = kernel_of(columns, {.many_rows = 3000, .part = 4000});
