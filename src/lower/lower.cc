@@ -42,6 +42,7 @@ class Lowering {
     target_.arrange(p_);
     plan_memory(p_);
     verify(p_);
+    p_.steps.shrink_to_fit(), p_.buffers.shrink_to_fit();  // a program is kept for long
     return std::move(p_);
   }
 
