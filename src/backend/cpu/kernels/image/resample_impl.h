@@ -29,9 +29,8 @@ struct Resample {
   template <int V, int B, class F>
   [[gnu::always_inline]] static void add_taps(Vec<float, B> (&sum)[V], const float* weights,
                                               int64_t begin, int64_t end, F value) {
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) sum[v] = weights[begin] * value(v, begin);
-    for (int64_t t = begin + 1; t < end; ++t) {
+    for (int v = 0; v < V; ++v) sum[v] = Vec<float, B>{};  // no sum is -0
+    for (int64_t t = begin; t < end; ++t) {
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v) sum[v] += weights[t] * value(v, t);
     }
