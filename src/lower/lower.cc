@@ -388,8 +388,7 @@ class Lowering {
       before.label = fmt::format("{}: operand {} packed", s.label, k);
       before.node = step_of_;
       before.in.push_back(s.in[k]);
-      before.out.push_back(
-          new_view({DType::U8, Shape::of({packed->packed_bytes()})}));
+      before.out.push_back(new_view({DType::U8, Shape::of({packed->packed_bytes()})}));
       before.kernel = std::move(packing);
       s.in[k] = before.out[0];
       s.kernel = std::move(packed);

@@ -108,12 +108,12 @@ void check_resampling(const Resampling& c, DType dtype, Isa isa) {
   Bytes scratch(plan.scratch_bytes());
   const std::string what = fmt::format("{}, {}: {}", isa_name(isa), dtype, c.text());
   for (int64_t b = plan.blocks(); b-- > 0;)  // each alone, the last one first
-    plan.run(x.data(), y.data(), b, b + 1,
-             reinterpret_cast<std::byte*>(scratch.data()));
+    plan.run(x.data(), y.data(), b, b + 1, reinterpret_cast<std::byte*>(scratch.data()));
   ASSERT_TRUE(x.guard_intact() && y.guard_intact() && scratch.guard_intact()) << what;
   for (int64_t i = 0; i < y.size(); ++i) {
     const double v = want.first[static_cast<size_t>(i)], size = want.second[static_cast<size_t>(i)];
-    ASSERT_LE(std::fabs(y.get(i).real() - v), least(dtype) + epsilon(dtype) * std::fabs(v) + 60 * epsilon(DType::F32) * size)
+    ASSERT_LE(std::fabs(y.get(i).real() - v),
+              least(dtype) + epsilon(dtype) * std::fabs(v) + 60 * epsilon(DType::F32) * size)
         << what << ", element " << i;
   }
 }
@@ -163,7 +163,8 @@ TEST(Resample, SeveralAxes) {
     for (int64_t a = 0; a < rank; ++a)
       if (random() % 3 != 0)
         c.axes.push_back(axis_of(a, c.sizes[static_cast<size_t>(a)], upto(20), upto(4), random));
-    if (i % 20 == 0) c.sizes[0] = 0, std::erase_if(c.axes, [](const auto& a) { return a.axis == 0; });
+    if (i % 20 == 0)
+      c.sizes[0] = 0, std::erase_if(c.axes, [](const auto& a) { return a.axis == 0; });
     for (Isa isa : isas()) check_resampling(c, kStored[i % 3], isa);
     if (HasFatalFailure()) return;
   }
@@ -172,13 +173,13 @@ TEST(Resample, SeveralAxes) {
 // ---- pools
 
 void check_pool(const PoolProblem& p, Isa isa, std::mt19937& random, const std::string& text) {
-  Array x(p.dtype, {p.planes, p.x[0], p.x[1], p.x[2]}), y(p.dtype, {p.planes, p.y[0], p.y[1], p.y[2]});
+  Array x(p.dtype, {p.planes, p.x[0], p.x[1], p.x[2]}),
+      y(p.dtype, {p.planes, p.y[0], p.y[1], p.y[2]});
   x.draw(random);
   if (random() % 4 == 0) x.set(static_cast<int64_t>(random()) % x.size(), NAN);
   Bytes scratch(pool_scratch_bytes(p));
   for (int64_t b = pool_blocks(p); b-- > 0;)
-    pool(p, isa, x.data(), y.data(), b, b + 1,
-         reinterpret_cast<std::byte*>(scratch.data()));
+    pool(p, isa, x.data(), y.data(), b, b + 1, reinterpret_cast<std::byte*>(scratch.data()));
   const std::string what = fmt::format("{}, {}: {}", isa_name(isa), p.dtype, text);
   ASSERT_TRUE(x.guard_intact() && y.guard_intact() && scratch.guard_intact()) << what;
   const bool largest = p.fold == PoolFold::Max, extreme = largest || p.fold == PoolFold::Min;
@@ -243,14 +244,14 @@ TEST(PoolPlanes, RandomWindows) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
   };
   for (int i = 0; i < 600;) {
-    PoolProblem p{.dtype = kStored[i % 3], .fold = static_cast<PoolFold>(i % 4), .planes = 1 + upto(3)};
+    PoolProblem p{
+        .dtype = kStored[i % 3], .fold = static_cast<PoolFold>(i % 4), .planes = 1 + upto(3)};
     bool fits = true;
     for (auto a = static_cast<size_t>(upto(3)); a < 3; ++a) {
       p.x[a] = 1 + upto(a == 2 ? 40 : 7), p.kernel[a] = 1 + upto(i % 7 == 0 ? 20 : 4);
       p.stride[a] = 1 + upto(4), p.dilation[a] = 1 + upto(3) * upto(2);
       p.low[a] = upto(6) - 1, p.high[a] = upto(6) - 1;
-      const int64_t room =
-          p.x[a] + p.low[a] + p.high[a] - p.dilation[a] * (p.kernel[a] - 1) - 1;
+      const int64_t room = p.x[a] + p.low[a] + p.high[a] - p.dilation[a] * (p.kernel[a] - 1) - 1;
       fits = fits && room >= 0;
       p.y[a] = fits ? room / p.stride[a] + 1 : 1;
     }
@@ -287,7 +288,8 @@ TEST(Gather, RowsOfAllSizes) {
   for (size_t element : {1, 2, 4, 8, 16})
     for (int64_t inner : {1, 2, 3, 4, 5, 16})
       for (int64_t count : {1, 511, 512, 513, 1030, 40000}) {
-        GatherProblem p{.element_bytes = element, .outer = 3, .axis = 7, .count = count, .inner = inner};
+        GatherProblem p{
+            .element_bytes = element, .outer = 3, .axis = 7, .count = count, .inner = inner};
         p.set_dense();
         const int64_t row = inner * static_cast<int64_t>(element);
         Bytes table(static_cast<size_t>(3 * 7 * row)), out(static_cast<size_t>(3 * count * row));

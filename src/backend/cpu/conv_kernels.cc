@@ -137,8 +137,8 @@ Plan plan_resize(Isa isa, const Node& n, Views in, Views out) {
                   to = out[0].dims[static_cast<size_t>(axis)];
     const Taps taps = resize_taps(r, i, from, to);
     if (changes_nothing(taps, from)) continue;
-    ResamplePlan::Axis a{.axis = axis, .to = to, .taps = taps.indices.sizes()[1], .indices = {},
-                         .weights = {}};
+    ResamplePlan::Axis a{
+        .axis = axis, .to = to, .taps = taps.indices.sizes()[1], .indices = {}, .weights = {}};
     for (int64_t k = 0; k < taps.indices.elements(); ++k) {
       a.indices.push_back(taps.indices.get_int(k));
       a.weights.push_back(static_cast<float>(taps.weights.get_float(k)));

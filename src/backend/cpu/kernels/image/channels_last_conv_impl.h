@@ -310,8 +310,8 @@ struct LastConvImpl {
             for (int r = 0; r < L; ++r) turned[r] = load<float, W>(from + r * s.w_out);
           } else {
             for (int r = 0; r < L; ++r)
-              turned[r] = r < results ? load_first<float, W>(from + r * s.w_out, count)
-                                      : Vec<float, W>{};
+              turned[r] =
+                  r < results ? load_first<float, W>(from + r * s.w_out, count) : Vec<float, W>{};
           }
           transpose<float, W>(turned);
           for (int64_t r = 0; r < count; ++r, to.advance())

@@ -250,8 +250,7 @@ bool goes_by_lines(const PoolProblem& p) {
   const bool near = std::abs(p.low[2]) <= kFarthest && p.stride[2] <= kFarthest &&
                     p.kernel[2] <= kFarthest && p.dilation[2] <= kFarthest / p.kernel[2];
   const bool sums = p.fold == PoolFold::Sum || p.fold == PoolFold::Mean;
-  const bool plain = p.kernel[2] <= kPoolRun &&
-                     std::min(p.kernel[0], p.x[0]) <= kPoolRun &&
+  const bool plain = p.kernel[2] <= kPoolRun && std::min(p.kernel[0], p.x[0]) <= kPoolRun &&
                      std::min(p.kernel[1], p.x[1]) <= kPoolRun &&
                      std::min(p.kernel[0], p.x[0]) * std::min(p.kernel[1], p.x[1]) <= kPoolRun;
   return near && (plain || !sums);
@@ -291,9 +290,9 @@ void pool_by_lines(const PoolProblem& p, Isa isa, const char* x, char* y, int64_
       lines[count++] = from + offset * bytes;
     });
     if (count > 0 || fresh) fold();
-    const int64_t others =
-        counts ? counted_taps(p, 0, line / p.y[1]).count() * counted_taps(p, 1, line % p.y[1]).count()
-               : 1;
+    const int64_t others = counts ? counted_taps(p, 0, line / p.y[1]).count() *
+                                        counted_taps(p, 1, line % p.y[1]).count()
+                                  : 1;
     fns.fold_taps(taps, column, static_cast<float>(others), counts,
                   y + (plane * p.windows() + line * p.y[2]) * bytes);
   });

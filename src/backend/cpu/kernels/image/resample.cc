@@ -70,7 +70,8 @@ void ResamplePlan::finish() {
     if (level.turned) {
       set_parts(level);
       for (const Part& p : level.parts)
-        scratch_floats_ = std::max(scratch_floats_, (p.high - p.low) * level.rest * level.fns.lanes);
+        scratch_floats_ =
+            std::max(scratch_floats_, (p.high - p.low) * level.rest * level.fns.lanes);
     } else if (!last) {
       const Level& next = levels_[i + 1];
       if (next.turned) level.rows_at_once = ceil_div(next.fns.lanes, next.lead);
@@ -81,8 +82,7 @@ void ResamplePlan::finish() {
   rows_per_block_ = first.turned
                         ? first.fns.lanes
                         : align_up(ceil_div(kBlockElements, first.out_row), first.rows_at_once);
-  blocks_ = ceil_div(first.rows(), rows_per_block_) *
-            (first.turned ? std::ssize(first.parts) : 1);
+  blocks_ = ceil_div(first.rows(), rows_per_block_) * (first.turned ? std::ssize(first.parts) : 1);
 }
 
 void ResamplePlan::set_parts(Level& level) const {

@@ -16,8 +16,8 @@
 
 #include "rlx/backend/cpu/kernels/image/resample_tile.h"
 #include "rlx/backend/cpu/kernels/isa.h"
-#include "rlx/ir/dtype.h"
 #include "rlx/base/fields.h"
+#include "rlx/ir/dtype.h"
 
 namespace rlx::cpu {
 

@@ -61,10 +61,10 @@ struct Resample {
     constexpr int lanes = kLanes<float, B>;
     const int64_t* const at = a.indices + tap;
     Vec<float, B> sum[V];
-    sum_taps<V, B>(sum, a.weights + tap, a.taps, [&](int v, int64_t t) __attribute__((
-                                                     always_inline)) {
-      return load_as<X, B>(x + at[t] * a.rest + v * lanes);
-    });
+    sum_taps<V, B>(sum, a.weights + tap, a.taps,
+                   [&](int v, int64_t t) __attribute__((always_inline)) {
+                     return load_as<X, B>(x + at[t] * a.rest + v * lanes);
+                   });
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) store_as<Y, B>(y + v * lanes, sum[v]);
   }
