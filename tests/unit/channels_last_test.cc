@@ -248,6 +248,28 @@ TEST(ChannelsLast, WeightsThatMayChange) {
   }
 }
 
+// Resizing between convolutions moves no channels.
+TEST(ChannelsLast, ResizingFollows) {
+  for (const ResizeMode mode : {ResizeMode::nearest, ResizeMode::linear, ResizeMode::cubic}) {
+    Builder b("net");
+    const auto conv = [&](Value x, const std::string& name) {
+      const int64_t in = b.shape(x)[1].value();
+      return op::conv(b, x, b.param(name, {f32, {16, in, 3, 3}}), {.low = {1, 1}, .high = {1, 1}});
+    };
+    Value y = conv(b.input("x", {f32, {2, 16, 9, 7}}), "w0");
+    y = op::resize(b, y, {.mode = mode, .axes = {3, 2}, .sizes = {15, 20}});
+    b.output(conv(y, "w1"));
+    const Graph g = b.finish();
+    int64_t copies = 0;
+    for (const Step& s : lower_for_cpu(g).program.steps)
+      copies += s.kernel && s.kernel->name() == "copy";
+    EXPECT_EQ(copies, 2);  // the edges
+    const NamedTensors leaves = leaves_of(g);
+    expect_close(compiled(g, leaves, {.threads = 2, .poison = true}).run({{"x", leaves.at("x")}}),
+                 evaluate(g, leaves).outputs);
+  }
+}
+
 // One program for all heights and widths.
 TEST(ChannelsLast, SizesThatAreSymbols) {
   Builder b("net");

@@ -150,6 +150,7 @@ Plan plan_resize(Isa isa, const Node& n, Views in, Views out) {
           .work = plan->taps() / 2,
           .scratch = plan->scratch_bytes(),
           .flops = 2.0 * static_cast<double>(plan->taps()),
+          .tables = plan->kept_bytes(),
           .run = [plan](const StepMemory& m, int64_t begin, int64_t end) {
             plan->run(m.operands[0], m.operands[1], begin, end, m.scratch);
           }};

@@ -53,6 +53,14 @@ void ResamplePlan::add(Axis axis) {
   levels_.push_back(std::move(level));
 }
 
+int64_t ResamplePlan::kept_bytes() const {
+  int64_t bytes = 0;
+  for (const Level& level : levels_)
+    bytes +=
+        level.axis.to * level.axis.taps * static_cast<int64_t>(sizeof(int64_t) + sizeof(float));
+  return bytes;
+}
+
 void ResamplePlan::finish() {
   const auto rank = std::ssize(sizes_);
   if (product(sizes_, 0, rank) == 0) return;

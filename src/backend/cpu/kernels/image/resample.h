@@ -36,6 +36,7 @@ class ResamplePlan {
   int64_t blocks() const { return blocks_; }
   size_t scratch_bytes() const { return static_cast<size_t>(scratch_floats_) * 4; }
   int64_t taps() const { return taps_; }  // that are summed in all
+  int64_t kept_bytes() const;             // of what add() was given
   void run(const void* x, void* y, int64_t begin, int64_t end, std::byte* scratch) const;
 
  private:
