@@ -89,6 +89,12 @@ class StepKernel {
   // Names that form: kernels that name the same one, also those of other sizes, read what one of them has packed of the
   // same source.
   virtual std::string packed_form() const { return {}; }
+  // Makes that form of an operand that may change, in a step before this kernel's: where it is read by many blocks.
+  // nullptr: this kernel reads it as it is.
+  virtual std::shared_ptr<const StepKernel> packing(int in) const {
+    (void)in;
+    return nullptr;
+  }
   // What a block touches of an operand (inputs, then results), as narrowly as the kernel knows;
   // nullopt: any element of the view.
   virtual std::optional<BlockSpan> span(size_t operand) const {

@@ -314,6 +314,7 @@ class Lowering {
     s.kernel = way ? way->form->at(sizes_) : target_.make(n, graph(), s.in, s.out);
     views_[static_cast<size_t>(i)] = s.out;
     if (!is_once) pack_weights(s);
+    pack_before(s);
     s.workspace = workspace(*s.kernel);
     s.node = step_of_;
     const std::string label = s.label;
@@ -377,6 +378,24 @@ class Lowering {
       s.in[k].offset = 0;
       s.kernel = std::move(packed);
       return;  // one per kernel
+    }
+  }
+
+  // Others by a step of their own, where the kernel asks for it.
+  void pack_before(Step& s) {
+    for (size_t k = 0; k < s.in.size(); ++k) {
+      auto packing = s.kernel->packing(static_cast<int>(k));
+      if (!packing) continue;
+      auto packed = s.kernel->packed(static_cast<int>(k));
+      Step before;
+      before.label = fmt::format("{}: operand {} packed", s.label, k);
+      before.node = step_of_;
+      before.in.push_back(s.in[k]);
+      before.out.push_back(new_view({DType::U8, Shape::of({packed->packed_bytes()})}));
+      before.kernel = std::move(packing);
+      s.in[k] = before.out[0];
+      s.kernel = std::move(packed);
+      p_.steps.push_back(std::move(before));
     }
   }
 

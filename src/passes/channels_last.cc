@@ -2,7 +2,8 @@
 //
 // It walks the graph once. A convolution that pays becomes conv_channels_last, or, with a kernel of one element, a product of
 // its pixels with its weights; what was asked for is a transpose of that, which is a view. Whoever reads the transpose and can
-// work on channels-last values as well does so: elementwise ops, pools, reductions, concat, pad, slices, gathers along an axis.
+// work on channels-last values as well does so: elementwise ops, pools, reductions, concat, pad, slices, gathers along an axis,
+// resizing.
 // So transposes stay at the edges of the convolutional part of a program, and where nobody reads them they are dead. Weights
 // are read through transposes too, which cost nothing where they are packed once.
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "rlx/ops/image/conv.h"
 #include "rlx/ops/image/pool.h"
+#include "rlx/ops/image/resize.h"
 #include "rlx/ops/linalg/linalg.h"
 #include "rlx/ops/movement/movement.h"
 #include "rlx/ops/reduce/reduce.h"
@@ -336,6 +338,11 @@ class ChannelsLast {
       const int64_t axis = n.get<AxisAttrs>().axis;
       if (axis < 2 || rank_of(n.in[1]) < 1) return kNone;
       return op::gather(b, x, n.in[1], {.axis = axis - 1});
+    }
+    if (n.op == &op::resize) {
+      auto a = n.get<ResizeAttrs>();
+      for (int64_t& axis : a.axes) axis = moved(axis, rank_of(x));
+      return op::resize(b, x, a);
     }
     if (n.op == &op::broadcast && n.type().rank() == rank_of(n.in[0]))
       return op::broadcast(b, x, {moved_list(n.get<ShapeAttrs>().shape)});

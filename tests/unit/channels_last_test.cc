@@ -218,6 +218,58 @@ TEST(ChannelsLast, HiddenMemory) {
   }
 }
 
+// Weights that may change are packed by a step of their own: the bits of those that are packed once.
+TEST(ChannelsLast, WeightsThatMayChange) {
+  const auto net = [](bool may_change) {
+    Builder b("net");
+    const Value x = b.input("x", {f32, {2, 8, 9, 7}});
+    const Type w{f32, {40, 8, 3, 3}};
+    b.output(op::conv(b, x, may_change ? b.input("w", w) : b.param("w", w),
+                      {.low = {1, 1}, .high = {1, 1}}));
+    return b.finish();
+  };
+  const auto packing_steps = [](const Graph& g) {
+    int64_t steps = 0;
+    for (const Step& s : lower_for_cpu(g).program.steps)
+      steps += s.kernel && s.kernel->name() == "conv_channels_last (packing)";
+    return steps;
+  };
+  const Graph changing = net(true), fixed = net(false);
+  EXPECT_EQ(packing_steps(fixed), 0);
+  EXPECT_EQ(packing_steps(changing), 1);
+  for (int threads : {1, 3}) {
+    CompiledGraph f = compiled(changing, {}, {.threads = threads, .poison = true});
+    for (uint64_t seed : {1, 2}) {
+      const NamedTensors leaves = random_leaves(changing, seed);
+      const Tensors got = f.run(leaves);
+      expect_same_bits(got, compiled(fixed, leaves, {}).run({{"x", leaves.at("x")}}));
+      expect_close(got, evaluate(changing, leaves).outputs);
+    }
+  }
+}
+
+// Resizing between convolutions moves no channels.
+TEST(ChannelsLast, ResizingFollows) {
+  for (const ResizeMode mode : {ResizeMode::nearest, ResizeMode::linear, ResizeMode::cubic}) {
+    Builder b("net");
+    const auto conv = [&](Value x, const std::string& name) {
+      const int64_t in = b.shape(x)[1].value();
+      return op::conv(b, x, b.param(name, {f32, {16, in, 3, 3}}), {.low = {1, 1}, .high = {1, 1}});
+    };
+    Value y = conv(b.input("x", {f32, {2, 16, 9, 7}}), "w0");
+    y = op::resize(b, y, {.mode = mode, .axes = {3, 2}, .sizes = {15, 20}});
+    b.output(conv(y, "w1"));
+    const Graph g = b.finish();
+    int64_t copies = 0;
+    for (const Step& s : lower_for_cpu(g).program.steps)
+      copies += s.kernel && s.kernel->name() == "copy";
+    EXPECT_EQ(copies, 2);  // the edges
+    const NamedTensors leaves = leaves_of(g);
+    expect_close(compiled(g, leaves, {.threads = 2, .poison = true}).run({{"x", leaves.at("x")}}),
+                 evaluate(g, leaves).outputs);
+  }
+}
+
 // One program for all heights and widths.
 TEST(ChannelsLast, SizesThatAreSymbols) {
   Builder b("net");

@@ -58,6 +58,23 @@ Decision takes_conv(const Node& n, const Graph& g) {
   return Decision::yes();
 }
 
+// Packs weights that may change.
+class LastPackKernel final : public BlockKernel {
+ public:
+  explicit LastPackKernel(std::shared_ptr<const LastConvPlan> plan) : plan_(std::move(plan)) {}
+  std::string name() const override { return "conv_channels_last (packing)"; }
+  int64_t blocks() const override { return plan_->pack_blocks(); }
+  int64_t work() const override { return static_cast<int64_t>(plan_->packed_bytes()) / 4; }
+  void run(const StepMemory& m, int64_t begin, int64_t end) const override {
+    for (int64_t b = begin; b < end; ++b)
+      plan_->pack_block(b, static_cast<const float*>(m.operands[0]),
+                        static_cast<float*>(m.operands[1]));
+  }
+
+ private:
+  std::shared_ptr<const LastConvPlan> plan_;
+};
+
 class LastConvKernel final : public BlockKernel {
  public:
   explicit LastConvKernel(std::shared_ptr<const LastConvPlan> plan, std::string form,
@@ -66,6 +83,9 @@ class LastConvKernel final : public BlockKernel {
 
   std::shared_ptr<const StepKernel> packed(int in) const override {
     return in == 1 ? std::make_shared<LastConvKernel>(plan_, form_, true) : nullptr;
+  }
+  std::shared_ptr<const StepKernel> packing(int in) const override {
+    return in == 1 && !packed_ ? std::make_shared<LastPackKernel>(plan_) : nullptr;
   }
   int64_t packed_bytes() const override { return static_cast<int64_t>(plan_->packed_bytes()); }
   std::string packed_form() const override { return form_; }

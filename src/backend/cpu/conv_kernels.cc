@@ -1,10 +1,14 @@
 // Native kernels: convolution, pooling and resampling.
+#include <map>
+
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/image/conv.h"
 #include "rlx/backend/cpu/kernels/image/pool.h"
+#include "rlx/backend/cpu/kernels/image/resample.h"
 #include "rlx/backend/cpu/product_views.h"
 #include "rlx/ops/image/conv.h"
 #include "rlx/ops/image/pool.h"
+#include "rlx/ops/image/resize.h"
 
 namespace rlx::cpu {
 namespace {
@@ -111,6 +115,47 @@ Plan plan_pool_backward(Isa, const Node& n, Views in, Views) {
           }};
 }
 
+// ---- resampling
+
+Decision takes_resize(const Node& n, const Graph& g) {
+  const DType dtype = g.type(n.in[0]).dtype;
+  if (n.get<ResizeAttrs>().mode == ResizeMode::nearest)
+    return Decision::no("the nearest elements are gathered");
+  if (dtype != DType::F32 && !is_narrow(dtype))
+    return Decision::no("it sums in f32, and not {}", dtype);
+  return Decision::yes();
+}
+
+// Axes are resampled from front to back, in whatever order they are named.
+Plan plan_resize(Isa isa, const Node& n, Views in, Views out) {
+  const auto& r = n.get<ResizeAttrs>();
+  const auto plan = std::make_shared<ResamplePlan>(in[0].dtype, in[0].dims, isa);
+  std::map<int64_t, size_t> by_place;
+  for (size_t i = 0; i < r.axes.size(); ++i) by_place[r.axes[i]] = i;
+  for (const auto& [axis, i] : by_place) {
+    const int64_t from = in[0].dims[static_cast<size_t>(axis)],
+                  to = out[0].dims[static_cast<size_t>(axis)];
+    const Taps taps = resize_taps(r, i, from, to);
+    if (changes_nothing(taps, from)) continue;
+    ResamplePlan::Axis a{
+        .axis = axis, .to = to, .taps = taps.indices.sizes()[1], .indices = {}, .weights = {}};
+    for (int64_t k = 0; k < taps.indices.elements(); ++k) {
+      a.indices.push_back(taps.indices.get_int(k));
+      a.weights.push_back(static_cast<float>(taps.weights.get_float(k)));
+    }
+    plan->add(std::move(a));
+  }
+  plan->finish();
+  return {.blocks = plan->blocks(),
+          .work = plan->taps() / 2,
+          .scratch = plan->scratch_bytes(),
+          .flops = 2.0 * static_cast<double>(plan->taps()),
+          .tables = plan->kept_bytes(),
+          .run = [plan](const StepMemory& m, int64_t begin, int64_t end) {
+            plan->run(m.operands[0], m.operands[1], begin, end, m.scratch);
+          }};
+}
+
 template <Plan (*plan)(Isa, const Node&, Views, Views)>
 std::shared_ptr<const StepKernel> make(Isa isa, const Node& n, Views in, Views out) {
   return function_kernel(n.op->name, plan(isa, n, in, out));
@@ -126,6 +171,7 @@ constexpr KernelRow kConvKernels[] = {
     {&op::max_pool_with_indices, "max_pool_with_indices", always, dense_only,
      make<plan_pool_with_positions>},
     {&op::max_pool_backward, "max_pool_backward", always, dense_only, make<plan_pool_backward>},
+    {&op::resize, "resize", takes_resize, dense_only, make<plan_resize>},
 };
 
 }  // namespace

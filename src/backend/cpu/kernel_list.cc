@@ -19,6 +19,7 @@ class FunctionKernel final : public BlockKernel {
   size_t scratch_bytes() const override { return plan_.scratch; }
   int64_t work() const override { return plan_.work; }
   double flops() const override { return plan_.flops; }
+  int64_t kept_bytes() const override { return 512 + plan_.tables; }
   bool may_share(int in, int out) const override { return in == plan_.in_place && out == 0; }
   void run(const StepMemory& m, int64_t begin, int64_t end) const override {
     plan_.run(m, begin, end);

@@ -47,7 +47,8 @@ struct Plan {
   int64_t work = 1 << 20;  // rough cost in elements; small steps run on the calling thread
   size_t scratch = 0;      // bytes per worker
   double flops = 0;
-  int in_place = -1;  // the operand in whose memory result 0 may lie
+  int in_place = -1;   // the operand in whose memory result 0 may lie
+  int64_t tables = 0;  // bytes that `run` keeps beside itself
   std::function<void(const StepMemory& memory, int64_t begin, int64_t end)> run;
 };
 std::shared_ptr<const StepKernel> function_kernel(std::string_view name, Plan plan);

@@ -132,6 +132,8 @@ void set_taps(const ResizeAttrs& r, double x, double narrowing, int64_t from, in
   }
 }
 
+}  // namespace
+
 Taps resize_taps(const ResizeAttrs& r, size_t i, int64_t from, int64_t to) {
   const double scale =
       r.scales.empty() ? static_cast<double>(to) / static_cast<double>(from) : r.scales[i];
@@ -152,6 +154,16 @@ Taps resize_taps(const ResizeAttrs& r, size_t i, int64_t from, int64_t to) {
   }
   return taps;
 }
+
+bool changes_nothing(const Taps& taps, int64_t from) {
+  const Ints& sizes = taps.indices.sizes();
+  if (sizes[0] != from) return false;
+  for (int64_t i = 0; i < taps.indices.elements(); ++i)
+    if (taps.indices.get_int(i) != i / sizes[1]) return false;
+  return true;
+}
+
+namespace {
 
 // ---- the same in a program, for sizes that are known when they are bound
 
@@ -234,14 +246,6 @@ Value resize_axis(Builder& b, Value x, const ResizeAttrs& r, size_t i) {
   const Expr share = weight / Expr(b, sum_axes(b, weight, {1}, true));
   const Value w = reshape_to(b, cast_to(b, share, b.type(x).dtype), lined_up);
   return sum_axes(b, op::mul(b, picked, w), {axis + 1});
-}
-
-bool changes_nothing(const Taps& taps, int64_t from) {
-  const Ints& sizes = taps.indices.sizes();
-  if (sizes[0] != from) return false;
-  for (int64_t i = 0; i < taps.indices.elements(); ++i)
-    if (taps.indices.get_int(i) != i / sizes[1]) return false;
-  return true;
 }
 
 Values decompose_resize(Builder& b, const Node& n, Operands in) {

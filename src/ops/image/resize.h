@@ -10,6 +10,7 @@
 #pragma once
 
 #include "rlx/ir/op.h"
+#include "rlx/ops/image/windows.h"
 
 namespace rlx {
 
@@ -55,6 +56,11 @@ struct ResizeAttrs {
                   &ResizeAttrs::antialias>();
   }
 };
+
+// Axis i of r as weighted sums, of `from` elements to `to`; mode nearest has one tap and no weights. Where that
+// changes nothing the axis stays as it is.
+Taps resize_taps(const ResizeAttrs& r, size_t i, int64_t from, int64_t to);
+bool changes_nothing(const Taps& taps, int64_t from);
 
 enum class OutsideMode : uint8_t { zeros, border, reflection };
 inline std::span<const std::string_view> enum_names(OutsideMode) {

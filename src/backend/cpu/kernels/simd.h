@@ -85,6 +85,10 @@ template <class S, int W>
 [[gnu::always_inline]] inline Vec<Compute<S>, W> load_first(const S* p, int64_t count) {
   using T = Compute<S>;
   if (count >= kLanes<T, W>) return load_as<S, W>(p);
+#if defined(__AVX512F__)
+  if constexpr (__is_same(S, float) && W == 64)
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
+#endif
   T lanes[kLanes<T, W>] = {};
   for (int64_t i = 0; i < count; ++i) lanes[i] = Element<S>::get(p[i]);
   return load<T, W>(lanes);
@@ -124,6 +128,10 @@ template <class S, int W>
 [[gnu::always_inline]] inline void store_first(S* p, Vec<Compute<S>, W> v, int64_t count) {
   if (count >= kLanes<Compute<S>, W>) {
     store_as<S, W>(p, v);
+#if defined(__AVX512F__)
+  } else if constexpr (__is_same(S, float) && W == 64) {
+    _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v);
+#endif
   } else {
     for (int64_t i = 0; i < count; ++i) p[i] = Element<S>::put(v[i]);
   }

@@ -56,8 +56,13 @@ int64_t LastConvPlan::group_floats() const {
 }
 
 void LastConvPlan::pack(const float* w, float* packed) const {
-  for (int64_t g = 0; g < p_.groups; ++g)
-    fns_.pack(shape_, w + g * p_.out * p_.w_out, packed + g * group_floats());
+  for (int64_t block = 0; block < pack_blocks(); ++block) pack_block(block, w, packed);
+}
+
+void LastConvPlan::pack_block(int64_t block, const float* w, float* packed) const {
+  const int64_t group = block / panels();
+  fns_.pack(shape_, w + group * p_.out * p_.w_out, packed + group * group_floats(),
+            block % panels());
 }
 
 void LastConvPlan::run(int64_t tile, const float* x, const float* w, bool is_packed, float* y,

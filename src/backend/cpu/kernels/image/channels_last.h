@@ -45,9 +45,13 @@ class LastConvPlan {
 
   size_t packed_bytes() const { return static_cast<size_t>(p_.groups * group_floats()) * 4; }
   void pack(const float* w, float* packed) const;
+  // The same in blocks.
+  int64_t pack_blocks() const { return p_.groups * panels(); }
+  void pack_block(int64_t block, const float* w, float* packed) const;
 
  private:
   int64_t group_floats() const;  // of packed weights
+  int64_t panels() const { return (p_.out + fns_.panel - 1) / fns_.panel; }
 
   LastConvProblem p_;
   LastConvFns fns_;

@@ -87,10 +87,13 @@ struct LastConvImpl {
     bytes[3] = s.blocks() > kLastRunBlocks ? 2 * rows * round_up(columns) * 4 : 0;
   }
 
-  static void pack(const LastConvShape& s, const float* w, float* packed) {
+  static void pack(const LastConvShape& s, const float* w, float* packed, int64_t panel) {
+    const int64_t column = panel * P, columns = s.out - column < P ? s.out - column : P;
+    w += column * s.w_out;
+    if (taps_together(s)) return pack_together(s, w, columns, packed, panel);
     for (int64_t k = 0; k < s.blocks(); ++k) {
       const Part p = part(s, k);
-      pack_part(s, p, w, s.out, packed + p.at(s) * round_up(s.out));
+      pack_part(s, p, w, columns, packed + panel_at(s, p, panel));
     }
   }
 
@@ -277,6 +280,71 @@ struct LastConvImpl {
                             w + tap_offset(s, p.tap + i, s.w_axis) + p.channel * s.w_in, s.w_in,
                             s.w_out, to + i * p.channels * P, p.depth() * P);
   }
+
+  static int64_t panel_at(const LastConvShape& s, const Part& p, int64_t panel) {
+    return p.at(s) * round_up(s.out) + panel * p.depth() * P;
+  }
+
+  // Whether the taps of a channel lie together, and the channels of a result.
+  static bool taps_together(const LastConvShape& s) {
+    const int64_t* const k = s.at.kernel;
+    return s.all_taps() > 1 && s.w_in == s.all_taps() && (k[2] == 1 || s.w_axis[2] == 1) &&
+           (k[1] == 1 || s.w_axis[1] == k[2]) && (k[0] == 1 || s.w_axis[0] == k[1] * k[2]);
+  }
+
+  // All blocks of a panel in the order in which the weights lie, L of L results at a time.
+  static void pack_together(const LastConvShape& s, const float* w, int64_t columns, float* packed,
+                            int64_t panel) {
+    for (int64_t channel = 0; channel < s.in; channel += s.channels) {
+      const int64_t channels = s.in - channel < s.channels ? s.in - channel : s.channels;
+      for (int v = 0; v < kPanelVectors; ++v) {
+        const int64_t rest = columns - v * L, results = rest < 0 ? 0 : rest < L ? rest : L;
+        Place to(s, channel, channels, panel);
+        const float* from = w + v * L * s.w_out + channel * s.w_in;
+        const int64_t n = channels * s.all_taps();
+        for (int64_t i = 0; i < n; i += L, from += L) {
+          const int64_t count = n - i < L ? n - i : L;
+          Vec<float, W> turned[L];
+          if (results == L && count == L) {
+#pragma GCC unroll 16
+            for (int r = 0; r < L; ++r) turned[r] = load<float, W>(from + r * s.w_out);
+          } else {
+            for (int r = 0; r < L; ++r)
+              turned[r] =
+                  r < results ? load_first<float, W>(from + r * s.w_out, count) : Vec<float, W>{};
+          }
+          transpose<float, W>(turned);
+          for (int64_t r = 0; r < count; ++r, to.advance())
+            store<float, W>(packed + to.at + v * L, turned[r]);
+        }
+      }
+    }
+  }
+
+  // Where a weight's row of a panel is, tap by tap of one channel after the other.
+  struct Place {
+    const LastConvShape& s;
+    Part p;
+    int64_t panel, inner = 0, left, at;  // the channel of the part; taps of it still to come
+
+    [[gnu::always_inline]] Place(const LastConvShape& shape, int64_t channel, int64_t channels,
+                                 int64_t which)
+        : s(shape), p{0, 0, channel, channels}, panel(which) {
+      begin(0);
+    }
+    [[gnu::always_inline]] void begin(int64_t tap) {
+      const int64_t all = s.all_taps() - tap;
+      p.tap = tap, p.taps = left = all < s.taps ? all : s.taps;
+      at = panel_at(s, p, panel) + inner * P;
+    }
+    [[gnu::always_inline]] void advance() {
+      at += p.channels * P;
+      if (--left > 0) return;
+      const bool last = p.tap + p.taps == s.all_taps();
+      inner += last;
+      begin(last ? 0 : p.tap + p.taps);
+    }
+  };
 
   // Copies n elements; what lies up to a vector behind `to` may be overwritten.
   [[gnu::always_inline]] static void copy(float* to, const float* from, int64_t n) {

@@ -43,8 +43,9 @@ struct LastConvTile {
 
 struct LastConvFns {
   void (*run)(const LastConvShape& shape, const LastConvTile& tile);
-  // Packs the weights of a group: the panels of a block of the sum after those of the one before, as they are read.
-  void (*pack)(const LastConvShape& shape, const float* w, float* packed);
+  // Packs panel `panel` of the weights of a group: the panels of a block of the sum lie after those of the one before, as
+  // they are read.
+  void (*pack)(const LastConvShape& shape, const float* w, float* packed, int64_t panel);
   int64_t panel;  // columns
   void (*scratch)(const LastConvShape& shape, int64_t rows, int64_t columns, int64_t* bytes);
 };

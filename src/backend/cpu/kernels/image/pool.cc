@@ -223,6 +223,83 @@ void for_each_result_line(const PoolProblem& p, int64_t begin, int64_t end, F f)
   }
 }
 
+// ---- by lines in vectors
+
+// What a line is folded in, and around it as much as no window reaches beyond.
+struct Column {
+  int64_t before, size, counts;  // floats
+
+  explicit Column(const PoolProblem& p)
+      : before(std::max<int64_t>(p.low[2], 0)),
+        size(align_up(before + std::max(p.x[2], reach(p)) + 2 * kVector, kVector)),
+        counts(p.fold == PoolFold::Mean ? align_up(p.y[2], kVector) + kVector : 0) {}
+  // Elements from the first of x to the last that a window reads.
+  static int64_t reach(const PoolProblem& p) {
+    return (align_up(p.y[2], kVector) - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1 -
+           p.low[2];
+  }
+
+ private:
+  static constexpr int64_t kVector = 16;  // at least the lanes of one
+};
+
+// Windows that reach far beyond the lines, and sums in runs, are folded element by element.
+bool goes_by_lines(const PoolProblem& p) {
+  constexpr int64_t kFarthest = 1 << 12;
+  if (!is_float(p.dtype) || p.dtype == DType::F64 || p.fold == PoolFold::Prod) return false;
+  const bool near = std::abs(p.low[2]) <= kFarthest && p.stride[2] <= kFarthest &&
+                    p.kernel[2] <= kFarthest && p.dilation[2] <= kFarthest / p.kernel[2];
+  const bool sums = p.fold == PoolFold::Sum || p.fold == PoolFold::Mean;
+  const bool plain = p.kernel[2] <= kPoolRun && std::min(p.kernel[0], p.x[0]) <= kPoolRun &&
+                     std::min(p.kernel[1], p.x[1]) <= kPoolRun &&
+                     std::min(p.kernel[0], p.x[0]) * std::min(p.kernel[1], p.x[1]) <= kPoolRun;
+  return near && (plain || !sums);
+}
+
+PoolLineFns line_pool_fns(const PoolProblem& p, Isa isa) {
+  return for_isa(isa, [&](auto width) {
+    return p.dtype == DType::F16    ? pool_line_fns<f16_t, width>(p.fold)
+           : p.dtype == DType::BF16 ? pool_line_fns<bf16_t, width>(p.fold)
+                                    : pool_line_fns<float, width>(p.fold);
+  });
+}
+
+void pool_by_lines(const PoolProblem& p, Isa isa, const char* x, char* y, int64_t begin,
+                   int64_t end, float* scratch) {
+  const PoolLineFns fns = line_pool_fns(p, isa);
+  const Column c(p);
+  float* const column = scratch;
+  float* const counts = c.counts ? scratch + c.size : nullptr;
+  std::fill_n(column, c.size, fns.initial);
+  if (counts) std::fill_n(counts, c.counts, 1.0f);
+  for (int64_t i = 0; counts && i < p.y[2]; ++i)
+    counts[i] = static_cast<float>(counted_taps(p, 2, i).count());
+  const PoolTaps taps{p.y[2], p.kernel[2], p.stride[2], p.dilation[2], c.before - p.low[2]};
+  const int64_t bytes = size_of(p.dtype);
+  for_each_result_line(p, begin, end, [&](int64_t plane, int64_t line) {
+    const char* const from = x + plane * p.pixels() * bytes;
+    const void* lines[kPoolRun];
+    int64_t count = 0;
+    bool fresh = true;
+    const auto fold = [&] {
+      fns.fold_lines(lines, count, p.x[2], fresh, column + c.before);
+      count = 0, fresh = false;
+    };
+    for_each_line(p, line, [&](int64_t offset) {
+      if (count == kPoolRun) fold();
+      lines[count++] = from + offset * bytes;
+    });
+    if (count > 0 || fresh) fold();
+    const int64_t others = counts ? counted_taps(p, 0, line / p.y[1]).count() *
+                                        counted_taps(p, 1, line % p.y[1]).count()
+                                  : 1;
+    fns.fold_taps(taps, column, static_cast<float>(others), counts,
+                  y + (plane * p.windows() + line * p.y[2]) * bytes);
+  });
+}
+
+// ----
+
 template <class F>
 void visit_pooled(const PoolProblem& p, F f) {
   visit_dtype(p.dtype, [&]<class S>() {
@@ -247,12 +324,17 @@ void visit_pooled(const PoolProblem& p, F f) {
 
 int64_t pool_blocks(const PoolProblem& p) { return p.planes * blocks_per_plane(p); }
 size_t pool_scratch_bytes(const PoolProblem& p) {
+  size_t by_lines = 0;
+  if (goes_by_lines(p)) by_lines = static_cast<size_t>(Column(p).size + Column(p).counts) * 4;
   const bool runs = std::max(p.kernel[0] * p.kernel[1], p.kernel[2]) > kPoolRun;
-  return (runs ? 4 : 2) * folded_bytes(p);
+  return std::max(by_lines, (runs ? 4 : 2) * folded_bytes(p));
 }
 
 void pool(const PoolProblem& p, Isa isa, const void* x, void* y, int64_t begin, int64_t end,
           std::byte* scratch) {
+  if (goes_by_lines(p))
+    return pool_by_lines(p, isa, static_cast<const char*>(x), static_cast<char*>(y), begin, end,
+                         reinterpret_cast<float*>(scratch));
   const LineFns fns = line_fns(isa);
   visit_pooled(p, [&]<class S, PoolFold fold>() {
     for_each_result_line(p, begin, end, [&](int64_t plane, int64_t line) {

@@ -10,10 +10,9 @@
 #include <cstddef>
 
 #include "rlx/backend/cpu/kernels/image/conv.h"
+#include "rlx/backend/cpu/kernels/image/pool_lines.h"
 
 namespace rlx::cpu {
-
-enum class PoolFold : uint8_t { Max, Mean, Sum, Min, Prod };  // as PoolKind of the op
 
 struct PoolProblem {
   DType dtype = DType::F32;

@@ -21,6 +21,60 @@ int64_t gather_rows(const GatherProblem& p) {
   return std::clamp<int64_t>(kBlockBytes / row, 1, std::max<int64_t>(p.count, 1));
 }
 
+// The indices [first, first + n) as places of the axis, kept until others are asked for: blocks that differ in what is
+// outside the axis have the same.
+constexpr int64_t kMostPlaces = 512;
+class Places {
+ public:
+  explicit Places(const Index& index) : index_(index) {}
+  const int64_t* of(int64_t first, int64_t n) {
+    if (first != first_ || n != n_)
+      for (int64_t i = 0; i < n; ++i) at_[i] = index_(first + i);
+    first_ = first, n_ = n;
+    return at_;
+  }
+
+ private:
+  Index index_;
+  int64_t first_ = -1, n_ = 0;
+  int64_t at_[kMostPlaces];
+};
+
+// Rows of a size that the compiler knows, 0: of `bytes`.
+template <size_t size>
+void copy_rows(const char* source, int64_t source_row, const int64_t* at, int64_t n, char* target,
+               int64_t target_row, size_t bytes) {
+  for (int64_t i = 0; i < n; ++i)
+    std::memcpy(target + i * target_row, source + at[i] * source_row, size ? size : bytes);
+}
+
+void copy_rows(const GatherProblem& p, const char* source, const int64_t* at, int64_t n,
+               char* target) {
+  const int64_t element = static_cast<int64_t>(p.element_bytes);
+  const size_t bytes = static_cast<size_t>(p.inner * element);
+  const int64_t from = p.table_axis * element, to = p.out_count * element;
+  if (p.axis == 0) {
+    for (int64_t i = 0; i < n; ++i) std::memset(target + i * to, 0, bytes);
+    return;
+  }
+  switch (bytes) {
+    case 1:
+      return copy_rows<1>(source, from, at, n, target, to, bytes);
+    case 2:
+      return copy_rows<2>(source, from, at, n, target, to, bytes);
+    case 4:
+      return copy_rows<4>(source, from, at, n, target, to, bytes);
+    case 8:
+      return copy_rows<8>(source, from, at, n, target, to, bytes);
+    case 12:
+      return copy_rows<12>(source, from, at, n, target, to, bytes);
+    case 16:
+      return copy_rows<16>(source, from, at, n, target, to, bytes);
+    default:
+      return copy_rows<0>(source, from, at, n, target, to, bytes);
+  }
+}
+
 // Target rows owned by one scatter block: every block reads all indices, so there are only a few of
 // them, and fewer when an index carries little work.
 int64_t scatter_rows(const ScatterProblem& p) {
@@ -181,21 +235,14 @@ void gather(const GatherProblem& p, const void* table, const void* indices, void
             uint32_t* flag, int64_t begin, int64_t end) {
   const int64_t rows = gather_rows(p), chunks = ceil_div(p.count, rows);
   const int64_t bytes = static_cast<int64_t>(p.element_bytes);
-  const size_t row_bytes = static_cast<size_t>(p.inner * bytes);
-  const Index index(indices, p.index_dtype, p.axis, flag);
+  Places places(Index(indices, p.index_dtype, p.axis, flag));
   for (int64_t block = begin; block < end; ++block) {
-    const int64_t o = block / chunks, first = block % chunks * rows,
-                  last = std::min(p.count, first + rows);
+    const int64_t o = block / chunks, last = std::min(p.count, (block % chunks + 1) * rows);
     const char* const source = static_cast<const char*>(table) + o * p.table_outer * bytes;
     char* const target = static_cast<char*>(out) + o * p.out_outer * bytes;
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t row = index(i);
-      if (p.axis == 0) {
-        std::memset(target + i * p.out_count * bytes, 0, row_bytes);
-      } else {
-        std::memcpy(target + i * p.out_count * bytes, source + row * p.table_axis * bytes,
-                    row_bytes);
-      }
+    for (int64_t i = block % chunks * rows; i < last; i += kMostPlaces) {
+      const int64_t n = std::min(last - i, kMostPlaces);
+      copy_rows(p, source, places.of(i, n), n, target + i * p.out_count * bytes);
     }
   }
 }
