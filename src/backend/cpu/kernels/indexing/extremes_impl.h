@@ -25,6 +25,15 @@ struct Ordered<bool_t> {
   static constexpr bool kFloat = false;
 };
 
+template <int bytes>
+struct Integer {
+  using type = int32_t;
+};
+template <>
+struct Integer<8> {
+  using type = int64_t;
+};
+
 template <class M>
 [[gnu::always_inline]] inline bool any(const M& mask) {
 #if defined(__AVX512F__)
@@ -196,7 +205,7 @@ struct Extremes {
   // N vectors of lines. Positions are integers as wide as the elements.
   template <int N, bool minimum, bool last>
   [[gnu::always_inline]] static void lines(const S* x, int64_t n, int64_t step, int64_t* results) {
-    using I = Integer<sizeof(T)>;
+    using I = typename Integer<sizeof(T)>::type;
     V best[N];
     Vec<I, W> where[N] = {};
 #pragma GCC unroll 4
@@ -206,8 +215,8 @@ struct Extremes {
 #pragma GCC unroll 4
       for (int v = 0; v < N; ++v) {
         const V y = values(x + i * step + v * L);
-        auto wins = last ? (minimum ? y <= best[v] : y >= best[v])
-                         : (minimum ? y < best[v] : y > best[v]);
+        auto wins =
+            last ? (minimum ? y <= best[v] : y >= best[v]) : (minimum ? y < best[v] : y > best[v]);
         if constexpr (kFloat)  // nothing compares as better than a NaN, so it stays
           wins |= last ? y != y : (y != y) & (best[v] == best[v]);
         best[v] = wins ? y : best[v];
@@ -218,21 +227,12 @@ struct Extremes {
     for (int v = 0; v < N; ++v)
       for (int l = 0; l < L; ++l) results[v * L + l] = where[v][l];
   }
-  template <int64_t bytes>
-  using Integer = __typeof__([] {
-    if constexpr (bytes == 8)
-      return int64_t{};
-    else
-      return int32_t{};
-  }());
-
   template <bool minimum, bool last>
   static int64_t columns(const S* x, int64_t n, int64_t step, int64_t count, int64_t* results) {
     int64_t c = 0;
     if constexpr (sizeof(T) >= 4) {
       if (sizeof(T) == 4 && n > 0x7fffffff) return 0;
-      for (; c + 4 * L <= count; c += 4 * L)
-        lines<4, minimum, last>(x + c, n, step, results + c);
+      for (; c + 4 * L <= count; c += 4 * L) lines<4, minimum, last>(x + c, n, step, results + c);
       for (; c + L <= count; c += L) lines<1, minimum, last>(x + c, n, step, results + c);
     }
     return c;

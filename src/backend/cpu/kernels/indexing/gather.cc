@@ -130,10 +130,8 @@ void gather(const GatherProblem& p, const void* table, const void* indices, void
     if (taken) continue;
     for_each_run(index, first, last, [&](int64_t at, int64_t n, const int64_t* from) {
       char* const to = target + at * step;
-      if (p.axis > 0)
-        return copy_rows(source, p.table_axis * bytes, from, n, to, step, row_bytes);
-      for (int64_t i = 0; i < n; ++i)
-        std::memset(to + i * step, 0, static_cast<size_t>(row_bytes));
+      if (p.axis > 0) return copy_rows(source, p.table_axis * bytes, from, n, to, step, row_bytes);
+      for (int64_t i = 0; i < n; ++i) std::memset(to + i * step, 0, static_cast<size_t>(row_bytes));
     });
   }
 }
@@ -161,8 +159,7 @@ void take_along(const TakeAlongProblem& p, const void* x, const void* indices, v
       const int64_t n = std::min(piece - t, last - at);
       const E* const from = static_cast<const E*>(x) + o * p.axis * p.inner + t * step;
       if (asks && at + n < last) ask_for(reinterpret_cast<const char*>(from + p.axis), line_bytes);
-      if (p.axis == 0 ||
-          !take(p.index_dtype, indices, at, p.axis, n, from, p.inner, step, to + at))
+      if (p.axis == 0 || !take(p.index_dtype, indices, at, p.axis, n, from, p.inner, step, to + at))
         for_each_run(index, at, at + n, [&](int64_t k, int64_t many, const int64_t* rows) {
           for (int64_t j = 0; j < many; ++j)
             to[k + j] = p.axis ? from[rows[j] * p.inner + (k - at + j) * step] : E{};

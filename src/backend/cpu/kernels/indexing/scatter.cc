@@ -54,7 +54,8 @@ bool brings_together(const ScatterProblem& p) {
 // fewer when an index carries little work.
 int64_t scatter_rows(const ScatterProblem& p) {
   const int64_t wanted = p.inner >= 16 ? 16 : 4;
-  const int64_t parts = brings_together(p) ? ceil_div(wanted, std::max<int64_t>(1, p.outer)) : wanted;
+  const int64_t parts =
+      brings_together(p) ? ceil_div(wanted, std::max<int64_t>(1, p.outer)) : wanted;
   return std::max<int64_t>(1, ceil_div(p.axis, parts));
 }
 
@@ -207,9 +208,8 @@ void combine_row(const ScatterProblem& p, const S* x, const S* updates,
   if constexpr (kind == ScatterKind::set) {
     std::copy_n(update(which.back()), p.inner, out);
   } else if constexpr (kind == ScatterKind::add && std::is_floating_point_v<Compute<S>>) {
-    fns.of<S>()(out, x, updates, p.updates_count, which.data(),
-                static_cast<int64_t>(which.size()), static_cast<int64_t>(listed), p.inner,
-                compensates(p));
+    fns.of<S>()(out, x, updates, p.updates_count, which.data(), static_cast<int64_t>(which.size()),
+                static_cast<int64_t>(listed), p.inner, compensates(p));
   } else if constexpr (kHalf<S>) {
     for (int64_t t = 0; t < p.inner; ++t) values[t] = x ? Element<S>::get(x[t]) : 0.f;
     for (const uint64_t u : which)
@@ -260,8 +260,7 @@ void scatter_blocks_of(const ScatterProblem& p, const void* x, const void* updat
   const int64_t part_rows = scatter_rows(p);
   const auto at = [&](int64_t o, auto f) {
     f(x ? static_cast<const S*>(x) + o * p.out_outer : nullptr,
-      static_cast<const S*>(updates) + o * p.updates_outer,
-      static_cast<S*>(out) + o * p.out_outer);
+      static_cast<const S*>(updates) + o * p.updates_outer, static_cast<S*>(out) + o * p.out_outer);
   };
   for (int64_t block = begin; block < end;) {
     const int64_t part = block / p.outer, outer = block % p.outer, left = end - block;

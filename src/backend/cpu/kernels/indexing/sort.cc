@@ -83,7 +83,7 @@ constexpr int64_t kLongLine = 1 << 20;
 // The first k of many are selected: what cannot be among them is passed over, vectors at a time, and
 // what may be is kept in a list of this many, of which the first k stay when it is full.
 int64_t selected_room(const SortProblem& p) { return 2 * p.k + 64; }
-bool selects(const SortProblem& p) { return p.k > 0 && 2 * selected_room(p) <= p.n; }
+bool selects(const SortProblem& p) { return p.k > 0 && 8 * p.k + 128 <= p.n; }
 
 int64_t item_count(const SortProblem& p) { return selects(p) ? selected_room(p) : p.n; }
 
