@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "rlx/backend/cpu/kernels/compensated.h"
