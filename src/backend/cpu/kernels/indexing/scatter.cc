@@ -54,7 +54,7 @@ bool brings_together(const ScatterProblem& p) {
 // Target rows owned by one block: every block reads all indices, so there are only a few of them, and
 // fewer when an index carries little work.
 int64_t scatter_rows(const ScatterProblem& p) {
-  const int64_t wanted = p.inner >= 16 ? 16 : 4;
+  const int64_t wanted = std::clamp<int64_t>(p.inner / 16, 4, 16);
   const int64_t parts =
       brings_together(p) ? ceil_div(wanted, std::max<int64_t>(1, p.outer)) : wanted;
   return std::max<int64_t>(1, ceil_div(p.axis, parts));
