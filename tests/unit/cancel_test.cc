@@ -133,6 +133,17 @@ TEST(Cancel, IsSeenWhileALongLineIsSorted) {
   EXPECT_TRUE(std::is_sorted(y.begin(), y.end()));
 }
 
+TEST(Cancel, IsSeenWhileTheFirstOfALongLineAreSelected) {
+  for (const int64_t inner : {1, 2}) {
+    const cpu::SortProblem p{.descending = true, .n = 1 << 22, .inner = inner, .k = 3};
+    std::vector<float> x(static_cast<size_t>(p.n * inner)), y(6);
+    std::vector<uint64_t> scratch(cpu::sort_scratch_bytes(p) / 8);
+    Asked asked;
+    cpu::sort(p, x.data(), y.data(), nullptr, 0, 1, scratch.data(), asked.stop());
+    EXPECT_EQ(asked.times, 2);
+  }
+}
+
 // 64-byte-aligned scratch.
 struct Scratch {
   explicit Scratch(size_t bytes) : memory(DType::U8, {static_cast<int64_t>(bytes)}) {}

@@ -8,6 +8,7 @@
 
 #include "native_util.h"
 #include "rlx/backend/cpu/kernels/indexing/gather.h"
+#include "rlx/backend/cpu/kernels/indexing/scatter.h"
 #include "rlx/backend/cpu/kernels/isa.h"
 #include "rlx/backend/cpu/kernels/limits/machine_limits.h"
 #include "rlx/backend/cpu/kernels/movement/copy.h"

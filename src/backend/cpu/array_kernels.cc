@@ -4,6 +4,7 @@
 #include "rlx/backend/cpu/kernel_list.h"
 #include "rlx/backend/cpu/kernels/indexing/gather.h"
 #include "rlx/backend/cpu/kernels/indexing/index.h"
+#include "rlx/backend/cpu/kernels/indexing/scatter.h"
 #include "rlx/backend/cpu/kernels/indexing/sort.h"
 #include "rlx/backend/cpu/kernels/movement/copy.h"
 #include "rlx/backend/cpu/kernels/reduce/axis_kernels.h"
@@ -43,11 +44,32 @@ Plan plan_gather(const Node& n, Views in, Views) {
           }};
 }
 
+Plan plan_take_along(const Node& n, Views in, Views out) {
+  const auto a = static_cast<size_t>(n.get<TakeAttrs>().axis);
+  const TakeAlongProblem p{.element_bytes = bytes_of(in[0]),
+                           .index_dtype = in[1].dtype,
+                           .outer = product_of(in[0].dims, 0, a),
+                           .axis = in[0].dims[a],
+                           .count = in[1].dims[a],
+                           .inner = product_of(in[0].dims, a + 1, in[0].dims.size())};
+  return {.blocks = take_along_blocks(p),
+          .work = out[0].elements(),
+          .run = [p](const StepMemory& m, int64_t begin, int64_t end) {
+            take_along(p, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end);
+          }};
+}
+
+// Rows are added up and copied several times as fast as elements one by one.
+int64_t scatter_work(const ScatterProblem& p) {
+  const int64_t elements = p.outer * (p.axis + p.count) * p.inner;
+  return p.inner >= 8 ? elements / 8 : elements;
+}
+
 Plan plan_scatter_add(const Node& n, Views in, Views out) {
   auto p = index_problem<ScatterProblem>(out[0], n.get<ScatterAttrs>().axis, in[1]);
   p.dtype = out[0].dtype;
   return {.blocks = scatter_blocks(p),
-          .work = p.outer * p.count * p.inner,
+          .work = scatter_work(p),
           .scratch = scatter_scratch_bytes(p),
           .run = [p](const StepMemory& m, int64_t begin, int64_t end) {
             scatter(p, nullptr, m.operands[0], m.operands[1], m.operands[2], m.flag, begin, end,
@@ -62,7 +84,7 @@ Plan plan_scatter(const Node& n, Views in, Views out) {
   p.kind = static_cast<ScatterKind>(a.mode);
   p.dtype = out[0].dtype;
   return {.blocks = scatter_blocks(p),
-          .work = out[0].elements() + in[2].elements(),
+          .work = scatter_work(p),
           .scratch = scatter_scratch_bytes(p),
           .in_place = 0,
           .run = [p](const StepMemory& m, int64_t begin, int64_t end) {
@@ -294,6 +316,7 @@ Plan plan_iota(const Node& n, Views, Views out) {
 std::span<const KernelRow> array_kernels() {
   static const KernelRow rows[] = {
       dense_kernel<plan_gather>(&op::gather),
+      dense_kernel<plan_take_along>(&op::take_along_axis),
       dense_kernel<plan_scatter_add>(&op::scatter_add),
       dense_kernel<plan_scatter>(&op::scatter),
       dense_kernel<plan_dynamic_slice>(&op::dynamic_slice),

@@ -1,7 +1,7 @@
-// gather (NumPy take) and scatter along one axis.
+// Reading by indices: gather (NumPy take) along one axis, and an index for each element.
 //
-//   gather:   out[o, i, t] = table[o, idx[i], t]
-//   scatter:  out = x; out[o, idx[u], t] = combine(out[o, idx[u], t], updates[o, u, t])
+//   gather:      out[o, i, t] = table[o, idx[i], t]
+//   take_along:  out[o, i, t] = x[o, idx[o, i, t], t]
 //
 //   GatherProblem p{.element_bytes = 4, .axis = vocabulary, .count = tokens, .inner = width};
 //   p.set_dense();
@@ -10,11 +10,7 @@
 //   });
 //
 // Indices are dense, of any dtype that Index takes; one outside the axis sets *flag and is clamped
-// (index.h). When the axis is empty, gather writes zeros and scatter nothing.
-//
-// scatter is deterministic: each block owns a range of target rows, and updates with the same index
-// are combined in the order of u. f16 and bf16 are combined in f32 and rounded once. x may be
-// nullptr (zeros) or out itself.
+// (index.h). When the axis is empty, zeros are written.
 #pragma once
 
 #include <cstddef>
@@ -38,23 +34,15 @@ int64_t gather_blocks(const GatherProblem& problem);
 void gather(const GatherProblem& problem, const void* table, const void* indices, void* out,
             uint32_t* flag, int64_t begin, int64_t end);
 
-enum class ScatterKind : uint8_t { set, add, mul, min, max };
-
-struct ScatterProblem {
-  ScatterKind kind = ScatterKind::add;
-  DType dtype = DType::F32;  // of x, updates and out; adding bool is or; no min and max of c64
+// All operands are dense: x [outer, axis, inner], indices and out [outer, count, inner].
+struct TakeAlongProblem {
+  size_t element_bytes = 4;
   DType index_dtype = DType::I64;
-  int64_t outer = 1, axis = 0, count = 0,
-          inner = 1;  // x and out [outer, axis, inner], updates [outer, count, inner]
-  int64_t updates_outer = 0, updates_count = 0;
-  int64_t out_outer = 0, out_axis = 0;  // also of x
-  void set_dense();
+  int64_t outer = 1, axis = 0, count = 0, inner = 1;
 };
 
-int64_t scatter_blocks(const ScatterProblem& problem);
-// Bytes of scratch per thread (0 unless f16 or bf16).
-size_t scatter_scratch_bytes(const ScatterProblem& problem);
-void scatter(const ScatterProblem& problem, const void* x, const void* updates, const void* indices,
-             void* out, uint32_t* flag, int64_t begin, int64_t end, void* scratch);
+int64_t take_along_blocks(const TakeAlongProblem& problem);
+void take_along(const TakeAlongProblem& problem, const void* x, const void* indices, void* out,
+                uint32_t* flag, int64_t begin, int64_t end);
 
 }  // namespace rlx::cpu

@@ -1,6 +1,8 @@
 #include "rlx/backend/cpu/kernels/indexing/index.h"
 
-#include "rlx/base/error.h"
+#include <type_traits>
+
+#include "rlx/backend/cpu/kernels/visit_dtype.h"
 
 namespace rlx::cpu {
 namespace {
@@ -13,41 +15,48 @@ int64_t from_float(F value, int64_t limit) {
   return value < static_cast<F>(limit) ? static_cast<int64_t>(value) : limit;
 }
 
-int64_t raw(const void* data, DType dtype, int64_t i, int64_t limit) {
-  switch (dtype) {
-    case DType::I64:
-      return static_cast<const int64_t*>(data)[i];
-    case DType::I32:
-      return static_cast<const int32_t*>(data)[i];
-    case DType::U32:
-      return static_cast<const uint32_t*>(data)[i];
-    case DType::I16:
-      return static_cast<const int16_t*>(data)[i];
-    case DType::I8:
-      return static_cast<const int8_t*>(data)[i];
-    case DType::U8:
-    case DType::Bool:
-      return static_cast<const uint8_t*>(data)[i];
-    case DType::F32:
-      return from_float(static_cast<const float*>(data)[i], limit);
-    case DType::F64:
-      return from_float(static_cast<const double*>(data)[i], limit);
-    case DType::F16:
-    case DType::BF16:
-      return from_float(info(dtype).narrow->to_float(static_cast<const uint16_t*>(data)[i]), limit);
-    default:
-      break;
-  }
-  fail(ErrorKind::internal, "internal", "an index of dtype {}", dtype);
+template <class T>
+int64_t whole_number(T value, int64_t) {
+  return static_cast<int64_t>(value);
+}
+int64_t whole_number(float value, int64_t limit) { return from_float(value, limit); }
+int64_t whole_number(double value, int64_t limit) { return from_float(value, limit); }
+int64_t whole_number(f16_t value, int64_t limit) {
+  return from_float(Element<f16_t>::get(value), limit);
+}
+int64_t whole_number(bf16_t value, int64_t limit) {
+  return from_float(Element<bf16_t>::get(value), limit);
+}
+int64_t whole_number(bool_t value, int64_t) { return value.byte; }
+
+int64_t clamped(int64_t value, int64_t limit) {
+  return value < 0 ? 0 : value < limit ? value : limit - 1;
 }
 
 }  // namespace
 
 int64_t Index::operator()(int64_t i) const {
-  const int64_t value = raw(data_, dtype_, i, limit_);
-  if (value >= 0 && value < limit_) return value;
+  int64_t row;
+  read(i, 1, &row);
+  return row;
+}
+
+void Index::read(int64_t first, int64_t n, int64_t* rows) const {
+  bool wrong = false;
+  visit_dtype(dtype_, [&]<class T>() {
+    if constexpr (std::is_same_v<T, c64_t>) {
+      fail(ErrorKind::internal, "internal", "an index of dtype {}", dtype_);
+    } else {
+      const T* const from = static_cast<const T*>(data_) + first;
+      for (int64_t i = 0; i < n; ++i) {
+        rows[i] = whole_number(from[i], limit_);
+        wrong |= static_cast<uint64_t>(rows[i]) >= static_cast<uint64_t>(limit_);
+      }
+    }
+  });
+  if (!wrong) return;
   if (flag_) __atomic_store_n(flag_, 1u, __ATOMIC_RELAXED);
-  return value < 0 ? 0 : limit_ - 1;
+  for (int64_t i = 0; i < n; ++i) rows[i] = clamped(rows[i], limit_);
 }
 
 }  // namespace rlx::cpu

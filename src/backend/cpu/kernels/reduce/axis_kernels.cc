@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "rlx/backend/cpu/kernels/compensated.h"
+#include "rlx/backend/cpu/kernels/indexing/extremes.h"
 #include "rlx/backend/cpu/kernels/isa.h"
 #include "rlx/backend/cpu/kernels/lines/lines.h"
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
@@ -275,6 +276,26 @@ void argmax_span(const AxisProblem& p, const S* x, int64_t count, int64_t* resul
   }
 }
 
+// Vectors search a line that lies together, and lines side by side as far as they fill vectors.
+template <class S>
+void argmax_of(const AxisProblem& p, ArgmaxOptions options, const ExtremeFns<S>& fns, const S* x,
+               int64_t count, int64_t* result) {
+  int64_t done = 0;
+  if (count == 1 && p.x_n == 1)
+    done = 1, *result = fns.positions[options.minimum][options.last](x, p.n);
+  else if (p.x_inner == 1)
+    done = fns.columns[options.minimum][options.last](x, p.n, p.x_n, count, result);
+  x += done * p.x_inner, result += done, count -= done;
+  if (count == 0) return;
+  if (options.minimum) {
+    options.last ? argmax_span<S, true, true>(p, x, count, result)
+                 : argmax_span<S, true, false>(p, x, count, result);
+  } else {
+    options.last ? argmax_span<S, false, true>(p, x, count, result)
+                 : argmax_span<S, false, false>(p, x, count, result);
+  }
+}
+
 template <class S>
 S index_as(int64_t i) {
   if constexpr (std::is_same_v<S, f16_t> || std::is_same_v<S, bf16_t>) {
@@ -349,27 +370,24 @@ void argmax(const AxisProblem& p, ArgmaxOptions options, const void* x, void* ou
   check(!is_complex(options.out_dtype) && !is_bool(options.out_dtype), "argmax into {}",
         options.out_dtype);
   check(p.n > 0, "argmax of an empty axis");
-  for (int64_t block = begin; block < end; ++block) {
-    const Span s = span_of(p, block);
-    int64_t result[kWidth];
-    visit_dtype(p.dtype, [&]<class S>() {
-      if constexpr (!std::is_same_v<S, c64_t>) {
-        const S* const from = static_cast<const S*>(x) + s.outer * p.x_outer + s.inner * p.x_inner;
-        if (options.minimum)
-          options.last ? argmax_span<S, true, true>(p, from, s.count, result)
-                       : argmax_span<S, true, false>(p, from, s.count, result);
-        else
-          options.last ? argmax_span<S, false, true>(p, from, s.count, result)
-                       : argmax_span<S, false, false>(p, from, s.count, result);
-      }
-    });
-    visit_dtype(options.out_dtype, [&]<class O>() {
-      if constexpr (!std::is_same_v<O, c64_t> && !std::is_same_v<O, bool_t>) {
-        O* const to = static_cast<O*>(out) + s.outer * p.inner + s.inner;
-        for (int64_t c = 0; c < s.count; ++c) to[c] = index_as<O>(result[c]);
-      }
-    });
-  }
+  visit_dtype(p.dtype, [&]<class S>() {
+    if constexpr (!std::is_same_v<S, c64_t>) {
+      const ExtremeFns<S> fns = extreme_fns<S>(host_isa());
+      visit_dtype(options.out_dtype, [&]<class O>() {
+        if constexpr (!std::is_same_v<O, c64_t> && !std::is_same_v<O, bool_t>) {
+          for (int64_t block = begin; block < end; ++block) {
+            const Span s = span_of(p, block);
+            int64_t result[kWidth];
+            argmax_of(p, options, fns,
+                      static_cast<const S*>(x) + s.outer * p.x_outer + s.inner * p.x_inner, s.count,
+                      result);
+            O* const to = static_cast<O*>(out) + s.outer * p.inner + s.inner;
+            for (int64_t c = 0; c < s.count; ++c) to[c] = index_as<O>(result[c]);
+          }
+        }
+      });
+    }
+  });
 }
 
 }  // namespace rlx::cpu
