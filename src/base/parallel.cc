@@ -1,5 +1,9 @@
 #include "rlx/base/parallel.h"
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -14,7 +18,13 @@ extern "C" void omp_set_num_threads(int threads);
 
 namespace rlx {
 
-int hardware_threads() { return std::max(1U, std::thread::hardware_concurrency()); }
+int hardware_threads() {
+#if defined(__linux__)
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) return std::max(1, CPU_COUNT(&cpus));
+#endif
+  return std::max(1U, std::thread::hardware_concurrency());
+}
 
 namespace {
 

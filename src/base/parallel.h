@@ -26,6 +26,7 @@ void parallel_for(int threads, int64_t blocks, FunctionRef<void(int64_t begin, i
 void parallel_for_worker(int threads, int64_t blocks,
                          FunctionRef<void(int worker, int64_t begin, int64_t end)> body);
 
+// CPUs that the calling thread may run on.
 int hardware_threads();
 
 // How many loops were shared out so far, in all threads: what is run by its caller alone does not count.

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -23,6 +27,22 @@ void expect_every_block_once(int threads, int64_t blocks) {
 TEST(Parallel, EveryBlockOnce) {
   for (int threads : {1, 2, 4})
     for (int64_t blocks : {0, 1, 3, 1000}) expect_every_block_once(threads, blocks);
+}
+
+// `taskset -c 1 rlx ..` is a wish for one thread.
+TEST(Parallel, CpusThatMayNotBeUsedDoNotCount) {
+#if defined(__linux__)
+  std::thread([] {
+    cpu_set_t before, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    EXPECT_EQ(hardware_threads(), CPU_COUNT(&before));
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
+      if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(hardware_threads(), 1);
+  }).join();
+#endif
 }
 
 TEST(Parallel, AnExceptionReachesTheCaller) {
