@@ -44,6 +44,8 @@ endif()
 
 if(RLX_SANITIZE)
   add_compile_options(-fsanitize=${RLX_SANITIZE} -fno-omit-frame-pointer)
+  # GCC loses track of what is initialised in instrumented code.
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   if(RLX_SANITIZE MATCHES undefined)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
