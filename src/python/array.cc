@@ -97,7 +97,7 @@ struct BufferDims {
 
 // A view of the bytes; without `format` for readers that want plain bytes. Raises BufferError.
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
-  const Array& a = *nb::inst_ptr<Array>(nb::handle(self));
+  Array& a = *nb::inst_ptr<Array>(nb::handle(self));
   std::string why;
   if (a.traced())
     why = "a traced array has no bytes";
@@ -113,6 +113,8 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     PyErr_SetString(PyExc_BufferError, why.c_str());
     return -1;
   }
+  // Who wants plain bytes may give the view back at once and read on while it holds the array (torch.frombuffer).
+  if ((flags & (PyBUF_ND | PyBUF_FORMAT)) == 0) a.lent = true;
   const Tensor t = a.tensor->to_host();
   auto* dims = new BufferDims;
   dims->bytes = a.tensor->data();

@@ -52,9 +52,10 @@ ScaleMin fit_scale_min(const float* x, int n, int levels) {
     }
     // Least squares for x ~ scale * q + offset, the offset not above 0.
     const double determinant = n * sqq - sq * sq;
-    if (determinant <= 0) continue;
-    double scale = (n * sxq - sx * sq) / determinant, offset = (sx - scale * sq) / n;
-    if (offset > 0) scale = sxq / sqq, offset = 0;
+    double scale = 0, offset = sx / n;
+    if (determinant > 0) scale = (n * sxq - sx * sq) / determinant, offset = (sx - scale * sq) / n;
+    // Codes that are all alike say nothing of an offset; one above 0 is none.
+    if (sqq > 0 && (offset > 0 || determinant <= 0)) scale = sxq / sqq, offset = 0;
     const double error = sxx + scale * scale * sqq + n * offset * offset - 2 * scale * sxq -
                          2 * offset * sx + 2 * scale * offset * sq;
     if (error < least) {

@@ -1,6 +1,7 @@
 #include "rlx/quantise/stored_weight.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "rlx/ops/core.h"
 #include "rlx/ops/image/conv.h"
@@ -73,6 +74,20 @@ std::string refuse_scheme(const Graph& g, const Layer& l, const QuantScheme& s) 
   return "";
 }
 
+namespace {
+
+// Scales of blocks are f16 in most formats.
+void check_decoded(const Layer& l, const QuantScheme& s, const Tensor& rows, const Tensor& packed) {
+  Tensor back(DType::F32, rows.sizes());
+  decode_blocks(s.info(), packed.data<uint8_t>(), rows.elements(), back.mutable_data<float>());
+  for (int64_t i = 0; i < back.elements(); ++i)
+    user_check(std::isfinite(back.data<float>()[i]), "calibration-value",
+               "quantise: the weight of {} has {}, which blocks of {} do not hold", l.name,
+               rows.data<float>()[i], s.info().name);
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, Tensor>> store_weight(const Layer& l, const Graph& g,
                                                          const QuantScheme& s,
                                                          const Tensor& matrix) {
@@ -87,6 +102,7 @@ std::vector<std::pair<std::string, Tensor>> store_weight(const Layer& l, const G
   const FormatInfo& f = s.info();
   Tensor packed(DType::U8, {rows.sizes()[0], rows.sizes()[1] / f.block_elements * f.block_bytes});
   encode_blocks(f, rows.data<float>(), rows.elements(), packed.mutable_data<uint8_t>());
+  check_decoded(l, s, rows, packed);
   return {{"", std::move(packed)}};
 }
 

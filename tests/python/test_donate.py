@@ -1,6 +1,7 @@
 """Donated arguments of jit: the same bits in the same memory, and nobody gets to read what was written over."""
 
 import copy
+import ctypes
 import gc
 import inspect
 import pickle
@@ -227,6 +228,26 @@ def test_a_view_of_a_donated_array_stays():
     with copied("0"):
         g(half)  # its memory is that of `rows`, too
     assert rows.tolist() == ramp(4, 6).tolist()
+
+
+def test_plain_bytes_that_are_given_back_at_once_and_read_on():
+    """As torch.frombuffer does: it keeps the array, not the view."""
+
+    class View(ctypes.Structure):
+        _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t)]
+        _fields_ += [("readonly", ctypes.c_int), ("ndim", ctypes.c_int), ("format", ctypes.c_char_p)]
+        _fields_ += [(name, ctypes.c_void_p) for name in ("shape", "strides", "suboffsets", "internal")]
+
+    f, x, view = rlx.jit(plain, donate_argnums=0), arr(4, 6), View()
+    assert ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(x), ctypes.byref(view), 0) == 0
+    address, size = view.buf, view.len
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
+    with copied("0"):
+        y = f(x)
+    for _ in range(5):
+        arr(4, 6) + 7
+    assert y.tolist() != ramp(4, 6).tolist()
+    assert np.frombuffer(ctypes.string_at(address, size), "f4").reshape(4, 6).tolist() == ramp(4, 6).tolist()
 
 
 def test_an_array_passed_twice():

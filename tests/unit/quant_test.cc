@@ -174,6 +174,26 @@ TEST(QuantFormat, WhatABlockCanHoldComesBack) {
   }
 }
 
+// One value for all, nearly or in parts, in the formats whose codes are evenly spaced: the error is that of other
+// values at most.
+TEST(QuantFormat, ConstantsComeBack) {
+  for (const FormatInfo& f : quant_formats()) {
+    if (!f.is_ggml() || !f.ggml_name.starts_with('Q')) continue;
+    for (const float value : {1.0f, -1.0f, 0.3f, 7.7f, -0.002f})
+      for (const float spread : {0.0f, 1e-4f, 1e-2f}) {
+        std::vector<float> x = normal(512, 5);
+        for (size_t i = 0; i < x.size(); ++i)
+          if (i / 32 != 3)
+            x[i] = value * (1 + spread * x[i]);
+          else
+            x[i] *= value;
+        EXPECT_LE(rms(round_trip(f, x), x),
+                  std::fabs(value) * std::max(kErrors.at(f.ggml_name), 0.02))
+            << f.ggml_name << " " << value << " " << spread;
+      }
+  }
+}
+
 TEST(QuantFormat, AnyInputGivesSomeBlock) {
   for (const FormatInfo& f : quant_formats())
     for (float bad : {NAN, INFINITY, -INFINITY, 3e38f, 1e-45f}) {

@@ -397,6 +397,10 @@ TEST(QuantisePolicy, Errors) {
   expect_error("calibration-value", "c2", [&] { quantise(small_graph(), bad, data); });
   expect_error("calibration-value", "c2",
                [&] { quantise(small_graph(), bad, {}, {.format = "int4/32"}); });
+  NamedTensors large = small_params();
+  for (int64_t i = 0; i < large["w3"].elements(); ++i) large["w3"].set_float(i, 3e9 + i);
+  expect_error("calibration-value", "blocks of",
+               [&] { quantise(small_graph(), large, {}, {.format = "q4_0"}); });
   Builder b("none");
   b.output(op::tanh(b, b.input("x", {DType::F32, {2}})));
   const Graph none = b.finish();

@@ -447,7 +447,8 @@ constinit const Op<AttentionAttrs> attention = OpDef{
         "0): with more keys than queries the last query stands at the last key (as when decoding "
         "with a cache), with fewer the first query at the first key, and the queries behind the "
         "last key see all keys that the window reaches. "
-        "Sinks are further logits of the denominator. Layouts by rank: [S, "
+        "attn_mask is [B, S_k] (the keys of a sequence, also where B is S_q), [B, S_q, S_k] or [B, "
+        "heads, S_q, S_k]. Sinks are further logits of the denominator. Layouts by rank: [S, "
         "heads*D], [B, S, heads*D], [B, heads, S, D] or [B, S, heads, D]. k and v may have fewer "
         "heads (num_kv_heads).",
     .reference = "Attention",
