@@ -1,23 +1,16 @@
 #include "rlx/backend/cpu/kernels/linalg/lapack.h"
 
-#include <dlfcn.h>
-
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <numeric>
-#include <string>
-#include <type_traits>
 
-#include "rlx/base/checked.h"
-#include "rlx/base/error.h"
+#include "rlx/backend/cpu/kernels/linalg/lapack_calls.h"
 
 namespace rlx::cpu {
-namespace {
 
 // ---- the library --------------------------------------------------------------------------------
+
+namespace lapack {
 
 void* library() {
   static void* const handle = [] {
@@ -31,6 +24,18 @@ void* library() {
   return handle;
 }
 
+int32_t size32(int64_t n) {
+  if (n > std::numeric_limits<int32_t>::max())
+    fail(ErrorKind::unsupported, "lapack", "a matrix with {} rows is too large for LAPACK", n);
+  return static_cast<int32_t>(n);
+}
+
+}  // namespace lapack
+
+namespace {
+
+using namespace lapack;
+
 // The file that has the function, with links followed.
 std::string file_of(const char* function) {
   Dl_info info{};
@@ -39,98 +44,6 @@ std::string file_of(const char* function) {
   std::error_code none;
   const std::filesystem::path real = std::filesystem::canonical(info.dli_fname, none);
   return none ? info.dli_fname : real.string();
-}
-
-template <class F>
-F* symbol(const std::string& name) {
-  void* found = dlsym(library(), name.c_str());
-  if (!found) fail(ErrorKind::unsupported, "lapack", "LAPACK has no {}", name);
-  return reinterpret_cast<F*>(found);
-}
-
-template <class T>
-constexpr bool kComplex = !std::is_same_v<T, Real<T>>;
-
-template <class T>
-std::string prefix() {
-  constexpr bool wide = sizeof(Real<T>) == 8;
-  return kComplex<T> ? (wide ? "z" : "c") : (wide ? "d" : "s");
-}
-
-// LAPACKE's and CBLAS' functions of one type; `int` results are LAPACK's info.
-template <class T>
-struct Routines {
-  using R = Real<T>;
-  using Scalar = std::conditional_t<kComplex<T>, const void*, T>;
-
-  int (*getrf)(int layout, int m, int n, T* a, int lda, int* pivots);
-  int (*potrf)(int layout, char uplo, int n, T* a, int lda);
-  int (*geqrf)(int layout, int m, int n, T* a, int lda, T* tau, T* work, int lwork);
-  int (*orgqr)(int layout, int m, int n, int k, T* a, int lda, const T* tau, T* work, int lwork);
-  using RealEigh = int(int layout, char jobz, char uplo, int n, T* a, int lda, R* w, T* work,
-                       int lwork, int* iwork, int liwork);
-  using ComplexEigh = int(int layout, char jobz, char uplo, int n, T* a, int lda, R* w, T* work,
-                          int lwork, R* rwork, int lrwork, int* iwork, int liwork);
-  std::conditional_t<kComplex<T>, ComplexEigh, RealEigh>* eigh;
-  using RealSvd = int(int layout, char jobz, int m, int n, T* a, int lda, R* s, T* u, int ldu,
-                      T* vt, int ldvt, T* work, int lwork, int* iwork);
-  using ComplexSvd = int(int layout, char jobz, int m, int n, T* a, int lda, R* s, T* u, int ldu,
-                         T* vt, int ldvt, T* work, int lwork, R* rwork, int* iwork);
-  std::conditional_t<kComplex<T>, ComplexSvd, RealSvd>* gesdd;
-  using RealEig = int(int layout, char left, char right, int n, T* a, int lda, T* wr, T* wi, T* vl,
-                      int ldvl, T* vr, int ldvr, T* work, int lwork);
-  using ComplexEig = int(int layout, char left, char right, int n, T* a, int lda, T* w, T* vl,
-                         int ldvl, T* vr, int ldvr, T* work, int lwork, R* rwork);
-  std::conditional_t<kComplex<T>, ComplexEig, RealEig>* geev;
-  void (*trsm)(int layout, int side, int uplo, int transpose, int diagonal, int m, int n,
-               Scalar alpha, const T* a, int lda, T* b, int ldb);
-  void (*gemm)(int layout, int transpose_a, int transpose_b, int m, int n, int k, Scalar alpha,
-               const T* a, int lda, const T* b, int ldb, Scalar beta, T* c, int ldc);
-
-  Routines() {
-    load(getrf, "getrf"), load(potrf, "potrf"), load(geqrf, "geqrf"), load(gesdd, "gesdd");
-    load(geev, "geev"), load(orgqr, kComplex<T> ? "ungqr" : "orgqr");
-    load(eigh, kComplex<T> ? "heevd" : "syevd");
-    trsm = symbol<std::remove_pointer_t<decltype(trsm)>>("cblas_" + prefix<T>() + "trsm");
-    gemm = symbol<std::remove_pointer_t<decltype(gemm)>>("cblas_" + prefix<T>() + "gemm");
-  }
-  template <class F>
-  static void load(F*& target, const std::string& name) {
-    target = symbol<F>("LAPACKE_" + prefix<T>() + name + "_work");
-  }
-};
-
-template <class T>
-const Routines<T>& routines() {
-  static const Routines<T> all;
-  return all;
-}
-
-// Values of CBLAS' and LAPACKE's enumerations.
-constexpr int kRowMajor = 101, kColumnMajor = 102, kNoTranspose = 111, kTranspose = 112,
-              kUpper = 121, kLower = 122, kNonUnit = 131, kUnit = 132, kLeft = 141, kRight = 142;
-
-template <class T>
-typename Routines<T>::Scalar scalar(const T& value) {
-  if constexpr (kComplex<T>)
-    return &value;
-  else
-    return value;
-}
-
-int32_t size32(int64_t n) {
-  if (n > std::numeric_limits<int32_t>::max())
-    fail(ErrorKind::unsupported, "lapack", "a matrix with {} rows is too large for LAPACK", n);
-  return static_cast<int32_t>(n);
-}
-
-int32_t leading_dim(int32_t n) { return std::max(n, 1); }
-int64_t area(int32_t m, int32_t n) { return static_cast<int64_t>(m) * n; }
-
-// LAPACK answers a workspace query in an element of the workspace.
-template <class T>
-int32_t asked(T answer) {
-  return static_cast<int32_t>(std::ceil(std::real(answer)));
 }
 
 }  // namespace
@@ -145,110 +58,6 @@ std::string linear_algebra_libraries() {
     return fmt::format("BLAS, LAPACK: none: {}", e.message());
   }
 }
-
-namespace {
-
-// ---- memory and small loops ---------------------------------------------------------------------
-
-// Cuts scratch memory into parts; without memory it only counts.
-class Cut {
- public:
-  explicit Cut(std::byte* base = nullptr) : base_(base) {}
-  template <class U>
-  U* take(int64_t count) {
-    const size_t begin = used_;
-    used_ += static_cast<size_t>(align_up(count * static_cast<int64_t>(sizeof(U)), 64));
-    return base_ ? reinterpret_cast<U*>(base_ + begin) : nullptr;
-  }
-  size_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  size_t used_ = 0;
-};
-
-// to [columns, rows] = from [rows, columns] transposed, tile by tile.
-template <class T>
-void transpose(const T* from, int64_t rows, int64_t columns, T* to) {
-  constexpr int64_t kTile = 16;
-  for (int64_t i0 = 0; i0 < rows; i0 += kTile)
-    for (int64_t j0 = 0; j0 < columns; j0 += kTile)
-      for (int64_t i = i0; i < std::min(i0 + kTile, rows); ++i)
-        for (int64_t j = j0; j < std::min(j0 + kTile, columns); ++j)
-          to[j * rows + i] = from[i * columns + j];
-}
-
-template <class T>
-T conjugate(T x) {
-  if constexpr (kComplex<T>)
-    return std::conj(x);
-  else
-    return x;
-}
-
-template <class T>
-T not_a_number() {
-  const Real<T> nan = std::numeric_limits<Real<T>>::quiet_NaN();
-  if constexpr (kComplex<T>)
-    return T(nan, nan);
-  else
-    return nan;
-}
-
-template <class T>
-bool all_finite(const T* a, int64_t count) {
-  return std::all_of(
-      a, a + count, [](T x) { return std::isfinite(std::real(x)) && std::isfinite(std::imag(x)); });
-}
-
-// The factor of modulus 1 that makes the first large component of a vector real and positive.
-template <class T>
-T phase_of(const T* v, int64_t count) {
-  Real<T> largest = 0;
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(v[i]));
-  for (int64_t i = 0; i < count; ++i)
-    if (const Real<T> size = std::abs(v[i]); size > 0 && size >= Real<T>(0.9) * largest)
-      return conjugate(v[i]) / size;
-  return 1;
-}
-
-template <class T>
-void product(int32_t n, const T* a, const T* b, T* c) {
-  const T one = 1, zero = 0;
-  routines<T>().gemm(kRowMajor, kNoTranspose, kNoTranspose, n, n, n, scalar(one), a, n, b, n,
-                     scalar(zero), c, n);
-}
-
-// Up to this size a plain elimination is quicker than the calls of LAPACK.
-constexpr int32_t kSmall = 24;
-
-// Solves in place: x holds the right sides; a is overwritten. False when a pivot is 0.
-template <class T>
-bool eliminate(int64_t n, int64_t columns, T* a, T* x) {
-  for (int64_t p = 0; p < n; ++p) {
-    int64_t best = p;
-    for (int64_t i = p + 1; i < n; ++i)
-      if (std::abs(a[i * n + p]) > std::abs(a[best * n + p])) best = i;
-    if (a[best * n + p] == T(0)) return false;
-    if (best != p) {
-      std::swap_ranges(a + p * n, a + (p + 1) * n, a + best * n);
-      std::swap_ranges(x + p * columns, x + (p + 1) * columns, x + best * columns);
-    }
-    for (int64_t i = p + 1; i < n; ++i) {
-      const T factor = a[i * n + p] / a[p * n + p];
-      for (int64_t j = p + 1; j < n; ++j) a[i * n + j] -= factor * a[p * n + j];
-      for (int64_t j = 0; j < columns; ++j) x[i * columns + j] -= factor * x[p * columns + j];
-    }
-  }
-  for (int64_t i = n; i-- > 0;) {
-    for (int64_t k = i + 1; k < n; ++k)
-      for (int64_t j = 0; j < columns; ++j) x[i * columns + j] -= a[i * n + k] * x[k * columns + j];
-    for (int64_t j = 0; j < columns; ++j) x[i * columns + j] /= a[i * n + i];
-  }
-  return true;
-}
-
-}  // namespace
 
 // ---- solve --------------------------------------------------------------------------------------
 
@@ -633,171 +442,6 @@ void SvdJob<T>::operator()(const T* a, T* u, Real<T>* s, T* vh, std::byte* scrat
   }
 }
 
-// ---- expm ---------------------------------------------------------------------------------------
-
-namespace {
-
-// Pade's approximant of degree 13: Higham, "The scaling and squaring method for the matrix exponential
-// revisited", 2005.
-constexpr double kPade[] = {64764752532480000.,
-                            32382376266240000.,
-                            7771770303897600.,
-                            1187353796428800.,
-                            129060195264000.,
-                            10559470521600.,
-                            670442572800.,
-                            33522128640.,
-                            1323241920.,
-                            40840800.,
-                            960960.,
-                            16380.,
-                            182.,
-                            1.};
-
-// The largest sum of a column; NaN where there is one.
-template <class T>
-double one_norm(int64_t n, const T* a) {
-  double norm = 0;
-  for (int64_t j = 0; j < n; ++j) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; ++i) sum += std::abs(Wide<T>(a[i * n + j]));
-    norm = sum <= norm ? norm : sum;
-  }
-  return norm;
-}
-
-// How often a is to be halved.
-int squarings_of(double norm, double bound) {
-  return norm > bound ? static_cast<int>(std::ceil(std::log2(norm / bound))) : 0;
-}
-
-// The approximant at x is the quotient of v + x w and v - x w, even polynomials of x2, x4 and x6 both: w with first = 1, v
-// with 0. target = x6 (b13 x6 + b11 x4 + b9 x2) + b7 x6 + b5 x4 + b3 x2 + b1 for w, one index less for v; `sum` is
-// what stands in brackets.
-template <class W>
-void even_part(int32_t n, int first, const W* x2, const W* x4, const W* x6, W* sum, W* target) {
-  const int64_t count = int64_t{n} * n;
-  for (int64_t i = 0; i < count; ++i)
-    sum[i] = kPade[first + 12] * x6[i] + kPade[first + 10] * x4[i] + kPade[first + 8] * x2[i];
-  product(n, x6, sum, target);
-  for (int64_t i = 0; i < count; ++i)
-    target[i] += kPade[first + 6] * x6[i] + kPade[first + 4] * x4[i] + kPade[first + 2] * x2[i];
-  for (int64_t i = 0; i < n; ++i) target[i * n + i] += kPade[first];
-}
-
-}  // namespace
-
-template <class T>
-ExpmJob<T>::ExpmJob(int64_t n) : n_(size32(n)), solve_(n, n) {}
-
-template <class T>
-size_t ExpmJob<T>::scratch_bytes() const {
-  Cut cut;
-  for (int i = 0; i < 7; ++i) cut.take<Wide<T>>(area(n_, n_));
-  return cut.used() + solve_.scratch_bytes();
-}
-
-template <class T>
-void ExpmJob<T>::operator()(const T* a, T* out, std::byte* scratch) const {
-  using W = Wide<T>;
-  const int64_t n = n_, count = n * n;
-  const double norm = one_norm(n, a);
-  if (n == 0) return;
-  if (!std::isfinite(norm)) return void(std::fill_n(out, count, not_a_number<T>()));
-  const int squarings = squarings_of(norm, 5.37);
-  Cut cut(scratch);
-  W* part[7];
-  for (W*& p : part) p = cut.take<W>(count);
-  auto [x, x2, x4, x6, u, v, t] = part;
-  const double scale = std::ldexp(1.0, -squarings);
-  for (int64_t i = 0; i < count; ++i) x[i] = W(a[i]) * scale;
-  product(n_, x, x, x2), product(n_, x2, x2, x4), product(n_, x4, x2, x6);
-  even_part(n_, 1, x2, x4, x6, u, t);
-  product(n_, x, t, u);
-  even_part(n_, 0, x2, x4, x6, t, v);
-  for (int64_t i = 0; i < count; ++i) {
-    const W odd = u[i], even = v[i];
-    u[i] = even - odd, v[i] = even + odd;
-  }
-  solve_(u, v, t, scratch + cut.used());  // never singular: the approximant has no poles there
-  for (int i = 0; i < squarings; ++i) {
-    product(n_, t, t, x);
-    std::swap(t, x);
-  }
-  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(t[i]);
-}
-
-template <class T>
-ExpmFrechetJob<T>::ExpmFrechetJob(int64_t n) : n_(size32(n)), solve_(n, n) {}
-
-template <class T>
-size_t ExpmFrechetJob<T>::scratch_bytes() const {
-  Cut cut;
-  for (int i = 0; i < 16; ++i) cut.take<Wide<T>>(area(n_, n_));
-  return cut.used() + solve_.scratch_bytes();
-}
-
-// The bound 4.74 holds for the derivative, too: Al-Mohy and Higham, "Computing the Frechet derivative of the matrix
-// exponential, with an application to condition number estimation", 2009. A d before a name is its derivative.
-template <class T>
-void ExpmFrechetJob<T>::operator()(const T* a, const T* e, T* out, std::byte* scratch) const {
-  using W = Wide<T>;
-  const int64_t n = n_, count = n * n;
-  const double norm = one_norm(n, a);
-  if (n == 0) return;
-  if (!std::isfinite(norm) || !all_finite(e, count))
-    return void(std::fill_n(out, count, not_a_number<T>()));
-  const int squarings = squarings_of(norm, 4.74);
-  Cut cut(scratch);
-  W* part[16];
-  for (W*& p : part) p = cut.take<W>(count);
-  auto [x, x2, x4, x6, dx, dx2, dx4, dx6, sum, w, v, u, dw, dv, du, t] = part;
-  // target = p q' + p' q
-  const auto product_rule = [&](const W* p, const W* dp, const W* q, const W* dq, W* target) {
-    product(n_, p, dq, target);
-    product(n_, dp, q, t);
-    for (int64_t i = 0; i < count; ++i) target[i] += t[i];
-  };
-  const auto even_parts = [&](int first, W* target, W* slope) {
-    even_part(n_, first, x2, x4, x6, sum, target);
-    product(n_, dx6, sum, slope);
-    for (int64_t i = 0; i < count; ++i)
-      sum[i] = kPade[first + 12] * dx6[i] + kPade[first + 10] * dx4[i] + kPade[first + 8] * dx2[i];
-    product(n_, x6, sum, t);
-    for (int64_t i = 0; i < count; ++i)
-      slope[i] +=
-          t[i] + kPade[first + 6] * dx6[i] + kPade[first + 4] * dx4[i] + kPade[first + 2] * dx2[i];
-  };
-  const double scale = std::ldexp(1.0, -squarings);
-  for (int64_t i = 0; i < count; ++i) x[i] = W(a[i]) * scale, dx[i] = W(e[i]) * scale;
-  product(n_, x, x, x2), product(n_, x2, x2, x4), product(n_, x4, x2, x6);
-  product_rule(x, dx, x, dx, dx2);
-  product_rule(x2, dx2, x2, dx2, dx4);
-  product_rule(x4, dx4, x2, dx2, dx6);
-  even_parts(1, w, dw);
-  even_parts(0, v, dv);
-  product(n_, x, w, u);
-  product_rule(x, dx, w, dw, du);
-  // q r = p with p = v + u, q = v - u, so q r' = p' - q' r.
-  W *const p = x2, *const q = x4, *const dp = dx2, *const dq = dx4, *const rest = sum;
-  for (int64_t i = 0; i < count; ++i) {
-    p[i] = v[i] + u[i], q[i] = v[i] - u[i];
-    dp[i] = dv[i] + du[i], dq[i] = dv[i] - du[i];
-  }
-  W *r = w, *dr = dw;
-  solve_(q, p, r, scratch + cut.used());
-  product(n_, dq, r, rest);
-  for (int64_t i = 0; i < count; ++i) rest[i] = dp[i] - rest[i];
-  solve_(q, rest, dr, scratch + cut.used());
-  W *next = x, *dnext = dx;
-  for (int i = 0; i < squarings; ++i) {
-    product_rule(r, dr, r, dr, dnext);
-    product(n_, r, r, next);
-    std::swap(r, next), std::swap(dr, dnext);
-  }
-  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(dr[i]);
-}
-
 template class SolveJob<float>;
 template class SolveJob<double>;
 template class SolveJob<std::complex<float>>;
@@ -822,11 +466,5 @@ template class EigJob<std::complex<float>>;
 template class SvdJob<float>;
 template class SvdJob<double>;
 template class SvdJob<std::complex<float>>;
-template class ExpmJob<float>;
-template class ExpmJob<double>;
-template class ExpmJob<std::complex<float>>;
-template class ExpmFrechetJob<float>;
-template class ExpmFrechetJob<double>;
-template class ExpmFrechetJob<std::complex<float>>;
 
 }  // namespace rlx::cpu
