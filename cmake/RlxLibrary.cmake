@@ -122,7 +122,7 @@ function(rlx_instruction_set isa bytes)
     file(CONFIGURE OUTPUT ${source} CONTENT
 "// Made by cmake/RlxLibrary.cmake.
 namespace rlx::cpu {
-constexpr int kVectorBytes = ${bytes};
+[[maybe_unused]] constexpr int kVectorBytes = ${bytes};
 }
 #include \"rlx/${path}\"
 ")

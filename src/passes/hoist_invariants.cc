@@ -179,6 +179,7 @@ std::vector<bool> fixed_inputs(const Graph& body, int64_t carries, int64_t stack
 // A: ScanAttrs or ScanSnapshotsAttrs.
 template <class A>
 bool hoist_from_scan(Rebuild& r, int32_t i, const Node& n) {
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the node may move while others are made
   const A s = n.get<A>();
   const Dim length(s.length);
   if (length.is_static() && length.value() < 2) return false;  // nothing is computed twice
@@ -198,6 +199,7 @@ bool hoist_from_scan(Rebuild& r, int32_t i, const Node& n) {
 
 // The constants are the last inputs of both bodies.
 bool hoist_from_sweep(Rebuild& r, int32_t i, const Node& n) {
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the node may move while others are made
   const ScanSweepAttrs s = n.get<ScanSweepAttrs>();
   if (s.length < 2) return false;
   const int64_t before = s.num_carries + s.num_entering + s.num_xs + s.num_cotangents,
@@ -230,6 +232,7 @@ bool hoist_from_sweep(Rebuild& r, int32_t i, const Node& n) {
 }
 
 bool hoist_from_while(Rebuild& r, int32_t i, const Node& n) {
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the node may move while others are made
   const WhileAttrs w = n.get<WhileAttrs>();
   if (w.max_iterations && *w.max_iterations < 2) return false;
   const std::vector<bool> fixed = fixed_inputs(*w.body, w.num_carries, 0);

@@ -64,8 +64,9 @@ void register_seen() {
          .compute = [](std::span<const Tensor> in, std::string_view attrs) -> Tensors {
            int64_t watch = 0;
            size_t tap = 0;
-           const char* end = attrs.data() + attrs.size();
-           const char* next = std::from_chars(attrs.data(), end, watch).ptr;
+           const char* const begin = attrs.begin();
+           const char* const end = attrs.end();
+           const char* const next = std::from_chars(begin, end, watch).ptr;
            std::from_chars(next + 1, end, tap);
            Watches::all().see(watch, tap, in[0]);
            return {in[0]};

@@ -190,7 +190,7 @@ TEST(ByteProducts, LayoutsAndBatches) {
 }
 
 TEST(ByteProducts, EmptySizes) {
-  for (const auto [m, n, k] : {std::tuple{0, 5, 3}, {5, 0, 3}, {5, 3, 0}, {0, 0, 0}}) {
+  for (const auto& [m, n, k] : {std::tuple{0, 5, 3}, {5, 0, 3}, {5, 3, 0}, {0, 0, 0}}) {
     ByteProblem p = dense(m, n, k, DType::U8, DType::I8);
     Product(p, Fill::random).check();
     p.a_zeros = p.b_zeros = 1;
@@ -200,7 +200,7 @@ TEST(ByteProducts, EmptySizes) {
 
 // Many tiles of both kinds: cut over rows, and over columns.
 TEST(ByteProducts, AnyNumberOfThreads) {
-  for (const auto [m, n, k] : {std::tuple{1030, 70, 40}, {130, 700, 300}, {1, 900, 513}}) {
+  for (const auto& [m, n, k] : {std::tuple{1030, 70, 40}, {130, 700, 300}, {1, 900, 513}}) {
     ByteProblem p = dense(m, n, k, DType::I8, DType::I8);
     p.a_zeros = m, p.b_zeros = n;
     const Product product(p, Fill::random);

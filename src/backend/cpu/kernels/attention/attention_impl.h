@@ -300,24 +300,27 @@ struct AttentionImpl {
     }
   }
 
-  // sum[0, d) += weights[0, keys) v of one query, where the values lie.
+  // sum[0, N vectors) += weights[0, keys) v of one query, where the values lie.
+  template <int N>
+  static void add_weighted_columns(int64_t keys, const T* weights, const S* v, int64_t v_row,
+                                   T* sum) {
+    Vec<T, W> part[N] = {};
+    for (int64_t j = 0; j < keys; ++j) {
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) part[n] += weights[j] * load_as<S, W>(v + j * v_row + n * L);
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) store<T, W>(sum + n * L, load<T, W>(sum + n * L) + part[n]);
+  }
+
+  // sum[0, d) likewise; d is a multiple of a vector's lanes.
   static void add_weighted(int64_t keys, int64_t d, const T* weights, const S* v, int64_t v_row,
                            T* sum) {
     constexpr int V = 4;
     int64_t c = 0;
-    const auto columns = [&]<int N>() __attribute__((always_inline)) {
-      Vec<T, W> part[N] = {};
-      for (int64_t j = 0; j < keys; ++j)
-#pragma GCC unroll 4
-        for (int n = 0; n < N; ++n)
-          part[n] += weights[j] * load_as<S, W>(v + j * v_row + c + n * L);
-#pragma GCC unroll 4
-      for (int n = 0; n < N; ++n)
-        store<T, W>(sum + c + n * L, load<T, W>(sum + c + n * L) + part[n]);
-      c += N * L;
-    };
-    while (c + V * L <= d) columns.template operator()<V>();
-    while (c < d) columns.template operator()<1>();
+    for (; c + V * L <= d; c += V * L)
+      add_weighted_columns<V>(keys, weights, v + c, v_row, sum + c);
+    for (; c < d; c += L) add_weighted_columns<1>(keys, weights, v + c, v_row, sum + c);
   }
 
   // Rows [begin, end) of the chunk against keys [j, j + keys): scores, weights, weights times v. Where k and v are given
