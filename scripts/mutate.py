@@ -127,6 +127,18 @@ def read_mutants():
         yield Mutant(number, name, what, lines[1], program, chosen, before, after)
 
 
+def without_tests(mutants):
+    """What is wrong with the tests that the table names."""
+    sources = {p.stem for p in (ROOT / "tests").rglob("*.cc")}
+    for m in mutants:
+        if m.program == "pytest":
+            path = m.filter.split()[0].split("::")[0]
+            if not (ROOT / "tests" / path).is_file():
+                yield f"{m.name}: there is no tests/{path}"
+        elif m.program not in sources:
+            yield f"{m.name}: there is no test program {m.program}"
+
+
 def plant(files, mutants):
     """The files with all mutants in them; what is wrong with the table."""
     wrong = []
@@ -224,13 +236,13 @@ def run(m, number, python, limit=LIMIT):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names of mutants, separated by commas")
-    parser.add_argument("--check", action="store_true", help="only see that the places to break are there")
+    parser.add_argument("--check", action="store_true", help="only see that the places to break and their tests are there")
     options = parser.parse_args()
     everything = list(read_mutants())
     if options.check:
         files = {m.file: (ROOT / m.file).read_text() for m in everything if (ROOT / m.file).is_file()}
-        wrong = plant(files, everything)
-        print("\n".join(wrong) or f"{len(everything)} mutants: all places are there")
+        wrong = plant(files, everything) + list(without_tests(everything))
+        print("\n".join(wrong) or f"{len(everything)} mutants: all places and tests are there")
         return bool(wrong)
     jobs = int(os.environ.get("JOBS", os.cpu_count() or 1))
     venv = pathlib.Path(os.environ.get("RLX_PYTHON_VENV", ROOT / "build" / "python-venv"))

@@ -4,7 +4,7 @@
 #
 #   scripts/mutate.sh                        all of them
 #   scripts/mutate.sh --only wrong-tail,...  some
-#   scripts/mutate.sh --check                only whether every place to break is still there
+#   scripts/mutate.sh --check                only whether every place to break and every test is still there
 #
 # Works in build/mutants. CMAKE and JOBS may be set, and RLX_PYTHON_VENV for the mutants of the Python package (without one,
 # build/python-venv is taken; where there is none, they are left out and said to be).

@@ -167,14 +167,6 @@ bool reads_whole_part(const EvalArgs& args, const Tensors& operands, size_t i,
   }
 }
 
-bool adds_no_rounding(const Node& n, std::span<const Tensor> in, const Tensor& out) {
-  if (!is_differentiable(out.dtype()) || n.op->kind == Kind::leaf || in.empty()) return true;
-  if (n.op->kind == Kind::elementwise) return roundings(n, types_of(in)) <= 1;
-  if (n.op->kind == Kind::movement || n.op->kind == Kind::reduction)
-    return only_repeats(out, in, n.op->kind == Kind::movement);
-  return false;
-}
-
 }  // namespace
 
 bool only_repeats(const Tensor& out, std::span<const Tensor> in, bool zero_too) {
@@ -226,6 +218,31 @@ bool NoisyEvaluator::disturb(Tensor& t, double ulps, bool of_largest) {
   }
   t = std::move(fresh);
   return true;
+}
+
+std::vector<bool> NoisyEvaluator::adds_no_rounding(const EvalArgs& args, const Tensors& operands,
+                                                   const Tensors& results) {
+  const Node& n = args.node;
+  const auto decides = [&](const Tensor& out) -> bool {
+    if (!is_differentiable(out.dtype()) || n.op->kind == Kind::leaf || operands.empty()) return true;
+    if (n.op->kind == Kind::elementwise) return roundings(n, types_of(operands)) <= 1;
+    if (n.op->kind == Kind::movement || n.op->kind == Kind::reduction)
+      return only_repeats(out, operands, n.op->kind == Kind::movement);
+    return false;
+  };
+  std::vector<bool> exact;
+  for (const Tensor& t : results) exact.push_back(decides(t));
+  if (n.op->kind != Kind::reduction) return exact;
+  // a + b - a may happen to be b, in one order of its roundings: a maximum repeats an element whatever the elements are.
+  if (std::find(exact.begin(), exact.end(), true) == exact.end()) return exact;
+  Tensors moved = operands;
+  const std::mt19937_64 before = random_;
+  for (Tensor& t : moved) disturb(t, kOperandUlps);
+  random_ = before;  // a question, not a draw
+  const Tensors again = n.op->eval(EvalArgs{n, moved, args.evaluate});
+  for (size_t i = 0; i < exact.size(); ++i)
+    exact[i] = exact[i] && (!is_differentiable(again[i].dtype()) || only_repeats(again[i], moved, false));
+  return exact;
 }
 
 std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::body_node(const Node& n,
@@ -300,8 +317,7 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::primitive(const Node& n,
     }
     return out;
   }
-  std::vector<bool> exact;
-  for (const Tensor& t : results) exact.push_back(adds_no_rounding(n, operands, t));
+  const std::vector<bool> exact = adds_no_rounding(args, operands, results);
   if (std::find(exact.begin(), exact.end(), false) != exact.end() &&
       (n.op->kind != Kind::elementwise || is_sum_of_operands(*n.op)))
     results = with_noisy_operands(args, operands, results);

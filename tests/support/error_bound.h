@@ -8,7 +8,8 @@
 // graph by stochastic arithmetic: the graph is evaluated several times by the reference with noise
 // where an implementation may round differently, and the range of the results is what rounding can
 // do, conditioning included. The noise is
-//   - none where a result only repeats elements of its operands (movement, maxima), where an
+//   - none where a result only repeats elements of its operands (movement, maxima; a sum that happens to is
+//   no such result), where an
 //   elementwise op rounds at most once
 //     (counted through its scalar rule), and for integers and bools;
 //   - 4 ULP (f16, bf16: 1.5) of the result elsewhere, and for sums and products of K terms (logaddexp among them) max(4, K) ULP
@@ -102,6 +103,9 @@ class NoisyEvaluator {
  private:
   // By so many units of each element, or of the largest one.
   bool disturb(Tensor& t, double ulps, bool of_largest = false);
+  // Which of the results every implementation computes alike.
+  std::vector<bool> adds_no_rounding(const EvalArgs& args, const Tensors& operands,
+                                     const Tensors& results);
   std::vector<Noisy> body_node(const Node& n, std::span<const Noisy> in);
   std::vector<Noisy> primitive(const Node& n, std::span<const Noisy> in);
   Tensors with_noisy_operands(const EvalArgs& args, Tensors& operands, const Tensors& plain);

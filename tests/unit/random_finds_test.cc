@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "../support/error_bound.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/passes/fuse_regions.h"
@@ -92,6 +93,22 @@ TEST(Sigmoid, KeepsSmallResults) {
     EXPECT_NEAR(out[1].get_float(i), v * std::exp(v), 1e-6 * -v * std::exp(v) + 2e-43);
   }
   EXPECT_EQ(out[0].get_float(3), 1);
+}
+
+TEST(Bounds, SumThatHappensToBeOneOfItsTerms) {
+  // 0.41 + 0.18 - 0.41: an order of additions loses a unit of the second, so that no result may be called exact.
+  Builder b("sum");
+  const Value x = b.input("x", {DType::F32, {3, 2}});
+  b.output(op::reduce_sum(b, x, {{0}}));
+  b.output(op::reduce_max(b, x, {{0}}));
+  const NamedTensors leaves{
+      {"x", Tensor::from<float>({3, 2}, {0.41184467f, 1, 0.17938402f, 0, -0.41184467f, 0})}};
+  const testing::BoundedRun run = testing::evaluate_bounded(b.finish(), leaves, 1);
+  EXPECT_FALSE(run.outputs[0].exact());
+  EXPECT_TRUE(run.outputs[1].exact());
+  EXPECT_EQ(run.outputs[0].mismatch(Tensor::from<float>({2}, {0.17938405f, 1})), "");
+  EXPECT_NE(run.outputs[0].mismatch(Tensor::from<float>({2}, {0.1795f, 1})), "");
+  EXPECT_NE(run.outputs[0].mismatch(Tensor::from<float>({2}, {0.17938402f, 1.001f})), "");
 }
 
 // Per-sample scales: computed in f32 and rounded once, as without vmap.
