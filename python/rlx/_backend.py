@@ -28,5 +28,5 @@ def backends():
 
 
 def clear_caches():
-    """Forgets all compiled ops and functions (those that jit holds stay)."""
+    """Forgets all compiled ops and functions (those that jit holds stay), and gives back the memory of results that are gone."""
     _core.clear_caches()

@@ -1,32 +1,14 @@
 #include "rlx/ir/tensor.h"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <cmath>
-#include <new>
+
+#include "rlx/base/large_blocks.h"
 
 namespace rlx {
 
 namespace {
 constexpr int64_t kMaxBytes = int64_t{1} << 48;
-constexpr size_t kAlignment = 64;
 constexpr size_t kTextBytes = 1024;  // constants up to this size are printed in full
-
-// Large blocks lie on huge pages where the system gives them: what streams through weights and planned memory would spend
-// its time on finding pages.
-constexpr size_t kHugePage = size_t{2} << 20;
-
-std::shared_ptr<std::byte[]> allocate(size_t bytes) {
-  const auto align = std::align_val_t(bytes >= kHugePage ? kHugePage : kAlignment);
-  void* p = ::operator new[](std::max<size_t>(bytes, 1), align, std::nothrow);
-  if (!p) fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes", bytes);
-#if defined(__linux__)
-  if (bytes >= kHugePage) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish
-#endif
-  return {static_cast<std::byte*>(p), [align](std::byte* q) { ::operator delete[](q, align); }};
-}
 
 template <class T>
 T load(const std::byte* p, int64_t i) {
@@ -83,13 +65,13 @@ Tensor::Tensor(DType dtype, Ints sizes, WithoutData)
 }
 
 Tensor::Tensor(DType dtype, Ints sizes) : Tensor(dtype, std::move(sizes), WithoutData()) {
-  data_ = allocate(bytes());
+  data_ = allocate_block(bytes());
   std::memset(data_.get(), 0, bytes());
 }
 
 Tensor Tensor::uninitialised(DType dtype, Ints sizes) {
   Tensor t(dtype, std::move(sizes), WithoutData());
-  t.data_ = allocate(t.bytes());
+  t.data_ = allocate_block(t.bytes());
   return t;
 }
 

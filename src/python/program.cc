@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "rlx/base/large_blocks.h"
 #include "rlx/ir/op.h"
 #include "rlx/python/call.h"
 
@@ -389,6 +390,7 @@ void clear_caches() {
   function_cache().clear();
   graph_cache().clear();
   clear_eager_cache();
+  drop_kept_blocks();
 }
 
 void bind_program(nb::module_& m) {

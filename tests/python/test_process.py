@@ -63,6 +63,20 @@ def test_the_cache_of_programs_is_bounded():
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+def test_kept_memory_is_given_back():
+    """Large results that are gone are kept for the next of their size: 64 MiB here, and one more, not ten."""
+    rlx.clear_caches()
+    before = resident()
+    for i in range(10):
+        x = rlx.full((16 << 20,), float(i))
+        assert x[-1].item() == i
+        del x
+    assert 48 << 20 < resident() - before < 160 << 20
+    rlx.clear_caches()
+    assert resident() - before < 32 << 20
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 def test_what_eager_ops_keep_is_bounded_by_bytes():
     """The program of each shape keeps memory to sort in, 64 MiB with two threads; all of them would be 900 MiB, 512 are
     kept."""
