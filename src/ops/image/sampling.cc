@@ -165,8 +165,10 @@ Expr sample_cubic(const Sampler& s, const std::vector<Expr>& x) {
   std::vector<std::vector<Sampler::Tap>> axes(x.size());
   for (size_t i = 0; i < x.size(); ++i) {
     const Expr low = op::floor(x[i]), part = x[i] - low;
-    for (int tap = 0; tap < 4; ++tap)
-      axes[i].push_back(s.tap(i, s.inside(low + (tap - 1.0), i), cubic_weight(part, tap)));
+    for (int tap = 0; tap < 4; ++tap) {
+      const Expr pixel = op::round(s.inside(low + (tap - 1.0), i));  // reflection goes by halves
+      axes[i].push_back(s.tap(i, pixel, cubic_weight(part, tap)));
+    }
   }
   return s.sum(axes);
 }
