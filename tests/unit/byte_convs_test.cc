@@ -206,6 +206,51 @@ TEST(ByteConvs, SizesAroundTheBlocks) {
       }
 }
 
+// What unfold keeps of an image: lines longer than it takes at once, blocks that end within a line, planes of several depths,
+// rows and columns that lie too far apart to be kept.
+TEST(ByteConvs, LinesAroundTheSlots) {
+  const auto check = [](const char* what, ConvProblem c, Sizes3 high) {
+    int turn = 0;
+    for (const int64_t out : {3, 65})
+      for (const bool zeros : {false, true}) {
+        c.out = out;
+        ByteConvProblem p{.conv = sized(c, high)};
+        p.x_dtype = turn % 2 ? DType::U8 : DType::I8,
+        p.w_dtype = turn++ / 2 ? DType::U8 : DType::I8;
+        p.x_zeros = zeros, p.w_zeros = zeros ? out * c.groups : 0;
+        Convolution(p, false).check(what);
+        if (HasFatalFailure()) return;
+      }
+  };
+  for (const int64_t width : {255, 256, 257, 300})
+    check("long lines", {.in = 5, .x = {1, 3, width}, .kernel = {1, 3, 3}, .low = {0, 1, 1}},
+          {0, 1, 1});
+  check("long lines, every second",
+        {.in = 3, .x = {1, 5, 1100}, .kernel = {1, 3, 5}, .stride = {1, 2, 2}, .low = {0, 2, 3}},
+        {0, 1, 4});
+  check(
+      "long lines, dilated, padding alone at the end",
+      {.in = 2, .x = {1, 2, 1500}, .kernel = {1, 2, 3}, .dilation = {1, 1, 40}, .low = {0, 0, 90}},
+      {0, 0, 300});
+  check("three axes in blocks",
+        {.images = 2,
+         .groups = 2,
+         .in = 6,
+         .x = {5, 13, 17},
+         .kernel = {2, 3, 3},
+         .stride = {1, 2, 1},
+         .dilation = {2, 1, 2},
+         .low = {1, 1, 2}},
+        {2, 0, 1});
+  check("three axes, every third",
+        {.in = 5, .x = {7, 19, 46}, .kernel = {3, 3, 4}, .stride = {2, 1, 3}, .low = {1, 1, 1}},
+        {1, 1, 2});
+  check("rows far apart", {.in = 4, .x = {1, 40, 50}, .kernel = {1, 3, 3}, .stride = {1, 7, 1}},
+        {});
+  check("columns far apart", {.in = 4, .x = {1, 2, 9000}, .kernel = {1, 1, 3}, .stride = {1, 1, 5}},
+        {});
+}
+
 // Sums that need more than the 24 bits of a float.
 TEST(ByteConvs, ManyTapsOfSingleChannels) {
   for (const int64_t taps : {255, 256, 257, 600}) {

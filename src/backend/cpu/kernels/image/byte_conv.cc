@@ -19,17 +19,50 @@ int32_t number(const void* p, int64_t i, DType d) {
   return d == DType::I8 ? static_cast<const int8_t*>(p)[i] : static_cast<const uint8_t*>(p)[i];
 }
 
+// A line of x as `width` results read it: where the stride is more than 1 the numbers of each phase one after the other, so
+// that those of a tap are.
+struct PhasedLine {
+  int64_t reach;          // numbers that the results read
+  int64_t phase, length;  // of a phase, and of the line
+
+  PhasedLine(const ConvProblem& p, int64_t width)
+      : reach(width ? (width - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1 : 0),
+        phase(ceil_div(reach, p.stride[2])),
+        length(p.stride[2] * phase) {}
+};
+
+// Where unfold keeps lines of x as groups of channels: those that some lines of results at one depth read, or, where lines
+// are long, a part of one.
+struct GroupSlots : PhasedLine {
+  static constexpr int64_t kLine = 256;    // results; longer ones are taken in parts
+  static constexpr int64_t kReach = 4096;  // more than that is not worth keeping
+
+  bool parts;
+  int64_t width;  // of results
+  int64_t rows;   // lines of x for a depth of the kernel, at most
+  bool kept;
+
+  GroupSlots(const ConvProblem& p, int64_t columns)
+      : PhasedLine(p, p.y[2] > kLine ? std::min(columns, p.y[2]) : p.y[2]),
+        parts(p.y[2] > kLine),
+        width(parts ? std::min(columns, p.y[2]) : p.y[2]),
+        rows(rows_for(
+            p, parts ? 1 : std::min(p.y[1], (columns - 1) / std::max<int64_t>(p.y[2], 1) + 2))),
+        kept((p.taps() > 1 || p.stride[2] > 1) && reach <= kReach && rows <= kReach &&
+             p.stride[1] <= 2 * p.kernel[1]) {}
+
+  static int64_t rows_for(const ConvProblem& p, int64_t lines) {
+    return (lines - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1;
+  }
+};
+
 // Where run_direct keeps lines of x.
-struct DirectSlots {
-  int64_t reach;          // numbers that a line of results reads
-  int64_t phase, length;  // of a phase, and of a slot
-  int64_t rows, lines;    // slots for a depth of the kernel; lines that keys tell apart
+struct DirectSlots : PhasedLine {
+  int64_t rows, lines;  // slots for a depth of the kernel; lines that keys tell apart
   int64_t count;
 
   explicit DirectSlots(const ConvProblem& p)
-      : reach((p.y[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1),
-        phase(ceil_div(std::max<int64_t>(reach, 0), p.stride[2])),
-        length(p.stride[2] * phase),
+      : PhasedLine(p, p.y[2]),
         rows((p.kernel[1] - 1) * p.dilation[1] + 1),
         lines((p.y[1] - 1) * p.stride[1] + rows),
         count(p.kernel[0] * rows) {}
@@ -86,6 +119,11 @@ ByteConv::Areas ByteConv::areas() const {
   place(at.ones, depth());
   place(at.zero, rows_.step + columns);
   place(at.column, columns);
+  if (const GroupSlots slots(conv_, columns_.step); slots.kept) {
+    place(at.lines, conv_.kernel[0] * slots.rows * slots.length + kGroupSlack);
+    place(at.dense, std::min(slots.rows, conv_.x[1]) * conv_.x[2]);
+    place(at.flat, columns + kGroupSlack);
+  }
   at.end = end;
   return at;
 }
@@ -118,39 +156,151 @@ void ByteConv::pack_w(const void* w, void* packed) const {
   pack_channels(static_cast<const uint8_t*>(w), channels, out, out + channels * depth());
 }
 
+// The lines of x that make a group of channels.
+ByteRows ByteConv::rows_of(const uint8_t* x, int64_t c) const {
+  const int64_t channels = std::min(fns_.group, conv_.in - c * fns_.group);
+  ByteRows rows{.row = {}, .step = 1, .is_signed = p_.x_dtype == DType::I8, .keep = 0, .flip = 0};
+  for (int64_t i = 0; i < fns_.group; ++i) {
+    const bool there = i < channels;
+    rows.row[i] = x + (c * fns_.group + (there ? i : 0)) * conv_.pixels();
+    if (!there) continue;
+    rows.keep |= fns_.group == 4 ? 0xffu << 8 * i : 0xffffu << 16 * i;
+    rows.flip |= static_cast<uint32_t>(shift_.flip) << 8 * i;
+  }
+  return rows;
+}
+
 // Columns [begin, end) of a group's windows as panels. What lies outside of x is its zero point; channels that only fill a
-// group are 0 as stored.
+// group are 0 as stored. Lines of x become groups once and are copied for each tap.
 void ByteConv::unfold(const uint8_t* x, int32_t zero, int64_t begin, int64_t end,
-                      uint32_t* out) const {
+                      std::byte* scratch) const {
+  auto words = [&](int64_t area) { return reinterpret_cast<uint32_t*>(scratch + area); };
+  uint32_t* const out = words(area_.windows);
+  const GroupSlots slots(conv_, columns_.step);
+  if (!slots.kept) return unfold_taps(x, zero, begin, end, out);
+  uint32_t *const lines = words(area_.lines), *const dense = words(area_.dense);
+  const int64_t panel_stride = depth() * fns_.panel, stride = conv_.stride[2];
+  const auto byte = static_cast<uint8_t>(zero);
+
+  // Results [at, at + count), which begin at a column of a line, at one depth.
+  auto unfold_some = [&](int64_t c, const ByteRows& from, uint32_t outside, int64_t at,
+                         int64_t count) {
+    const int64_t y_line = at / conv_.y[2], column = at % conv_.y[2];
+    const int64_t first = slots.parts ? column : 0;  // column of results that a line begins with
+    const int64_t y_rows = slots.parts ? 1 : (column + count - 1) / conv_.y[2] + 1;
+    const PhasedLine line(conv_, slots.parts ? count : conv_.y[2]);
+    const int64_t rows = GroupSlots::rows_for(conv_, y_rows);
+    // Of x: rows [top, top + rows) and columns [left, left + reach), as far as they are there.
+    const int64_t top = y_line % conv_.y[1] * conv_.stride[1] - conv_.low[1];
+    const int64_t left = first * stride - conv_.low[2];
+    const int64_t row_begin = std::clamp<int64_t>(top, 0, conv_.x[1]),
+                  row_end = std::clamp<int64_t>(top + rows, row_begin, conv_.x[1]);
+    const int64_t x_begin = slots.parts ? std::clamp<int64_t>(left, 0, conv_.x[2]) : 0,
+                  x_end = slots.parts ? std::clamp<int64_t>(left + line.reach, x_begin, conv_.x[2])
+                                      : conv_.x[2];
+    const int64_t width = x_end - x_begin;
+    // Positions of a line that x has.
+    const int64_t there = std::clamp<int64_t>(x_begin - left, 0, line.reach),
+                  there_end = std::clamp<int64_t>(x_end - left, there, line.reach);
+
+    for (int64_t depth = 0; depth < conv_.kernel[0]; ++depth) {
+      const int64_t x_depth =
+          y_line / conv_.y[1] * conv_.stride[0] + depth * conv_.dilation[0] - conv_.low[0];
+      const bool has_depth = x_depth >= 0 && x_depth < conv_.x[0];
+      if (has_depth && width) {
+        auto pack = [&](int64_t row, int64_t n, uint32_t* to) {
+          ByteRows some = from;
+          const int64_t offset = (x_depth * conv_.x[1] + row) * conv_.x[2] + x_begin;
+          for (int64_t i = 0; i < fns_.group; ++i) some.row[i] += offset;
+          fns_.pack_rows(some, n, to, 0, fns_.panel);
+        };
+        if (width == conv_.x[2])
+          pack(row_begin, (row_end - row_begin) * width, dense);
+        else
+          for (int64_t r = row_begin; r < row_end; ++r)
+            pack(r, width, dense + (r - row_begin) * width);
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        uint32_t* const to = lines + (depth * slots.rows + r) * slots.length;
+        const int64_t row = top + r;
+        if (!has_depth || row < row_begin || row >= row_end) {
+          std::fill_n(to, line.length, outside);
+          continue;
+        }
+        const uint32_t* const x_row = dense + (row - row_begin) * width - (x_begin - left);
+        if (stride == 1) {
+          std::fill_n(to, there, outside);
+          std::copy(x_row + there, x_row + there_end, to + there);
+          std::fill(to + there_end, to + line.length, outside);
+          continue;
+        }
+        for (int64_t phase = 0; phase < stride; ++phase) {
+          uint32_t* const numbers = to + phase * line.phase;
+          auto first_from = [&](int64_t position) {
+            return std::min(ceil_div(std::max<int64_t>(position - phase, 0), stride), line.phase);
+          };
+          const int64_t low = first_from(there), high = first_from(there_end);
+          std::fill_n(numbers, low, outside);
+          for (int64_t i = low; i < high; ++i) numbers[i] = x_row[phase + i * stride];
+          std::fill(numbers + high, numbers + line.phase, outside);
+        }
+      }
+    }
+    for (int64_t k = 0; k < conv_.taps(); ++k) {
+      const Tap tap = tap_of(conv_, k);
+      const int64_t position = tap.column * conv_.dilation[2];
+      const uint32_t* const start =
+          lines + (tap.depth * slots.rows + tap.row * conv_.dilation[1]) * slots.length +
+          position % stride * line.phase + position / stride;
+      fns_.copy_lines({.from = start,
+                       .line = conv_.stride[1] * slots.length,
+                       .width = slots.parts ? count : conv_.y[2],
+                       .column = column - first},
+                      count, words(area_.flat), out + (c * conv_.taps() + k) * fns_.panel,
+                      at - begin, panel_stride);
+    }
+  };
+
+  const int64_t plane = slots.parts ? conv_.y[2] : conv_.y[1] * conv_.y[2];
+  for (int64_t c = 0; c < channel_groups(); ++c) {
+    const ByteRows from = rows_of(x, c);
+    ByteRows border = from;
+    std::fill(border.row, border.row + fns_.group, &byte);
+    uint32_t outside = 0;
+    fns_.pack_rows(border, 1, &outside, 0, fns_.panel);
+    for (int64_t at = begin; at < end;) {
+      const int64_t count = std::min(plane - at % plane, end - at);
+      unfold_some(c, from, outside, at, count);
+      at += count;
+    }
+  }
+}
+
+// The same, where lines are read once or are far apart: tap by tap from x.
+void ByteConv::unfold_taps(const uint8_t* x, int32_t zero, int64_t begin, int64_t end,
+                           uint32_t* out) const {
   const int64_t panel_stride = depth() * fns_.panel, stride = conv_.stride[2];
   const auto byte = static_cast<uint8_t>(zero);
   for (int64_t c = 0; c < channel_groups(); ++c) {
-    const int64_t channels = std::min(fns_.group, conv_.in - c * fns_.group);
-    ByteRows rows{
-        .row = {}, .step = stride, .is_signed = p_.x_dtype == DType::I8, .keep = 0, .flip = 0};
-    ByteRows outside = rows;
+    ByteRows all = rows_of(x, c);
+    all.step = stride;
+    ByteRows outside = all;
     outside.step = 0;
-    for (int64_t i = 0; i < channels; ++i) {
-      rows.keep |= fns_.group == 4 ? 0xffu << 8 * i : 0xffffu << 16 * i;
-      rows.flip |= static_cast<uint32_t>(shift_.flip) << 8 * i;
-    }
-    outside.keep = rows.keep, outside.flip = rows.flip;
     std::fill(outside.row, outside.row + fns_.group, &byte);
     for (int64_t k = 0; k < conv_.taps(); ++k) {
       uint32_t* const to = out + (c * conv_.taps() + k) * fns_.panel;
       const Tap tap = tap_of(conv_, k);
       for_each_piece(
           conv_, begin, end, [&](int64_t line, int64_t column, int64_t count, int64_t at) {
-            const uint8_t* const from =
-                line_of(conv_, x + c * fns_.group * conv_.pixels(), tap, line);
+            const uint8_t* const from = line_of(conv_, x, tap, line);
             const int64_t start = start_of(conv_, tap, column);
             const Valid valid =
                 from ? Valid(start, stride, conv_.x[2], count) : Valid(0, 1, 0, count);
             if (valid.begin) fns_.pack_rows(outside, valid.begin, to, at, panel_stride);
             if (valid.end > valid.begin) {
+              ByteRows rows = all;
               for (int64_t i = 0; i < fns_.group; ++i)
-                rows.row[i] =
-                    from + (i < channels ? i : 0) * conv_.pixels() + start + valid.begin * stride;
+                rows.row[i] += from - x + start + valid.begin * stride;
               fns_.pack_rows(rows, valid.end - valid.begin, to, at + valid.begin, panel_stride);
             }
             if (valid.end < count)
@@ -175,7 +325,7 @@ void ByteConv::run(int64_t block, const ByteOperands& in, bool packed, std::byte
   if (n % fns_.panel)
     std::fill_n(windows + n / fns_.panel * depth() * fns_.panel, depth() * fns_.panel, 0u);
   unfold(static_cast<const uint8_t*>(in.a) + plane * conv_.in * conv_.pixels(), x_zero, begin,
-         begin + n, windows);
+         begin + n, scratch);
 
   const uint32_t *w, *sums;
   if (packed) {

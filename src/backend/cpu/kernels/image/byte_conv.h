@@ -41,14 +41,17 @@ class ByteConv {
 
  private:
   struct Areas {  // of scratch
-    int64_t w = 0, windows = 0, sums = 0, ones = 0, zero = 0, column = 0, end = 0;
+    int64_t w = 0, windows = 0, sums = 0, ones = 0, zero = 0, column = 0, lines = 0, dense = 0,
+            flat = 0, end = 0;
   };
   bool is_direct() const { return conv_.in == 1; }
   int64_t channel_groups() const { return ceil_div(conv_.in, fns_.group); }
   int64_t depth() const { return channel_groups() * conv_.taps(); }  // groups of a result
   Areas areas() const;
   void pack_channels(const uint8_t* w, int64_t count, uint32_t* out, uint32_t* sums) const;
-  void unfold(const uint8_t* x, int32_t zero, int64_t begin, int64_t end, uint32_t* out) const;
+  ByteRows rows_of(const uint8_t* x, int64_t c) const;
+  void unfold(const uint8_t* x, int32_t zero, int64_t begin, int64_t end, std::byte* scratch) const;
+  void unfold_taps(const uint8_t* x, int32_t zero, int64_t begin, int64_t end, uint32_t* out) const;
   void run_direct(int64_t block, const ByteOperands& in, std::byte* scratch) const;
 
   ByteConvProblem p_;

@@ -44,12 +44,24 @@ struct ByteRows {
   uint32_t keep, flip;  // masks of a group: what is not padding, and what is inverted
 };
 
+// Groups of k of the columns of an image, line by line: `width` columns that follow each other, and the next line.
+struct GroupLines {
+  const uint32_t* from;  // column 0 of the first line
+  int64_t line, width;   // between lines, in groups; columns
+  int64_t column;        // where the first line begins
+};
+inline constexpr int64_t kGroupSlack =
+    16;  // groups behind lines that may be read, and behind `flat` that are written
+
 struct ByteDotFns {
   int64_t panel, group;  // columns of a panel; elements of k in a group
   void (*run)(const ByteTile& tile);
   // Columns [0, count) of one group, to `out` + [at, at + count); panels are panel_stride groups apart.
   void (*pack_rows)(const ByteRows& rows, int64_t count, uint32_t* out, int64_t at,
                     int64_t panel_stride);
+  // `count` columns of such lines, by way of `flat`, which has room for them.
+  void (*copy_lines)(const GroupLines& lines, int64_t count, uint32_t* flat, uint32_t* out,
+                     int64_t at, int64_t panel_stride);
   // k elements as groups, zeros behind them.
   void (*pack_line)(const uint8_t* from, int64_t step, int64_t k, bool is_signed, uint32_t* out);
   // The sum of the numbers in so many groups of A.

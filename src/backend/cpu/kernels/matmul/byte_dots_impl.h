@@ -268,6 +268,35 @@ void pack_dot_rows(const ByteRows& r, int64_t count, uint32_t* out, int64_t at,
 }
 
 template <DotIsa I>
+void copy_dot_lines(const GroupLines& l, int64_t count, uint32_t* flat, uint32_t* out, int64_t at,
+                    int64_t panel_stride) {
+  constexpr int P = kDotPanel<I>, L = kDotLanes<I>;
+  static_assert(L <= kGroupSlack);
+  const uint32_t* from = l.from + l.column;
+  for (int64_t done = 0, left = l.width - l.column; done < count; left = l.width) {
+    const int64_t run = left < count - done ? left : count - done;
+    for (int64_t q = 0; q < run; q += L) {
+      const DotVec<I> v = load_dots<I>(from + q);
+      __builtin_memcpy(flat + done + q, &v, sizeof v);
+    }
+    from += l.line - (l.width - left);
+    done += run;
+  }
+  for (int64_t j = 0; j < count;) {
+    const int64_t column = (at + j) % P, left = P - column, rest = count - j;
+    const int64_t run = rest < left ? rest : left;
+    uint32_t* const to = out + (at + j) / P * panel_stride + column;
+    int64_t q = 0;
+    for (; q + L <= run; q += L) {
+      const DotVec<I> v = load_dots<I>(flat + j + q);
+      __builtin_memcpy(to + q, &v, sizeof v);
+    }
+    for (; q < run; ++q) to[q] = flat[j + q];
+    j += run;
+  }
+}
+
+template <DotIsa I>
 void pack_dot_line(const uint8_t* from, int64_t step, int64_t k, bool is_signed, uint32_t* out) {
   constexpr int G = kDotGroup<I>;
   const int64_t whole = k / G;
@@ -312,15 +341,25 @@ uint32_t sum_dot_line(const uint32_t* a, int64_t groups, bool is_signed) {
   return is_signed ? sum_of_groups<I, true>(a, groups) : sum_of_groups<I, false>(a, groups);
 }
 
+// Where the next vector of `count` elements begins that has some from i on: the last one takes in what is done, if it must.
+template <int L>
+[[gnu::always_inline]] inline int64_t vector_at(int64_t i, int64_t count) {
+  return i + L <= count ? i : count - L;
+}
+
 template <DotIsa I, bool kSigned>
 [[gnu::always_inline]] inline void put_numbers(const uint8_t* from, int64_t count, int32_t zero,
                                                float* out) {
   constexpr int W = dot_vector_bytes(I), L = W / 4;
-  int64_t i = 0;
-  for (; i + L <= count; i += L)
-    store<float, W>(out + i,
-                    __builtin_convertvector((widened<W, kSigned>(from + i) - zero), Vec<float, W>));
-  for (; i < count; ++i)
+  if (count >= L) {
+    for (int64_t i = 0; i < count; i += L) {
+      const int64_t at = vector_at<L>(i, count);
+      store<float, W>(out + at, __builtin_convertvector((widened<W, kSigned>(from + at) - zero),
+                                                        Vec<float, W>));
+    }
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i)
     out[i] = static_cast<float>((kSigned ? static_cast<int8_t>(from[i]) : from[i]) - zero);
 }
 
@@ -330,18 +369,36 @@ void dot_numbers(const uint8_t* from, int64_t count, bool is_signed, int32_t zer
             : put_numbers<I, false>(from, count, zero, out);
 }
 
+// Vectors of sums from i on.
+template <DotIsa I, int kVectors>
+[[gnu::always_inline]] inline void sum_taps_at(const float* const* x, const float* factor,
+                                               int64_t taps, int64_t i, int64_t count,
+                                               int32_t* sums) {
+  constexpr int W = dot_vector_bytes(I), L = W / 4;
+  int64_t at[kVectors];
+  Vec<float, W> sum[kVectors] = {};
+  for (int v = 0; v < kVectors; ++v) at[v] = vector_at<L>(i + v * L, count);
+  for (int64_t t = 0; t < taps; ++t)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sum[v] += factor[t] * load<float, W>(x[t] + at[v]);
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) {
+    const auto whole = __builtin_convertvector(sum[v], Vec<int32_t, W>);
+    __builtin_memcpy(sums + at[v], &whole, sizeof whole);
+  }
+}
+
 template <DotIsa I>
 void dot_sum_taps(const float* const* x, const float* factor, int64_t taps, int64_t count,
                   int32_t* sums) {
-  constexpr int W = dot_vector_bytes(I), L = W / 4;
-  int64_t i = 0;
-  for (; i + L <= count; i += L) {
-    Vec<float, W> sum{};
-    for (int64_t t = 0; t < taps; ++t) sum += factor[t] * load<float, W>(x[t] + i);
-    const auto whole = __builtin_convertvector(sum, Vec<int32_t, W>);
-    __builtin_memcpy(sums + i, &whole, sizeof whole);
+  constexpr int L = dot_vector_bytes(I) / 4;
+  if (count >= L) {
+    int64_t i = 0;
+    for (; i + 3 * L < count; i += 4 * L) sum_taps_at<I, 4>(x, factor, taps, i, count, sums);
+    for (; i < count; i += L) sum_taps_at<I, 1>(x, factor, taps, i, count, sums);
+    return;
   }
-  for (; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     float sum = 0;
     for (int64_t t = 0; t < taps; ++t) sum += factor[t] * x[t][i];
     sums[i] = static_cast<int32_t>(sum);
@@ -350,8 +407,9 @@ void dot_sum_taps(const float* const* x, const float* factor, int64_t taps, int6
 
 template <DotIsa I>
 ByteDotFns byte_dot_fns_of() {
-  return {kDotPanel<I>,      kDotGroup<I>,     &run_byte_tile<I>, &pack_dot_rows<I>,
-          &pack_dot_line<I>, &sum_dot_line<I>, &dot_numbers<I>,   &dot_sum_taps<I>};
+  return {kDotPanel<I>,      kDotGroup<I>,       &run_byte_tile<I>,
+          &pack_dot_rows<I>, &copy_dot_lines<I>, &pack_dot_line<I>,
+          &sum_dot_line<I>,  &dot_numbers<I>,    &dot_sum_taps<I>};
 }
 
 template ByteDotFns byte_dot_fns_of<kDots>();
