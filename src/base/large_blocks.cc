@@ -112,8 +112,9 @@ class LargeBlocks {
   int64_t kept_bytes_ = 0, limit_ = kKept;
 };
 
+// Never destroyed: tensors may be the last things of a program.
 LargeBlocks& large_blocks() {
-  static auto* all = new LargeBlocks;  // never destroyed: tensors may be the last things of a program
+  static auto* all = new LargeBlocks;
   return *all;
 }
 

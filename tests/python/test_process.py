@@ -148,11 +148,9 @@ def test_keys_of_dropped_functions_do_not_pile_up():
     assert len(g._families) < 130
 
 
-# What runs in the background is often given SIGINT ignored, and Python then sets no handler: these programs set it.
 SLOW = """
 import rlx, signal, sys
 signal.alarm(60)  # it ends, whoever waits for it
-signal.signal(signal.SIGINT, signal.default_int_handler)
 x = rlx.ones((400, 400))
 f = rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=1000000)[0])
 print("ready", flush=True)
@@ -220,7 +218,6 @@ def test_a_handler_that_raises_nothing_lets_the_run_go_on():
 INTERRUPTED = """
 import os, rlx, signal, sys, threading, time
 signal.alarm(20)  # it ends, whoever waits for it
-signal.signal(signal.SIGINT, signal.default_int_handler)
 x = rlx.ones((4096, 4096) if sys.argv[1] == "kernel" else (400, 400))
 f = {
     "loop": rlx.jit(lambda x: rlx.scan(lambda c, _: (rlx.tanh(c @ x), None), x, length=1000000)[0]),

@@ -224,7 +224,8 @@ std::vector<bool> NoisyEvaluator::adds_no_rounding(const EvalArgs& args, const T
                                                    const Tensors& results) {
   const Node& n = args.node;
   const auto decides = [&](const Tensor& out) -> bool {
-    if (!is_differentiable(out.dtype()) || n.op->kind == Kind::leaf || operands.empty()) return true;
+    if (!is_differentiable(out.dtype()) || n.op->kind == Kind::leaf || operands.empty())
+      return true;
     if (n.op->kind == Kind::elementwise) return roundings(n, types_of(operands)) <= 1;
     if (n.op->kind == Kind::movement || n.op->kind == Kind::reduction)
       return only_repeats(out, operands, n.op->kind == Kind::movement);
@@ -241,7 +242,8 @@ std::vector<bool> NoisyEvaluator::adds_no_rounding(const EvalArgs& args, const T
   random_ = before;  // a question, not a draw
   const Tensors again = n.op->eval(EvalArgs{n, moved, args.evaluate});
   for (size_t i = 0; i < exact.size(); ++i)
-    exact[i] = exact[i] && (!is_differentiable(again[i].dtype()) || only_repeats(again[i], moved, false));
+    exact[i] =
+        exact[i] && (!is_differentiable(again[i].dtype()) || only_repeats(again[i], moved, false));
   return exact;
 }
 

@@ -66,7 +66,8 @@ TEST_F(LargeBlocks, AreKeptUpToABound) {
   EXPECT_EQ(kept(), kKeeps ? 250 * kMiB : 0U);
   drop_kept_blocks();
   EXPECT_EQ(kept(), 0U);
-  for (int i = 0; i < 5; ++i) allocate_block(10 * kMiB + static_cast<size_t>(i) * 2 * kMiB);  // 70 MiB
+  for (int i = 0; i < 5; ++i)
+    allocate_block(10 * kMiB + static_cast<size_t>(i) * 2 * kMiB);  // 70 MiB
   EXPECT_EQ(kept(), kKeeps ? 70 * kMiB : 0U);
   keep_blocks(34 << 20);  // those of 18 and of 16 MiB
   EXPECT_EQ(kept(), kKeeps ? 34 * kMiB : 0U);
@@ -90,7 +91,8 @@ TEST_F(LargeBlocks, HaveOneOwnerAtATime) {
         const auto block = allocate_block(bytes);
         for (size_t at = 0; at < bytes; at += 65536) block[at] = static_cast<std::byte>(id);
         std::this_thread::yield();
-        for (size_t at = 0; at < bytes; at += 65536) torn += block[at] != static_cast<std::byte>(id);
+        for (size_t at = 0; at < bytes; at += 65536)
+          torn += block[at] != static_cast<std::byte>(id);
       }
     });
   for (std::thread& t : threads) t.join();
