@@ -208,8 +208,8 @@ int exponentials(const Graph& g) {
     std::vector<View> in, out;
     for (Value v : n.in) in.push_back(View::dense(0, p.graph.type(v)));
     for (const Type& t : n.out) out.push_back(View::dense(0, t));
-    for (const codegen::Instr& i : codegen::lower_region(n, in, out).kernel->body)
-      count += i.op == codegen::KernelOp::Exp;
+    const codegen::RegionKernel made = codegen::lower_region(n, in, out);
+    for (const codegen::Instr& i : made.kernel->body) count += i.op == codegen::KernelOp::Exp;
   }
   return count;
 }
