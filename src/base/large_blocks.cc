@@ -14,7 +14,7 @@
 namespace rlx {
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr auto kAlignment = std::align_val_t(64);
 constexpr size_t kHugePage = size_t{2} << 20;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kKept = 0;
@@ -61,7 +61,8 @@ class LargeBlocks {
           kept_.push_back({p, bytes});
           kept_bytes_ += static_cast<int64_t>(bytes);
           p = nullptr;
-        } catch (const std::bad_alloc&) {  // then this one is not kept
+        } catch (
+            const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then this one is not kept
         }
       }
     }
@@ -123,13 +124,12 @@ LargeBlocks& large_blocks() {
 std::shared_ptr<std::byte[]> allocate_block(size_t bytes) {
   const bool large = bytes >= kHugePage && bytes <= SIZE_MAX - kHugePage;
   const size_t whole = large ? (bytes + kHugePage - 1) / kHugePage * kHugePage : bytes;
-  const auto align = std::align_val_t(kAlignment);
   auto* p = large ? large_blocks().take(whole)
                   : static_cast<std::byte*>(
-                        ::operator new[](std::max<size_t>(bytes, 1), align, std::nothrow));
+                        ::operator new[](std::max<size_t>(bytes, 1), kAlignment, std::nothrow));
   if (!p) fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes", bytes);
   if (large) return {p, [whole](std::byte* q) { large_blocks().give(q, whole); }};
-  return {p, [align](std::byte* q) { ::operator delete[](q, align); }};
+  return {p, [](std::byte* q) { ::operator delete[](q, kAlignment); }};
 }
 
 void keep_blocks(int64_t bytes) { large_blocks().set_limit(bytes); }

@@ -378,9 +378,10 @@ template <DotIsa I, int kVectors>
   int64_t at[kVectors];
   Vec<float, W> sum[kVectors] = {};
   for (int v = 0; v < kVectors; ++v) at[v] = vector_at<L>(i + v * L, count);
-  for (int64_t t = 0; t < taps; ++t)
+  for (int64_t t = 0; t < taps; ++t) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[v] += factor[t] * load<float, W>(x[t] + at[v]);
+  }
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
     const auto whole = __builtin_convertvector(sum[v], Vec<int32_t, W>);
