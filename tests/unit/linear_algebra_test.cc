@@ -6,6 +6,7 @@
 
 #include "../support/allocations.h"
 #include "../support/samples.h"
+#include "../support/worse.h"
 #include "rlx/ops/elementwise/elementwise.h"
 #include "rlx/ops/linalg/factor.h"
 #include "rlx/ops/linalg/linalg.h"
@@ -53,7 +54,7 @@ Tensors on_cpu(const Graph& g, const Tensors& operands, int threads = 2) {
 double distance(const Tensor& a, const Tensor& b) {
   double most = 0;
   for (int64_t i = 0; i < a.elements(); ++i)
-    most = std::max(most, std::abs(a.get_complex(i) - b.get_complex(i)));
+    most = worse(most, std::abs(a.get_complex(i) - b.get_complex(i)));
   return most;
 }
 

@@ -7,6 +7,7 @@
 
 #include "../support/expect_error.h"
 #include "../support/gpt_case.h"
+#include "../support/worse.h"
 #include "rlx/front/trace.h"
 #include "rlx/train/functions.h"
 #include "rlx/train/init.h"
@@ -246,7 +247,7 @@ TEST(MixedTraining, TheLossFollowsThatOfF32) {
     double worst = 0;
     for (int i = 0; i < kSteps; ++i) {
       const auto k = static_cast<size_t>(i);
-      worst = std::max(worst, std::fabs(ours[k] - exact[k]) / exact[k]);
+      worst = worse(worst, std::fabs(ours[k] - exact[k]) / exact[k]);
     }
     EXPECT_LT(worst, 4 * rounding(p)) << to_string(p);
     EXPECT_GT(worst, 0) << to_string(p);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string>
 
+#include "../support/worse.h"
 #include "native_util.h"
 #include "rlx/backend/cpu/kernels/attention/attention.h"
 #include "rlx/backend/cpu/kernels/attention/attention_scores.h"
@@ -422,7 +423,7 @@ void check_exp2(T step) {
   for (T x = -Exp2<T>::kLowest - 2; x > Exp2<T>::kLowest + 1; x -= step) {
     const double want = std::exp2(static_cast<double>(x)),
                  got = static_cast<double>(cpu::exp2<T>(x));
-    worst = std::max(worst, std::abs(got - want) / want);
+    worst = worse(worst, std::abs(got - want) / want);
   }
   EXPECT_LE(worst, 2 * static_cast<double>(std::numeric_limits<T>::epsilon()));
   EXPECT_EQ(cpu::exp2<T>(0), T{1});

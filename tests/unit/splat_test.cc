@@ -9,6 +9,7 @@
 #include <random>
 
 #include "../support/expect_error.h"
+#include "../support/worse.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/splat/splat.h"
@@ -68,7 +69,7 @@ NamedTensors named(const Graph& g, const Tensors& in) {
 double distance(const Tensor& a, const Tensor& b) {
   double most = 0;
   for (int64_t i = 0; i < a.elements(); ++i)
-    most = std::max(most, std::abs(a.get_float(i) - b.get_float(i)));
+    most = worse(most, std::abs(a.get_float(i) - b.get_float(i)));
   return most;
 }
 

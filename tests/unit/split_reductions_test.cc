@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "../support/exact_sums.h"
+#include "../support/worse.h"
 #include "rlx/backend/cpu/target.h"
 #include "rlx/codegen/region_kernel.h"
 #include "rlx/lower/lower.h"
@@ -230,7 +231,7 @@ double relative_error(const Graph& g, const Tensor& x, const Ints& elements,
   CompiledGraph f = Session("cpu").compile(g, {.threads = 2});
   const Tensor got = f.run({{"x", x}})[0];
   double worst = 0;
-  for (int64_t i : elements) worst = std::max(worst, std::fabs(got.get_float(i) / want(i) - 1));
+  for (int64_t i : elements) worst = worse(worst, std::fabs(got.get_float(i) / want(i) - 1));
   return worst;
 }
 
