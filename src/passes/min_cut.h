@@ -9,6 +9,7 @@
 // cheapest, the one that leaves most on the source's side: what `is_behind` says is the least there is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>

@@ -1,4 +1,6 @@
 // Whole models at 200 sizes each: the bits of the programs whose sizes are constant, and no code after the first.
+#include <gtest/gtest.h>
+
 #include "../support/symbolic_programs.h"
 
 namespace rlx::testing {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "rlx/base/function_ref.h"
-#include "rlx/ir/tensor.h"
+#include "rlx/ir/op.h"
 
 namespace rlx::testing {
 

@@ -168,7 +168,7 @@ TEST_F(Tool, DimsAreNamedAsGraphsShowThem) {
   return %1
 }
 )");
-  for (const std::string& dim : {"n=3", "?n=3"}) {
+  for (const char* dim : {"n=3", "?n=3"}) {
     const auto r = rlx_tool({"print", at("n.rlx"), "--dim", dim});
     EXPECT_NE(r.out.find("tanh(%0) : [3, ?k] f32"), std::string::npos) << r.out << r.err;
   }
@@ -474,8 +474,9 @@ TEST_F(Tool, TrainsInMixedPrecision) {
     ASSERT_EQ(rlx_tool(second).status, 0);
     EXPECT_TRUE(read_file(whole + "/train.ckpt") == read_file(half + "/train.ckpt")) << precision;
     for (const auto& [name, value] : load_checkpoint(whole + "/train.ckpt"))
-      if (name.starts_with("state/"))
+      if (name.starts_with("state/")) {
         EXPECT_TRUE(value.dtype() == DType::F32 || value.dtype() == DType::I32) << name;
+      }
     const Result other =
         rlx_tool(with(tiny(at("t.txt"), at("e")), {"--resume", whole + "/train.ckpt"}));
     EXPECT_EQ(code_of(other), "resume");

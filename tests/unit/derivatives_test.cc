@@ -15,6 +15,7 @@
 #include "rlx/ops/rules.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/train/force_energy.h"
+#include "rlx/transform/dependence.h"
 #include "rlx/transform/transform.h"
 
 namespace rlx {
@@ -586,6 +587,49 @@ TEST(LinearTranspose, LooksIntoControlFlow) {
   }
   // A carry that the leaf moves, and that moves what comes out, is not linear.
   expect_error("not-linear", "not linear in z", [&] { linear_transpose(scan_of_two(5), {"z"}); });
+}
+
+// Of a carry, what it takes: all that its body reads, in any step, and nothing else.
+TEST(Dependence, GoesByCarries) {
+  Graph g = scan_of_two(5);
+  const int32_t scan = g.outputs[0].node;
+  const auto on = [&](std::string_view name) {
+    const ResultFlags f =
+        dependence(g, [&](const Node& leaf) { return leaf.get<LeafAttrs>().name == name; });
+    return f[static_cast<size_t>(scan)];
+  };
+  EXPECT_EQ(on("x"), (std::vector<bool>{true, false}));
+  EXPECT_EQ(on("z"), (std::vector<bool>{true, true}));
+  EXPECT_EQ(on("us"), (std::vector<bool>{true, false}));
+  EXPECT_EQ(on("nothing"), (std::vector<bool>{false, false}));
+}
+
+// A loop that is linear in its carries is turned around in one sweep: what its steps saw on the way is not computed again,
+// however much of it the derivative would keep.
+TEST(LinearTranspose, OfLoopsComputesNothingAgain) {
+  for (const auto& [checkpoints, binomial] :
+       {std::pair(int64_t{0}, false), {int64_t{2}, false}, {int64_t{2}, true}}) {
+    const Graph f = trace("loop", [&](Tracer& t) {
+      auto h = t.input("h", {4}, kF64), xs = t.input("xs", {6, 4}, kF64),
+           w = t.input("w", {4}, kF64);
+      return t
+          .scan({h}, {xs},
+                [&](Tracer&, const TracedTensors& c, const TracedTensors& x) {
+                  return ScanResult{{c[0] * w.sin() + x[0]}, {}};
+                },
+                {.checkpoints = checkpoints, .binomial = binomial})
+          .carries;
+    });
+    const Graph t = linear_transpose(f, {"h", "xs"});
+    int loops = 0;
+    for (const Node& n : t.nodes)
+      if (!bodies(n.attrs).empty()) {
+        ++loops;
+        ASSERT_EQ(n.op, &op::scan.def) << checkpoints << binomial;
+        EXPECT_EQ(n.get<ScanAttrs>().num_carries, 1);  // the cotangent
+      }
+    EXPECT_EQ(loops, 1) << checkpoints << " " << binomial << print(t);
+  }
 }
 
 TEST(LinearTranspose, RefusesWhatIsNotLinear) {

@@ -11,6 +11,7 @@
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/npy.h"
 #include "rlx/ops/indexing/sorting.h"
+#include "rlx/ops/movement/shaping.h"
 #include "rlx/ops/random/draws.h"
 #include "rlx/passes/passes.h"
 #include "rlx/runtime/runtime.h"
@@ -240,6 +241,22 @@ TEST(PassEdges, DifferencesInBothOrdersStayTwo) {
   EXPECT_EQ(after.size(), 5) << print(after);
   EXPECT_NE(after.outputs[0], after.outputs[1]);
   EXPECT_EQ(after.outputs[2], after.outputs[3]);
+}
+
+// An attribute of -0 is not one of 0: neither are graphs equal, nor may they be folded into one.
+TEST(PassEdges, AttributesOfMinusZero) {
+  const auto filled = [](std::initializer_list<double> values) {
+    Builder b("filled");
+    for (double v : values)
+      b.output(b.emit(op::full.def, FullAttrs{{2}, v, DType::F32}, Values{})[0]);
+    return b.finish();
+  };
+  EXPECT_TRUE(filled({-0.0}) == filled({-0.0}));
+  EXPECT_FALSE(filled({-0.0}) == filled({0.0}));
+  const Graph g = run_passes(filled({0.0, -0.0}), {pass::cse});
+  const Tensors got = Session("cpu").compile(g).run(NamedTensors{});
+  EXPECT_FALSE(std::signbit(got[0].get_float(0)));
+  EXPECT_TRUE(std::signbit(got[1].get_float(0)));
 }
 
 // ---- values

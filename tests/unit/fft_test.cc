@@ -124,8 +124,9 @@ TEST(FftKernel, EveryLengthAgainstNumPy) {
       if (p.n > 20000 && isa != cpu::host_isa()) continue;
       for (DType d : {DType::C64, DType::F32, DType::F64}) {
         EXPECT_LE(probe_error(p, d, 1, 1, isa), kRoundings) << p.n << " one line";
-        if (p.n == 16384 || p.n == 16807 || p.n == 65537)
+        if (p.n == 16384 || p.n == 16807 || p.n == 65537) {
           EXPECT_LE(probe_error(p, d, 2, 2, isa), kRoundings) << p.n << " long columns";
+        }
         if (p.n > 2048) continue;
         EXPECT_LE(probe_error(p, d, 18, 1, isa), kRoundings) << p.n << " rows";
         if (p.n <= 130 || p.n == 1009 || p.n == 1024) {
@@ -235,8 +236,8 @@ void for_each_isa(F&& f) {
 // Batches below, at and above the vectors' lanes, as rows and as columns, both ways.
 TEST(FftKernel, EveryLayout) {
   for_each_isa([](cpu::Isa isa) {
-    for (int64_t n : {1,  2,  3,  4,  5,  6,   8,   9,   12,  16,  17,  24,  31, 32,
-                      36, 48, 64, 65, 72, 127, 128, 129, 131, 144, 256, 272, 288})
+    for (int64_t n : {1,   2,  3,  4,  5,  6,  8,   9,   12,  16,  17,  24,  31,  32,
+                      257, 36, 48, 64, 65, 72, 127, 128, 129, 131, 144, 256, 272, 288})
       for (bool inverse : {false, true})
         for (const auto& [outer, inner] : std::vector<std::pair<int64_t, int64_t>>{
                  {1, 1}, {2, 1}, {7, 1}, {8, 1}, {9, 1}, {17, 1}, {1, 8}, {2, 17}, {1, 35}, {3, 2}})
@@ -346,7 +347,7 @@ Numbers numbers(const Tensor& t) {
 double distance(const Numbers& a, const Numbers& b) {
   EXPECT_EQ(a.size(), b.size());
   double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = worse(most, std::abs(a[i] - b[i]));
+  for (size_t i = 0; i < a.size(); ++i) most = testing::worse(most, std::abs(a[i] - b[i]));
   return most;
 }
 
@@ -466,8 +467,8 @@ TEST(Fft, LongRealLines) {
       const Tensor want = run(transform({}), z);
       double worst = 0;
       for (int64_t k = 0; k <= n / 2; ++k)
-        worst = worse(worst, std::abs(bins.get_complex(line * (n / 2 + 1) + k) -
-                                      Complex(want.get_float(k), want.get_float(n + k))));
+        worst = testing::worse(worst, std::abs(bins.get_complex(line * (n / 2 + 1) + k) -
+                                               Complex(want.get_float(k), want.get_float(n + k))));
       EXPECT_LE(worst, kRoundings * 0x1p-23 * norm_of(numbers(x))) << n;
     }
     const Tensor back = run([](Builder& b, Value v) { return op::irfft(b, v); }, bins);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"
@@ -143,6 +144,12 @@ TEST_F(Formats, NpyVersionsAndKeyOrder) {
   EXPECT_EQ(code_of([&] { parse_npy(npy(dict, bytes_of({1}), 4)); }), "npy-version");
 }
 
+std::string ones(int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += "1, ";
+  return out;
+}
+
 TEST_F(Formats, NpyBadHeaders) {
   const std::string rest = "'fortran_order': False, 'shape': (1,), }";
   const std::pair<std::string, std::string> cases[] = {
@@ -168,12 +175,15 @@ TEST_F(Formats, NpyBadHeaders) {
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "truncated"},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}", "overlong"},
       {"{'descr': '|b1', 'fortran_order': False, 'shape': (4,)}", "bool"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (" + ones(65) + ")}", "npy-header"},
       {"", "npy-header"},
       {"{", "npy-header"},
       {"{'descr", "npy-header"},
   };
   for (const auto& [dict, code] : cases)
     EXPECT_EQ(code_of([&] { parse_npy(npy(dict, bytes_of({1.5f}))); }), code) << dict;
+  const std::string most = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + ones(64) + ")}";
+  EXPECT_EQ(parse_npy(npy(most, bytes_of({1.5f}))).rank(), 64);
   EXPECT_EQ(code_of([] { parse_npy(""); }), "npy-magic");
   EXPECT_EQ(code_of([] { parse_npy("PK\x03\x04 and so on"); }), "npy-magic");
 }
@@ -303,6 +313,7 @@ TEST_F(Formats, CheckpointHostileContentWithARightChecksum) {
       {"twice", set(b + 4, 'a'), "checkpoint-name"},
       {"dtype", set(a + 6, 'g'), "checkpoint-dtype"},
       {"rank", set(a + 9, 200), "checkpoint-rank"},
+      {"an axis too many", set(a + 9, 65), "checkpoint-rank"},
       {"huge size", set(a + 10 + 7, 0x3f), "tensor-size"},
       {"negative size", set(a + 10 + 7, 0xff), "tensor-size"},
       {"large size", set(a + 10 + 3, 1), "truncated"},
@@ -346,6 +357,38 @@ TEST_F(Formats, GraphFiles) {
   save_graph(file, graph_with_constant(3));
   EXPECT_TRUE(load_graph(file) == graph_with_constant(3));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+}
+
+// The bytes of a constant are the same, not what it is.
+TEST_F(Formats, ConstantsOfTheSameBytes) {
+  const fs::path file = folder / "g.rlx";
+  Builder b("g");
+  b.output(b.constant(Tensor(DType::F32, {600})));
+  b.output(b.constant(Tensor(DType::I32, {600})));
+  b.output(b.constant(Tensor(DType::F32, {20, 30})));
+  b.output(b.constant(Tensor(DType::F32, {30, 20})));
+  b.output(b.constant(Tensor(DType::F64, {300})));
+  const Graph g = b.finish();
+  std::set<uint64_t> hashes;
+  for (Value v : g.outputs) hashes.insert(g.node(v).get<ConstantAttrs>().value.hash());
+  EXPECT_EQ(hashes.size(), 5u);
+  save_graph(file, g);
+  EXPECT_TRUE(load_graph(file) == g);
+}
+
+// Each constant decides about the side file's name, so that no save writes over a file that another text names.
+TEST_F(Formats, SideFilesAreNamedByAllConstants) {
+  std::set<fs::path> names;
+  for (float first : {1.0f, 2.0f})
+    for (float second : {3.0f, 4.0f}) {
+      Builder b("g");
+      b.output(b.constant(Tensor::full(DType::F32, {600}, first)));
+      b.output(b.constant(Tensor::full(DType::F32, {600}, second)));
+      const fs::path file = folder / fmt::format("g{}{}.rlx", first, second);
+      save_graph(file, b.finish());
+      names.insert(side_of(file).filename().string().substr(file.filename().string().size()));
+    }
+  EXPECT_EQ(names.size(), 4u);
 }
 
 // Before texts named their side file it had a fixed name.

@@ -117,7 +117,9 @@ TEST(LossScale, StepsOfSeveralRunsAreSkippedWhole) {
   EXPECT_EQ(s.count(kSkipped), 1);
   EXPECT_EQ(s.at(kScale), 32768);
   for (const auto& [name, value] : s.f.params())
-    if (!name.starts_with(kScale)) EXPECT_TRUE(value.same_bits(before.at(name))) << name;
+    if (!name.starts_with(kScale)) {
+      EXPECT_TRUE(value.same_bits(before.at(name))) << name;
+    }
   s.run(0.01), s.run(0.01);
   EXPECT_EQ(s.count("step"), 1);
   EXPECT_EQ(s.count(kGood), 1);

@@ -199,7 +199,9 @@ TEST(PrecisionOpKind, FollowsFromTheTable) {
     }
   const Graph g = small();
   for (const Node& n : g.nodes)
-    if (n.op->kind == rlx::Kind::leaf) EXPECT_EQ(precision_kind(g, n), Kind::boundary);
+    if (n.op->kind == rlx::Kind::leaf) {
+      EXPECT_EQ(precision_kind(g, n), Kind::boundary);
+    }
 }
 
 using Signature = std::vector<std::pair<std::string, Type>>;
@@ -248,11 +250,14 @@ TEST(MixedPrecision, EveryOpOfTheTable) {
       EXPECT_EQ(mixed_precision(mixed, policy), mixed) << s.where << " " << name;
       const int narrow = narrow_nodes(mixed) - narrow_nodes(g) - 1;
       changed += narrow > 0;
-      if (const Node& n = c->node(); n.op->numerics == Numerics::exact && !n.op->decompose)
+      if (const Node& n = c->node(); n.op->numerics == Numerics::exact && !n.op->decompose) {
         EXPECT_EQ(narrow, 0) << s.where << " " << name;
+      }
     }
   }
-  if (!is_filtered()) EXPECT_GT(changed, 500);
+  if (!is_filtered()) {
+    EXPECT_GT(changed, 500);
+  }
 }
 
 // ---- values

@@ -170,8 +170,8 @@ TEST(RaisedErrors, Attributes) {
     expect_data_error("varint", "shortest form", [&] { ByteReader(bytes, "bytes").varint(); });
 }
 
-// A graph of one node `full` with its result declared as `dtype`, under the given label.
-std::string graph_bytes(DType dtype, uint64_t label) {
+// A graph of one node `full` with its result declared as `dtype`, under the given label; `behind` follows it.
+std::string graph_bytes(DType dtype, uint64_t label, std::string_view behind = "") {
   ByteWriter w;
   w.text("g");
   w.varint(1), w.text("full"), w.varint(0);  // one op, no attributes
@@ -182,6 +182,7 @@ std::string graph_bytes(DType dtype, uint64_t label) {
   Codec<DType>::write(w, dtype), Codec<Shape>::write(w, Shape());
   w.varint(label), w.varint(0);
   w.varint(0), w.varint(0);  // outputs, updates
+  w.raw(behind.data(), behind.size());
   return frame_graph_bytes(w.out);
 }
 
@@ -191,6 +192,8 @@ TEST(RaisedErrors, GraphBytes) {
                     [] { from_bytes(graph_bytes(DType::F64, 0)); });
   expect_data_error("graph-label", "there is no label 3, the last is 0",
                     [] { from_bytes(graph_bytes(DType::F32, 3)); });
+  expect_data_error("graph-length", "1 bytes are left over",
+                    [] { from_bytes(graph_bytes(DType::F32, 0, "x")); });
 }
 
 // ---- passes

@@ -14,6 +14,7 @@
 #include "rlx/lower/lir.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/custom.h"
+#include "rlx/ops/elementwise/complex.h"
 
 namespace rlx {
 namespace {
@@ -90,6 +91,11 @@ TEST_P(OnDevice, BoundMemory) {
   EXPECT_EQ(floats(z), (std::vector<float>{10, 11, 25, 26}));
   EXPECT_EQ(floats(y), (std::vector<float>{4, 5, 10, 11}));  // left alone
   EXPECT_EQ(floats(f.output_tensor(0)), floats(y));
+  f.bind_output(0, nullptr);  // memory of its own again
+  f.run();
+  EXPECT_NE(f.output(0), y.raw());
+  EXPECT_NE(floats(f.output_tensor(0)), floats(y));
+  EXPECT_EQ(floats(y), (std::vector<float>{4, 5, 10, 11}));
 }
 
 TEST_P(OnDevice, WrongNamesAndTypes) {
@@ -173,6 +179,23 @@ TEST_P(OnDevice, CheckNanNamesTheNode) {
   f.set_input("x", Tensor::from<float>({1}, {-1}));
   f.run();
   EXPECT_EQ(code_of([&] { f.run({.check_nan = true}); }), "nan");
+}
+
+TEST_P(OnDevice, CheckNanLooksAtBothPartsOfComplexNumbers) {
+  Builder b;
+  const Value re = b.input("re", {f32, {2}}), im = b.input("im", {f32, {2}});
+  b.output(op::complex(b, re, im));
+  CompiledGraph f = session.compile(b.finish());
+  const Tensor fine = Tensor::from<float>({2}, {1, 2}),
+               not_one = Tensor::from<float>({2}, {1, NAN});
+  const auto code = [&](const Tensor& r, const Tensor& i) {
+    f.set_input("re", r);
+    f.set_input("im", i);
+    return code_of([&] { f.run({.check_nan = true}); });
+  };
+  EXPECT_EQ(code(fine, fine), "no error");
+  EXPECT_EQ(code(not_one, fine), "nan");
+  EXPECT_EQ(code(fine, not_one), "nan");
 }
 
 TEST_P(OnDevice, OutOfRangeIndexIsAnError) {

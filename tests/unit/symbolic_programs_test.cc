@@ -225,6 +225,36 @@ TEST(SymbolicPrograms, SizesThatAreNotThere) {
   expect_error("input-type", "", [&] { f.run({{"x", Tensor(DType::F32, {5, 1})}}); });
 }
 
+// A clone knows the sizes that were said and those of the inputs that were set.
+TEST(SymbolicPrograms, ClonesHaveTheSizes) {
+  Builder b("shapes");
+  const Dim n = Dim::symbol("n"), k = Dim::symbol("k");
+  const Value x = b.input("x", {DType::F32, {n}});
+  b.output(op::broadcast(b, x, {.shape = {k, n}}));
+  CompiledGraph f = Session("cpu").compile(b.finish());
+  f.set_sizes({{"k", 3}});
+  f.set_input("x", Tensor::from<float>({2}, {1, 2}));
+  CompiledGraph g = f.clone();
+  g.run();
+  EXPECT_EQ(g.output_tensor(0).sizes(), (Ints{3, 2}));
+  EXPECT_EQ(g.output_tensor(0).get_float(5), 2);
+}
+
+// Of other sizes an output has no value, also where as many bytes as before hold it.
+TEST(SymbolicPrograms, OutputsOfOtherSizesAreNotThereYet) {
+  Builder b("negated");
+  b.output(op::neg(b, b.input("x", {DType::F32, {Dim::symbol("n"), Dim::symbol("m")}})));
+  CompiledGraph f = Session("cpu").compile(b.finish());
+  f.set_input("x", Tensor(DType::F32, {2, 6}));
+  f.run();
+  EXPECT_EQ(f.output_tensor(0).sizes(), (Ints{2, 6}));
+  f.set_input("x", Tensor(DType::F32, {4, 3}));
+  EXPECT_EQ(f.output_types()[0].shape, (Shape{4, 3}));
+  expect_error("output-missing", "", [&] { f.output_tensor(0); });
+  f.run();
+  EXPECT_EQ(f.output_tensor(0).sizes(), (Ints{4, 3}));
+}
+
 TEST(SymbolicPrograms, PointersHaveSizes) {
   Builder b("negated");
   b.output(op::neg(b, b.input("x", {DType::F32, {Dim::symbol("n")}})));

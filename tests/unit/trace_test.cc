@@ -164,6 +164,17 @@ TEST(Trace, IndexingLikePython) {
                 })),
             (Numbers{4, 5, 0, 1}));
   EXPECT_EQ(numbers(of_counting({4}, [](auto x) { return x.narrow(0, 1, 2); })), (Numbers{1, 2}));
+  // Behind a tensor of places comes the next axis of x, however many axes the places have.
+  const auto at = [](const Ints& sizes, std::initializer_list<int32_t> places, int64_t last) {
+    return of_counting({2, 3, 2}, [&](auto x) {
+      auto p = x.make(x.builder().constant(Tensor::from<int32_t>(sizes, places)));
+      return x.index({p, last});
+    });
+  };
+  EXPECT_EQ(at({1, 2}, {1, 0}, 2).sizes(), (Ints{1, 2, 2}));
+  EXPECT_EQ(numbers(at({1, 2}, {1, 0}, 2)), (Numbers{10, 11, 4, 5}));
+  EXPECT_EQ(at({}, {1}, 2).sizes(), (Ints{2}));
+  EXPECT_EQ(numbers(at({}, {1}, 2)), (Numbers{10, 11}));
 }
 
 TEST(Trace, SplitsAndJoins) {

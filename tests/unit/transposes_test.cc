@@ -83,7 +83,9 @@ TEST(Transposes, OfTheTangentsOfAllOps) {
   const size_t count = for_each_op({DType::F64, DType::C64}, [](const Case& c, const auto& leaves) {
     check(c, c.graph, leaves);
   });
-  if (is_wanted("every op")) EXPECT_GT(count, 200u);
+  if (is_wanted("every op")) {
+    EXPECT_GT(count, 200u);
+  }
 }
 
 TEST(Transposes, OfTheTangentsOfAllGradients) {
