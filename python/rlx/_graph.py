@@ -57,7 +57,9 @@ class Graph:
         return _core.emit_into(self._scope, op.ENTRIES["constant"], (), (asarray(value, dtype),))
 
     def update(self, param, value):
-        """After a run the parameter has this value."""
+        """After a run the parameter of this name has this value."""
+        if not isinstance(param, str):
+            raise UserError("update-target", f"update: a parameter is said by its name, not by {type(param).__name__}")
         self._scope.update(param, value)
 
     def leaf(self, name):

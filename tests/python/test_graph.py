@@ -137,6 +137,8 @@ def test_updates():
     f = rlx.compile(g)
     f.set_param("n", 0.0)
     assert [f.run()[0].item() for _ in range(3)] == [0, 1, 2] and f.param("n").item() == 3
+    with pytest.raises(rlx.UserError, match="said by its name, not by Array"):
+        g.update(n, n)
 
 
 def test_constants_control_flow_and_files(tmp_path):
