@@ -441,23 +441,28 @@ def _basis(leaves, k):
 
 
 def _of_leaves(transform, f, args, kwargs, argnums):
-    """(the leaves of the arguments argnums, the structure of a derivative by them, f as a function of the leaves)."""
+    """(the leaves of the arguments argnums, what orders derivatives by them as they are asked for, f of the leaves)."""
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for n in numbers:
         if not -len(args) <= n < len(args):
             raise UserError("argnums", f"argument {n} of {len(args)} does not exist")
     numbers = [n % len(args) for n in numbers]
-    leaves, tree = flatten(tuple(args[n] for n in numbers))
+    once = list(dict.fromkeys(numbers))  # each argument, however often it is asked for
+    leaves, tree = flatten(tuple(args[n] for n in once))
     leaves = _arrays(leaves, (tuple, (tree,)))
     for x in leaves:
         if not _is_differentiable(x):
             raise UserError("wrt-dtype", f"{transform}: cannot differentiate by {x._type}")
 
     def g(*xs):
-        changed = dict(zip(numbers, unflatten(tree, xs)))
+        changed = dict(zip(once, unflatten(tree, xs)))
         return f(*[changed.get(i, a) for i, a in enumerate(args)], **kwargs)
 
-    return leaves, tree[1][0] if isinstance(argnums, int) else tree, g
+    def by_arguments(derivatives):
+        found = dict(zip(once, unflatten(tree, derivatives)))
+        return found[numbers[0]] if isinstance(argnums, int) else tuple(found[n] for n in numbers)
+
+    return leaves, by_arguments, g
 
 
 def jacfwd(f, argnums=0, has_aux=False):
@@ -468,7 +473,7 @@ def jacfwd(f, argnums=0, has_aux=False):
 
     @functools.wraps(f)
     def wrapped(*args, **kwargs):
-        leaves, tree, g = _of_leaves("jacfwd", f, args, kwargs, argnums)
+        leaves, by_arguments, g = _of_leaves("jacfwd", f, args, kwargs, argnums)
 
         def along(*directions):
             moved = jvp(g, leaves, directions, has_aux)
@@ -479,7 +484,7 @@ def jacfwd(f, argnums=0, has_aux=False):
             moved, aux = vmap(along, out_axes=(0, None))(*_basis(leaves, k))
             ys, out_tree = flatten(moved)
             columns.append([_axis_last(y).reshape((*y.shape[1:], *x.shape)) for y in ys])
-        jacobian = unflatten(out_tree, [unflatten(tree, row) for row in zip(*columns)])
+        jacobian = unflatten(out_tree, [by_arguments(row) for row in zip(*columns)])
         return (jacobian, aux) if has_aux else jacobian
 
     return wrapped
@@ -495,13 +500,13 @@ def jacrev(f, argnums=0, has_aux=False):
 
     @functools.wraps(f)
     def wrapped(*args, **kwargs):
-        leaves, tree, g = _of_leaves("jacrev", f, args, kwargs, argnums)
+        leaves, by_arguments, g = _of_leaves("jacrev", f, args, kwargs, argnums)
         out, pull, *aux = vjp(g, *leaves, has_aux=has_aux)
         ys, out_tree = flatten(out)
         rows = []
         for k, y in enumerate(ys):
             back = vmap(lambda *ct: pull(unflatten(out_tree, ct)))(*_basis(ys, k))
-            rows.append(unflatten(tree, [b.reshape((*y.shape, *x.shape)) for b, x in zip(back, leaves)]))
+            rows.append(by_arguments([b.reshape((*y.shape, *x.shape)) for b, x in zip(back, leaves)]))
         jacobian = unflatten(out_tree, rows)
         return (jacobian, *aux) if has_aux else jacobian
 

@@ -1,5 +1,6 @@
 """jit, grad, vjp, jvp, vmap, Jacobians of Python functions over trees, and their compositions."""
 
+import itertools
 from collections import namedtuple
 
 import numpy as np
@@ -272,6 +273,33 @@ def test_grad_options():
         assert e.value.code == code
     with pytest.raises(rlx.Error):
         rlx.grad(lambda x: (x, x))(x)
+
+
+def test_argnums_may_stand_in_any_order():
+    a, b = array(2, dtype="float64"), array(3, dtype="float64")
+    p, c = {"b": b, "w": array(2, 3, dtype="float64")}, rlx.array(np.float64(1.5))
+    A, B, W = (np.asarray(x) for x in (a, b, p["w"]))
+
+    def f(a, p, c):
+        return ((a @ p["w"]) * p["b"]).sum() * c
+
+    slopes = [1.5 * W @ B, {"b": 1.5 * A @ W, "w": 1.5 * np.outer(A, B)}, A @ W @ B]
+    orders = [*itertools.permutations(range(3)), *itertools.permutations(range(3), 2)]
+    for numbers in [*orders, (-1, 0), (-2, -3), (1,), (1, 1), (2, 0, -1)]:
+        value, first = rlx.value_and_grad(f, numbers)(a, p, c)
+        close(value, 1.5 * A @ W @ B, rtol=1e-12)
+        for given in (first, *(g(f, numbers)(a, p, c) for g in (rlx.grad, rlx.jacrev, rlx.jacfwd))):
+            assert isinstance(given, tuple) and len(given) == len(numbers)
+            for got, n in zip(given, numbers):
+                assert rlx.tree_structure(got) == rlx.tree_structure(slopes[n])
+                for x, y in zip(rlx.tree_leaves(got), rlx.tree_leaves(slopes[n])):
+                    close(x, y, rtol=1e-12)
+    seconds = {(0, 0): np.zeros((2, 2)), (0, 2): W @ B, (2, 0): W @ B, (2, 2): 0}
+    for numbers in ((0, 2), (2, 0), (0, 0), (-1, 0, 2)):
+        rows = rlx.hessian(f, numbers)(a, p, c)
+        for row, m in zip(rows, numbers, strict=True):
+            for got, n in zip(row, numbers, strict=True):
+                close(got, seconds[m % 3, n % 3], rtol=1e-12)
 
 
 def test_vjp_and_jvp_agree():
