@@ -11,6 +11,7 @@ The path of a leaf is made of the keys, indices and fields that lead to it: "lay
 """
 
 import dataclasses
+import numbers
 import weakref
 from collections import OrderedDict, defaultdict
 
@@ -27,7 +28,8 @@ class _BadNode(ValueError):
 
 
 class Static:
-    """What is not a leaf of a node: part of the structure. 1, 1.0 and True are equal but make different programs."""
+    """What is not a leaf of a node: part of the structure. 1, 1.0 and True are equal but make different programs, so do
+    0.0 and -0.0."""
 
     __slots__ = ("_hash", "_key", "value")
 
@@ -46,8 +48,13 @@ class Static:
 
 
 def typed(value):
-    """A key for a value in which 1, 1.0 and True differ."""
-    return (type(value), tuple(map(typed, value)) if isinstance(value, tuple) else value)
+    """A key for a value in which 1, 1.0 and True differ, 0.0 and -0.0 too, and NaN is NaN."""
+    if isinstance(value, tuple):
+        return (type(value), tuple(map(typed, value)))
+    if isinstance(value, frozenset):
+        return (type(value), frozenset(map(typed, value)))
+    inexact = isinstance(value, numbers.Complex) and not isinstance(value, int)
+    return (type(value), repr(value) if inexact else value)
 
 
 # ---- nodes

@@ -92,6 +92,30 @@ def test_static_arguments_go_by_the_signature():
         assert e.value.code == "argnums"
 
 
+def test_static_arguments_that_are_equal_and_differ():
+    i, Pair = rlx.array([1, 2]), namedtuple("Pair", "a b")
+    within = {
+        "a tuple": (lambda n: (n,), lambda t: t[0]),
+        "a tuple in one": (lambda n: ("x", ((n, "y"),)), lambda t: t[1][0][0]),
+        "a named tuple": (lambda n: Pair("x", n), lambda t: t.b),
+        "a set": (lambda n: frozenset({n}), lambda t: next(iter(t))),
+        "a tuple in a set": (lambda n: frozenset({(n,)}), lambda t: next(iter(t))[0]),
+    }
+    for name, (put, get) in within.items():
+        f = rlx.jit(lambda x, t, get=get: x * get(t), static_argnums=1)
+        kinds = [f(i, put(n)).dtype for n in (1, 1.0, 1, True, 1.0)]
+        assert kinds == ["int64", "float32", "int64", "int64", "float32"], name
+        assert f.cache_info()[:2] == (2, 3), name
+    x = rlx.array([2.0])
+    f = rlx.jit(lambda x, n: x * n, static_argnums=1)
+    for n, negative in ((0.0, False), (-0.0, True), (0.0, False), (np.float32(-0.0), True), (np.float32(0), False)):
+        assert np.signbit(f(x, n).numpy()) == [negative], n
+    g = rlx.jit(lambda x, n: rlx.copysign(x, n[0].imag), static_argnums=1)
+    assert [g(x, (complex(1, n),)).item() for n in (0.0, -0.0)] == [2, -2]
+    h = rlx.jit(lambda x, n: x * n, static_argnums=1)
+    assert all(np.isnan(h(x, float("nan")).item()) for _ in range(3)) and h.cache_info()[:2] == (2, 1)
+
+
 def test_transforms_take_functions():
     for transform in (rlx.jit, rlx.grad, rlx.value_and_grad, rlx.vmap, rlx.jacfwd, rlx.jacrev, rlx.hessian,
                       lambda f: rlx.vjp(f, 1.0), lambda f: rlx.jvp(f, (1.0,), (1.0,))):  # fmt: skip
