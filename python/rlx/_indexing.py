@@ -190,6 +190,10 @@ def check_places(i, size, axis):
     return asarray(np.where(places < 0, places + size, places))
 
 
+def _outside(i, n):
+    return op.logical_or(op.ge(i, n), op.lt(i, 0))
+
+
 def _gathered(y, arrays):
     """y with the axes of integer arrays replaced: next to each other their place is kept, else it is in front."""
     axes, indices = [a for a, _ in arrays], [i for _, i in arrays]
@@ -201,11 +205,11 @@ def _gathered(y, arrays):
     order = rest[:place] + axes + rest[place:]
     y = op.transpose(y, perm=order)
     sizes = [y.shape[place + k] for k in range(len(axes))]
-    flat, bound = indices[0], op.ge(indices[0], sizes[0])
+    flat, outside = indices[0], _outside(indices[0], sizes[0])
     for i, n in zip(indices[1:], sizes[1:]):
         flat = op.add(op.mul(flat, n), i)
-        bound = op.logical_or(bound, op.logical_or(op.ge(i, n), op.lt(i, 0)))
-    flat = op.select(bound, -1, flat)  # raises when run
+        outside = op.logical_or(outside, _outside(i, n))
+    flat = op.select(outside, -1, flat)  # raises when run
     shape = list(y.shape)
     merged = 1
     for n in sizes:

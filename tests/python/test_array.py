@@ -498,6 +498,34 @@ def test_indexing_by_arrays_of_ours():
         rlx.jit(lambda x: x[x > 5])(x)
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_traced_indices_lie_within_their_axes(backend):
+    if backend not in rlx.backends():
+        pytest.skip("needs the device")
+    a = np.arange(3 * 4 * 5, dtype=np.float32).reshape(3, 4, 5)
+    forms = [  # and the axes that the indices belong to
+        (lambda x, i: x[i], (0,)),
+        (lambda x, i: x[:, ::-1, i], (2,)),
+        (lambda x, i: x.take(i, 1), (1,)),
+        (lambda x, i, j: x[i, j], (0, 1)),
+        (lambda x, i, j: x[1:, i, j], (1, 2)),
+        (lambda x, i, j: x[i, :, j], (0, 2)),
+        (lambda x, i, j, k: x[i, j, k], (0, 1, 2)),
+    ]
+    with rlx.use_backend(backend):
+        for f, axes in forms:
+            traced = rlx.jit(f)
+            sizes = [a.shape[axis] for axis in axes]
+            good = [np.array([-n, n - 1, 1, -2]) for n in sizes]
+            same(traced(a, *good), f(a, *good))
+            for place, n in enumerate(sizes):
+                for wrong in (n, -n - 1, n + 1, -2 * n, 2**62, -(2**62), -(2**62) - n, 2**63 - 1, -(2**63)):
+                    bad = [i.copy() for i in good]
+                    bad[place][2] = wrong
+                    with pytest.raises(IndexError):
+                        traced(a, *bad)
+
+
 def test_methods():
     a = RNG.normal(size=(2, 3, 4)).astype(np.float32)
     x = rlx.array(a)
