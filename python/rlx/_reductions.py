@@ -136,19 +136,32 @@ def count_nonzero(x, /, axis=None, *, keepdims=False, axes=None):
     return op.count_nonzero(x, axes=axes_of(x, _given("count_nonzero", axis, axes)), keepdims=keepdims)
 
 
+def _without_nan(z):
+    """(complex numbers with 0 where either part is NaN, which are not)."""
+    there = op.logical_not(op.logical_or(op.is_nan(z.real), op.is_nan(z.imag)))
+    return op.select(there, z, 0), there
+
+
 def nansum(x, /, axis=None, dtype=None, *, keepdims=False, axes=None):
     """The sum of the elements that are not NaN."""
     x = _widened(x, dtype)
     axis = _given("nansum", axis, axes)
     if x.dtype.kind != "floating":
-        return sum(x, axis, keepdims=keepdims)
+        return sum(_without_nan(x)[0] if x.dtype.kind == "complex" else x, axis, keepdims=keepdims)
     return op.nansum(x, axes=axes_of(x, axis), keepdims=keepdims)
 
 
 def nanmean(x, /, axis=None, dtype=None, *, keepdims=False, axes=None):
     """The mean of the elements that are not NaN."""
     axis = _given("nanmean", axis, axes)
-    return _averaged(lambda v: op.nanmean(v, axes=axes_of(v, axis), keepdims=keepdims), x, dtype)
+
+    def fold(v):
+        if v.dtype.kind == "complex":
+            y, there = _without_nan(v)
+            return sum(y, axis, keepdims=keepdims) / sum(there, axis, keepdims=keepdims)
+        return op.nanmean(v, axes=axes_of(v, axis), keepdims=keepdims)
+
+    return _averaged(fold, x, dtype)
 
 
 # ---- positions
