@@ -106,6 +106,8 @@ TEST_F(Tool, FailuresHaveAMessageAndStatusOne) {
 TEST_F(Tool, RunRefusesWhatIsNoAssignment) {
   write_file(at("m.rlx"), kModel);
   for (const std::vector<std::string>& args : {std::vector<std::string>{"--input", "x"},
+                                               {"--input", "x="},
+                                               {"--param", "=x.npy"},
                                                {"--dim", "b=2", "--dim", "b=3"},
                                                {"--dim", "b=-1"},
                                                {"--hint", "b=8"},
@@ -394,6 +396,33 @@ TEST_F(Tool, RunRefuses) {
     EXPECT_NE(r.err.find(message), std::string::npos) << r.err;
     EXPECT_FALSE(fs::exists(out)) << message;
   }
+}
+
+// Names may have a = in them; what is given one by one goes before the checkpoint, wherever it stands.
+TEST_F(Tool, RunTakesParametersFromACheckpointAndOneByOne) {
+  write_file(at("m.rlx"), R"(graph @"m" {
+  %0 = input() {name="x=1", shape=[2]} : [2] f32
+  %1 = param() {name="a", shape=[2]} : [2] f32
+  %2 = param() {name="a=b", shape=[2]} : [2] f32
+  return %0, %1, %2
+}
+)");
+  save_checkpoint(at("m.ckpt"), {{"a", Tensor::from<float>({2}, {1, 2})},
+                                 {"a=b", Tensor::from<float>({2}, {3, 4})}});
+  write_npy(at("five.npy"), Tensor::from<float>({2}, {5, 6}));
+  write_npy(at("seven.npy"), Tensor::from<float>({2}, {7, 8}));
+  const testing::Words run{"run", at("m.rlx"), "--input", "x=1=" + at("seven.npy")};
+  const testing::Words kept{"--params", at("m.ckpt")};
+  const testing::Words a{"--param", "a=" + at("five.npy")}, b{"--param", "a=b=" + at("five.npy")};
+  const auto outputs = [&](const std::string& first, const std::string& second) {
+    return "output 0: [2] f32 7 8\noutput 1: [2] f32 " + first + "\noutput 2: [2] f32 " + second +
+           "\n";
+  };
+  EXPECT_EQ(rlx_tool(with(run, kept)).out, outputs("1 2", "3 4"));
+  EXPECT_EQ(rlx_tool(with(with(run, kept), a)).out, outputs("5 6", "3 4"));
+  EXPECT_EQ(rlx_tool(with(with(run, b), kept)).out, outputs("1 2", "5 6"));
+  EXPECT_EQ(rlx_tool(with(with(run, a), with(kept, b))).out, outputs("5 6", "5 6"));
+  EXPECT_EQ(rlx_tool(with(with(run, b), a)).out, outputs("5 6", "5 6"));
 }
 
 // -0 + 0 is 0, unless values may change.
