@@ -177,6 +177,23 @@ def test_dlpack(dtype):
         rlx.from_dlpack(3)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64", "bool"])
+def test_dlpack_of_any_strides(dtype):
+    a = values(dtype, (6, 7))
+    width = a.itemsize
+    cases = [a[::-1], a[:, ::-1], a[::-1, ::-1], a[1::2], a[:, 2:3], a[2:3, ::3], a[:0], a[:, :0].T]
+    cases += [a[3], a[:, 3], a[::-1, 3], a[2:3, 2].reshape(())]
+    for shape, strides in (  # elements that are read more than once
+        ((5, 7), (0, width)), ((6, 5), (7 * width, 0)), ((2, 3, 4), (0, 0, 0)), ((4, 3), (width, width)),
+        ((3, 4), (width, 2 * width)), ((2, 3, 7), (7 * width, 7 * width, width)), ((3, 1, 4), (4 * width, 0, width)),
+        ((3, 1, 4), (4 * width, 99 * width, width)),
+    ):  # fmt: skip
+        cases.append(np.lib.stride_tricks.as_strided(a, shape, strides))
+    for view in cases:
+        same(rlx.from_dlpack(view), np.array(view))
+        same(rlx.array(view), np.array(view))
+
+
 def test_writing_through_dlpack_changes_no_array():
     x = rlx.array([1.0, 2.0, 3.0])
     view = np.from_dlpack(x)

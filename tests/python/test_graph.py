@@ -129,6 +129,38 @@ def test_transforms():
     assert batched.inputs[0][2] == (5, 3, 4) and batched.value.outputs[0][1] == (5,)
 
 
+def test_gradients_are_of_the_output_that_is_asked_for():
+    g = rlx.Graph("f")
+    x, w = g.input("x", (3, 4)), g.param("w", (4, 2))
+    g.outputs = [(x @ w).sum(), (x * x).sum(), (w * w * w).sum(), x]
+    slopes = [  # by x and by w
+        (np.repeat(W.sum(1)[None], 3, 0), np.repeat(X.sum(0)[:, None], 2, 1)),
+        (2 * X, np.zeros_like(W)), (np.zeros_like(X), 3 * W**2),
+    ]  # fmt: skip
+    for output, (dx, dw) in enumerate(slopes):
+        for order in (["x", "w"], ["w", "x"]):
+            wanted = [{"x": dx, "w": dw}[n] for n in order]
+            for made, before in (
+                (g.grad(order, zero_missing=True, output=output), 0),
+                (g.value_and_grad(order, zero_missing=True, output=output), 4),
+            ):
+                f = made.compile()
+                f.set_param("w", W)
+                results = f.run({"x": X})
+                assert len(results) == before + 2
+                for got, expected in zip(results[before:], wanted):
+                    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    cases = {
+        "no-gradient": lambda f: f(["w"], output=1), "loss-type": lambda f: f(["x"], output=3),
+        "output-index": lambda f: f(["x"], output=4),
+    }  # fmt: skip
+    for code, bad in cases.items():
+        for f in (g.grad, g.value_and_grad):
+            with pytest.raises(rlx.Error) as e:
+                bad(f)
+            assert e.value.code == code
+
+
 def test_updates():
     g = rlx.Graph("count")
     n = g.param("n", ())

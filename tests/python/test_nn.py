@@ -175,6 +175,41 @@ def test_norms():
     close(layer(layer.init(rlx.key(0)), x), grouped.reshape(x.shape))
 
 
+@pytest.mark.parametrize("eps", [None, 1e-5, 0.3, 2.0])
+@pytest.mark.parametrize("layer", [nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.BatchNorm])
+def test_norms_take_their_eps(layer, eps):
+    sizes, axes = {
+        nn.LayerNorm: ((8,), -1), nn.RMSNorm: ((8,), -1), nn.GroupNorm: ((2, 6), (2, 3)), nn.BatchNorm: ((6,), (0, 2)),
+    }[layer]  # fmt: skip
+    x = array(5, 8) if axes == -1 else array(4, 6, 7)
+    x = x * 0.01 + 0.02  # variances of 1e-4
+    f = layer(*sizes) if eps is None else layer(*sizes, eps=eps)
+    p = rlx.tree_map(lambda v: v + array(*v.shape), f.init(rlx.key(0)))
+    column = lambda v: v.numpy().astype(np.float64).reshape(v.shape if axes == -1 else (-1, 1))
+    gamma, beta = column(p["gamma"]), column(p["beta"]) if "beta" in p else 0
+
+    def expected(v, mean=None, var=None):
+        whole = v.shape
+        v = v.reshape(4, 2, 3, 7) if layer is nn.GroupNorm else v
+        mean = (v.mean(axes, keepdims=True) if layer is not nn.RMSNorm else 0) if mean is None else mean
+        var = ((v - mean) ** 2).mean(axes, keepdims=True) if var is None else var
+        return ((v - mean) / np.sqrt(var + (1e-5 if eps is None else eps))).reshape(whole) * gamma + beta
+
+    v = x.numpy().astype(np.float64)
+    if layer is not nn.BatchNorm:
+        close(f(p, x), expected(v), 2e-4)
+        slope = rlx.grad(lambda x: (f(p, x) * weights).sum())
+    else:
+        close(f(p, x, state=f.init_state(), train=True)[0], expected(v), 2e-4)
+        state = {"mean": array(6) * 0.01, "var": rlx.abs(array(6)) * 1e-4}
+        known = (column(state["mean"]), column(state["var"]))
+        close(f(p, x, state=state)[0], expected(v, *known), 2e-4)
+        slope = rlx.grad(lambda x: (f(p, x, state=f.init_state(), train=True)[0] * weights).sum())
+    weights, along, h = array(*x.shape), array(*x.shape), 1e-6
+    ends = [(expected(v + s * h * along.numpy()) * weights.numpy()).sum() for s in (1, -1)]
+    close((slope(x) * along).sum(), (ends[0] - ends[1]) / (2 * h), 2e-3)
+
+
 @pytest.mark.parametrize("jit", [False, True])
 def test_batch_norm(jit):
     layer = nn.BatchNorm(3, momentum=0.2)

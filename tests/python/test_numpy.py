@@ -102,17 +102,23 @@ ELEMENTWISE = {
 VALUES = np.array([-2.5, -1.5, -1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 2.5, 7.0])
 OTHERS = np.array([2.0, -0.5, 3.0, 2.0, 0.0, -1.0, 0.5, 0.25, 2.0, -2.5, 3.0])
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0])
+PLANE = VALUES + 1j * OTHERS
+CORNERS = np.array([complex(re, im) for re in SPECIAL for im in SPECIAL])
 DTYPES = ["float32", "float64", "float16", "int32", "int64", "uint8", "bool", "complex64"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_elementwise(dtype):
     answered = 0
+    pairs = [(VALUES, OTHERS), (SPECIAL, SPECIAL[::-1])]
+    pairs += [(PLANE, PLANE[::-1]), (CORNERS, CORNERS[::-1])] if dtype == "complex64" else []
     for arity, names in ELEMENTWISE.items():
         for name in names:
-            for values, others in ((VALUES, OTHERS), (SPECIAL, SPECIAL[::-1])):
+            for values, others in pairs:
                 if np.dtype(dtype).kind in "iu" and values is SPECIAL:
                     continue
+                if name in ("divide", "true_divide") and values is CORNERS:
+                    continue  # which of the parts are infinite and which NaN is each library's own
                 if name == "sinc":  # NumPy's is NaN at infinity, ours the limit, 0
                     values = values[np.isfinite(values) & (values != 1)]
                 xs = [np.abs(v) if dtype == "uint8" else v for v in (values, others)[:arity]]
@@ -131,7 +137,7 @@ def test_elementwise(dtype):
                     continue
                 answered += 1
                 compare(got, expected, xs, f"{name} of {dtype}")
-    assert answered > {"complex64": 15, "bool": 40}.get(dtype, 45)
+    assert answered > {"complex64": 120, "bool": 40}.get(dtype, 45)
 
 
 # ---- everything else: a case is (the function, what makes arrays) to a result
@@ -159,7 +165,8 @@ CASES = {
     "cumprod": [lambda f, a: f(a(F)), lambda f, a: f(a(INTS), 1), lambda f, a: f(a(TRUTHS), axis=0)],
     "cumsum": [lambda f, a: f(a(F)), lambda f, a: f(a(INTS), 1), lambda f, a: f(a(TRUTHS), axis=0),
                lambda f, a: f(a(F), 0, asked(np.float64))],
-    "diagonal": [lambda f, a: f(a(CUBE[0])), lambda f, a: f(a(F), 1), lambda f, a: f(a(CUBE), offset=-1)],
+    "diagonal": [lambda f, a: f(a(CUBE[0])), lambda f, a: f(a(F), 1), lambda f, a: f(a(CUBE), offset=-1), lambda f, a: f(a(CUBE), 0, 1, 2),
+                 lambda f, a: f(a(CUBE), 1, 2, 0), lambda f, a: f(a(CUBE), axis1=-1, axis2=1), lambda f, a: f(a(F), -1, 1, 0)],
     "eigh": [lambda f, a: f(a(SYMMETRIC))[0]],
     "dot": [lambda f, a: f(a(V), a(W)), lambda f, a: f(a(F), a(F.T)), lambda f, a: f(a(CUBE), a(F.T)), lambda f, a: f(a(F), a(CUBE.transpose(0, 2, 1))),
             lambda f, a: f(a(CUBE), a(F[0])), lambda f, a: f(a(V[0]), a(F)), lambda f, a: f(a(F), 2.0)],
@@ -194,7 +201,9 @@ CASES = {
     "median": [lambda f, a: f(a(F)), lambda f, a: f(a(F), 0), lambda f, a: f(a(CUBE), axis=(0, 2), keepdims=True),
                lambda f, a: f(a(INTS)), lambda f, a: f(a(GAPS), 1)],
     "meshgrid": [lambda f, a: f(a(V), a(W[:3])), lambda f, a: f(a(V), a(W[:3]), indexing="ij"), lambda f, a: f(a(V)),
-                 lambda f, a: f(a(V), a(np.arange(3)))],
+                 lambda f, a: f(a(V), a(np.arange(3))), lambda f, a: f(a(V), a(np.arange(3)), indexing="ij"),
+                 lambda f, a: f(a(np.arange(2)), a(V), a(TRUTHS[0])), lambda f, a: f(a(V), a(W[:3]), a(np.arange(2)), indexing="ij"),
+                 lambda f, a: f(a(V[0]), a(np.arange(3)), indexing="ij"), lambda f, a: f(a(V), a(W[:3]), a(V[:2]))],
     "nanmean": [lambda f, a: f(a(GAPS)), lambda f, a: f(a(GAPS), 0), lambda f, a: f(a(INTS), axis=1, keepdims=True)],
     "nansum": [lambda f, a: f(a(GAPS)), lambda f, a: f(a(GAPS), 0), lambda f, a: f(a(INTS), axis=1, keepdims=True)],
     "norm": [lambda f, a: f(a(V)), lambda f, a: f(a(F)), lambda f, a: f(a(CUBE)), lambda f, a: f(a(V), 1), lambda f, a: f(a(V), 3.5),
@@ -213,7 +222,9 @@ CASES = {
            lambda f, a: [f(a(F.T), "complete")[1].shape == (4, 3) and f(a(F.T))[1] ** 2]],
     "quantile": [lambda f, a: f(a(F), 0.3), lambda f, a: f(a(F), [0.1, 0.5, 1.0]), lambda f, a: f(a(F), 0.25, 0),
                  lambda f, a: f(a(CUBE), [[0.1], [0.9]], (0, 2), keepdims=True), lambda f, a: f(a(INTS), 0.5, method="lower"),
-                 lambda f, a: f(a(F), 0.4, axis=1, method="nearest")],
+                 lambda f, a: f(a(F), 0.4, axis=1, method="nearest"), lambda f, a: f(a(INTS), 0.3), lambda f, a: f(a(INTS), [0.2, 0.9], 1)]
+                + [lambda f, a, x=x, how=how: f(a(x), [0.0, 0.35, 1.0], axis=0, method=how, keepdims=True)
+                   for x in (INTS, F, INTS.astype(np.int8)) for how in ("linear", "lower", "higher", "nearest", "midpoint")],
     "repeat": [lambda f, a: f(a(F), 2), lambda f, a: f(a(F), 2, 1), lambda f, a: f(a(F), [1, 0, 3], axis=0), lambda f, a: f(a(F), 0)],
     "reshape": [lambda f, a: f(a(F), (4, 3)), lambda f, a: f(a(F), -1), lambda f, a: f(a(F), (2, -1))],
     "roll": [lambda f, a: f(a(F), 1), lambda f, a: f(a(F), -2, 1), lambda f, a: f(a(F), (1, 2), (0, 1)), lambda f, a: f(a(F), 1, axis=(0, 1))],
@@ -227,7 +238,8 @@ CASES = {
     "squeeze": [lambda f, a: f(a(F[:1])), lambda f, a: f(a(F[:1, :1]), 0), lambda f, a: f(a(F[:1, :1]), axis=(0, 1))],
     "stack": [lambda f, a: f(a(CUBE)), lambda f, a: f(a(CUBE), 1), lambda f, a: f([a(F), a(F)]), lambda f, a: f((a(F), a(F)), 1), lambda f, a: f([a(V), a(W)], axis=-1)],
     "std": [lambda f, a: f(a(F)), lambda f, a: f(a(F), 0), lambda f, a: f(a(INTS), ddof=1), lambda f, a: f(a(COMPLEX), 1),
-            lambda f, a: f(a(CUBE), (0, 2), keepdims=True), lambda f, a: f(a(F), correction=1), lambda f, a: f(a(TRUTHS))],
+            lambda f, a: f(a(CUBE), (0, 2), keepdims=True), lambda f, a: f(a(F), correction=1), lambda f, a: f(a(TRUTHS)),
+            lambda f, a: f(a(COMPLEX), 0, ddof=1), lambda f, a: f(a(COMPLEX), ddof=5, keepdims=True)],
     "sum": [lambda f, a: f(a(F)), lambda f, a: f(a(CUBE), (0, 2)), lambda f, a: f(a(F), 1, keepdims=True), lambda f, a: f(a(F), ()),
             lambda f, a: f(a(TRUTHS)), lambda f, a: f(a(INTS), 0), lambda f, a: f(a(F), 0, asked(np.float64)), lambda f, a: f(a(COMPLEX))],
     "svd": [lambda f, a: [x.shape for x in f(a(F))] == [(3, 3), (3,), (4, 4)] and f(a(F))[1],
@@ -236,13 +248,14 @@ CASES = {
     "tensordot": [lambda f, a: f(a(F), a(F)), lambda f, a: f(a(F), a(F.T), 1), lambda f, a: f(a(F), a(V), 0),
                   lambda f, a: f(a(F), a(F), axes=([0, 1], [0, 1]))],
     "tile": [lambda f, a: f(a(F), 2), lambda f, a: f(a(F), (2, 1)), lambda f, a: f(a(V), (2, 3)), lambda f, a: f(a(CUBE), (2, 1))],
-    "trace": [lambda f, a: f(a(SQUARE)), lambda f, a: f(a(F), 1), lambda f, a: f(a(INTS[:, :3]))],
+    "trace": [lambda f, a: f(a(SQUARE)), lambda f, a: f(a(F), 1), lambda f, a: f(a(INTS[:, :3])), lambda f, a: f(a(CUBE)),
+              lambda f, a: f(a(CUBE), 0, 1, 2), lambda f, a: f(a(CUBE), -1, 2, 0), lambda f, a: f(a(CUBE), 1, axis1=-2, axis2=-1)],
     "transpose": [lambda f, a: f(a(F)), lambda f, a: f(a(CUBE), (1, 2, 0)), lambda f, a: f(a(CUBE), axes=(-1, 0, 1))],
     "tril": [lambda f, a: f(a(V)), lambda f, a: f(a(F)), lambda f, a: f(a(F), 1), lambda f, a: f(a(CUBE), k=-1)],
     "triu": [lambda f, a: f(a(V), 1), lambda f, a: f(a(F)), lambda f, a: f(a(F), 1), lambda f, a: f(a(CUBE), k=-1)],
     "unstack": [lambda f, a: f(a(F)), lambda f, a: f(a(F), axis=1), lambda f, a: f(a(F[:1]))],
     "var": [lambda f, a: f(a(F)), lambda f, a: f(a(F), 0), lambda f, a: f(a(INTS), ddof=1), lambda f, a: f(a(COMPLEX)),
-            lambda f, a: f(a(F), 1, asked(np.float64))],
+            lambda f, a: f(a(F), 1, asked(np.float64)), lambda f, a: f(a(COMPLEX), ddof=1), lambda f, a: f(a(COMPLEX), 1, correction=2, keepdims=True)],
     "vdot": [lambda f, a: f(a(V), a(W)), lambda f, a: f(a(F), a(F)), lambda f, a: f(a(COMPLEX), a(COMPLEX))],
     "where": [lambda f, a: f(a(F > 0), a(F), a(-F)), lambda f, a: f(a(INTS), a(F), 0.0), lambda f, a: f(a(F > 0), 1, a(INTS))],
     "zeros": [lambda f, a: f(3), lambda f, a: f(np.int64(3)), lambda f, a: f(np.array([2, 3])), lambda f, a: f((2, 3)), lambda f, a: f((2,), np.bool_)],
@@ -295,10 +308,10 @@ def test_every_common_name_is_covered():
 
 METHODS = {
     "all": [()], "any": [(0,)], "argmax": [(), (1,)], "argmin": [(), (1,)], "argsort": [(), (0,)], "clip": [(-0.5, 0.5)],
-    "conj": [()], "copy": [()], "cumprod": [(), (0,)], "cumsum": [(), (1,)], "diagonal": [(), (1,)], "flatten": [()], "max": [(), (0,)],
+    "conj": [()], "copy": [()], "cumprod": [(), (0,)], "cumsum": [(), (1,)], "diagonal": [(), (1,), (1, 1, 0)], "flatten": [()], "max": [(), (0,)],
     "mean": [(), (1,)], "min": [(), (0,)], "prod": [(), (1,)], "ravel": [()], "repeat": [(2,), (2, 0)],
     "reshape": [(4, 3), ((2, 6),), (-1,)], "round": [(), (1,)], "squeeze": [()], "std": [(), (0,)], "sum": [(), (0,), ((0, 1),)],
-    "swapaxes": [(0, 1), (-1, 0)], "dot": [(np.arange(4, dtype=np.float32),)], "take": [(3,), ([0, -1], 1)], "trace": [(), (1,)], "transpose": [(), (1, 0), ((1, 0),)], "var": [(), (1,)],
+    "swapaxes": [(0, 1), (-1, 0)], "dot": [(np.arange(4, dtype=np.float32),)], "take": [(3,), ([0, -1], 1)], "trace": [(), (1,), (1, 1, 0)], "transpose": [(), (1, 0), ((1, 0),)], "var": [(), (1,)],
     "astype": [(np.int32,)], "tolist": [()], "item": [],
 }  # fmt: skip
 

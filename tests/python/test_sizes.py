@@ -1,6 +1,7 @@
 """jit on sizes that change: how often it compiles, what it says about it, and that results are those of numbers."""
 
 import gc
+import operator
 import os
 import threading
 import time
@@ -226,6 +227,41 @@ def test_what_needs_the_number_pins_the_axis(what):
     what = "<=" if what == ">=" and "<=" in records[1]["why"] else what  # the mirrored one
     assert f"axis 0 of x0 is 7, pinned by {what} at {__file__}:{line}" in records[1]["why"], records[1]["why"]
     assert "had a second size: 5, then 7" in records[1]["why"] and "second" not in records[2]["why"]
+
+
+COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+
+
+@pytest.mark.parametrize("compare", COMPARISONS, ids=lambda f: f.__name__)
+def test_questions_near_the_least_size(compare):
+    """A size that is a symbol is at least 2: where a comparison is decided by that, and where it is not."""
+    polynomials = {
+        "n": lambda n, m: n, "n + m": lambda n, m: n + m, "n * m": lambda n, m: n * m, "n - m": lambda n, m: n - m,
+        "2 * n - 3": lambda n, m: 2 * n - 3,
+    }  # fmt: skip
+    with rlx.use_backend("reference"):
+        for name, of in polynomials.items():
+            for k in range(-1, 7):
+                for mirrored in (False, True):
+                    holds = lambda n, m: compare(k, of(n, m)) if mirrored else compare(of(n, m), k)
+                    f = rlx.jit(lambda x: x * 2 if holds(*x.shape) else x)
+                    for n, m in ((5, 7), (6, 8), (2, 2), (2, 3), (3, 2), (4, 9), (3, 3), (1, 2), (0, 1)):
+                        expected = 2.0 if holds(n, m) else 1.0
+                        assert np.all(f(np.ones((n, m), np.float32)).numpy() == expected), (name, k, mirrored, n, m)
+
+
+def test_questions_about_sizes_of_graphs():
+    """Which are at least 0; what depends on them is an error."""
+    n, m = rlx.Dim("n"), rlx.Dim("m")
+    assert n >= 0 and n > -1 and not n < 0 and not n <= -1 and n + 1 > 0 and n + m >= n and n * m >= 0 and n + 1 > n
+    assert 0 <= n and not n + m < 0 and not n * n < -3 and not -1 >= n
+    for ask in (
+        lambda: n <= 0, lambda: n > 0, lambda: n >= 1, lambda: n < 1, lambda: 0 >= n, lambda: n + m <= 0,
+        lambda: n * m <= 0, lambda: n + m > n, lambda: n <= m, lambda: 2 * n <= n,
+    ):  # fmt: skip
+        with pytest.raises(rlx.Error) as e:
+            ask()
+        assert e.value.code == "unbound-dim"
 
 
 def test_what_polynomials_answer_pins_nothing():

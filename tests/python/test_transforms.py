@@ -207,6 +207,23 @@ def test_jit_captures():
     assert rlx.jit(lambda x: w)(x).tolist() == w.tolist()
 
 
+def test_views_that_a_function_captures_keep_their_sizes():
+    a = np.arange(6, dtype=np.float32)
+    v, x = rlx.array(a), rlx.array(np.float32(2.0))
+    views = [v, v.reshape(2, 3), v.reshape(3, 2), v.reshape(1, 6), v.reshape(6, 1), v.reshape(2, 3)]  # of one memory
+    for order in (views, views[::-1]):
+        f = lambda x: [x * w for w in order]
+        for outs in (f(x), rlx.jit(f)(x), rlx.vjp(f, x)[0], rlx.jvp(f, (x,), (x,))[1]):
+            for y, w in zip(outs, order, strict=True):
+                assert y.shape == w.shape and y.tolist() == (2 * a.reshape(w.shape)).tolist()
+        g = rlx.Graph("g")
+        x_of_g = g.input("x", ())
+        g.outputs = [x_of_g * w for w in order]
+        assert [y.shape for y in g.compile().run({"x": x})] == [w.shape for w in order]
+    product = rlx.grad(lambda x: (x * views[1] @ views[2]).sum())(x)
+    assert product.item() == (a.reshape(2, 3) @ a.reshape(3, 2)).sum()
+
+
 def test_jit_of_named_tuples():
     Pair = namedtuple("Pair", "a b")
     out = rlx.jit(lambda p: Pair(p.b, p.a * 2))(Pair(rlx.array(1.0), rlx.array(2.0)))
@@ -404,6 +421,26 @@ def test_vmap_axes():
     for code, bad in cases.items():
         with pytest.raises(rlx.Error) as e:
             bad()
+        assert e.value.code == code
+
+
+def test_vmap_slices_keywords():
+    a, b, c = array(5, 3), array(5, 3, 2), array(5)
+    na, nb, nc = (np.asarray(x) for x in (a, b, c))
+
+    def f(v, *, p, s):
+        assert v.shape == (3,) and p["w"].shape == (3, 2) and s.shape == ()
+        return v @ p["w"] * s
+
+    expected = np.einsum("ij,ijk,i->ik", na, nb, nc)
+    close(rlx.vmap(f)(a, p={"w": b}, s=c), expected)
+    close(rlx.vmap(f, in_axes=1, out_axes=1)(a.T, p={"w": b}, s=c), expected.T)
+    close(rlx.vmap(f, in_axes=None)(a[0], p={"w": b}, s=c), np.einsum("j,ijk,i->ik", na[0], nb, nc))
+    close(rlx.jit(rlx.vmap(rlx.grad(lambda v, *, s: (v * v).sum() * s)))(a, s=c), 2 * na * nc[:, None])
+    close(rlx.vmap(lambda *, s: s * 2)(s=b), nb * 2)
+    for code, bad in {"vmap-size": array(4), "axis-range": 1.0}.items():
+        with pytest.raises(rlx.Error) as e:
+            rlx.vmap(lambda v, *, s: v * s)(a, s=bad)
         assert e.value.code == code
 
 
