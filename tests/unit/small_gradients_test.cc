@@ -119,7 +119,7 @@ TEST(SmallGradients, NormsAndSoftmaxKeepTheirDigits) {
         const double unit = kEpsilon * largest(ct) * slope;
         double worst = 0;
         for (int64_t i = 0; i < got.elements(); ++i)
-          worst = worse(worst, std::fabs(got.get_float(i) - want.get_float(i)) / unit);
+          worst = testing::worse(worst, std::fabs(got.get_float(i) - want.get_float(i)) / unit);
         EXPECT_LE(worst, 4) << s.name << ", x around " << offset << ", cotangent " << kind;
       }
     }

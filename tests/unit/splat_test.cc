@@ -69,7 +69,7 @@ NamedTensors named(const Graph& g, const Tensors& in) {
 double distance(const Tensor& a, const Tensor& b) {
   double most = 0;
   for (int64_t i = 0; i < a.elements(); ++i)
-    most = worse(most, std::abs(a.get_float(i) - b.get_float(i)));
+    most = testing::worse(most, std::abs(a.get_float(i) - b.get_float(i)));
   return most;
 }
 
