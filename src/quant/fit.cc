@@ -54,8 +54,8 @@ ScaleMin fit_scale_min(const float* x, int n, int levels) {
     const double determinant = n * sqq - sq * sq;
     double scale = 0, offset = sx / n;
     if (determinant > 0) scale = (n * sxq - sx * sq) / determinant, offset = (sx - scale * sq) / n;
-    // Codes that are all alike say nothing of an offset; one above 0 is none.
-    if (sqq > 0 && (offset > 0 || determinant <= 0)) scale = sxq / sqq, offset = 0;
+    // One above 0 is none; so is the mean of numbers whose codes are all alike, which only numbers above 0 have.
+    if (sqq > 0 && offset > 0) scale = sxq / sqq, offset = 0;
     const double error = sxx + scale * scale * sqq + n * offset * offset - 2 * scale * sxq -
                          2 * offset * sx + 2 * scale * offset * sq;
     if (error < least) {
