@@ -248,6 +248,49 @@ void check_transpose(const Case& c) {
   EXPECT_LE(std::fabs(one - other), p.transpose * std::max(terms, least)) << row(c);
 }
 
+void check_chosen_operands(const Case& c) {
+  const size_t count = c.swept.size(), results = c.graph.outputs.size();
+  if (count < 2) return;
+  const GradOptions zero{.zero_missing = true};
+  const double allowed = c.dtype == DType::F64 ? 1e-12 : 1e-5;
+  const Tensors tangents = tangents_of(c);
+  const Tensors values = differentiable_of(evaluate(c.graph, c.operands));
+  Tensors cotangents;
+  for (const Tensor& y : values)
+    cotangents.push_back(where_finite(y, noise(y, 7 + cotangents.size())));
+  const auto gradients = [&](const std::vector<size_t>& by) {
+    return behind(evaluate(vjp(c.graph, names(by), zero), with(c.operands, cotangents)), results);
+  };
+  const auto slopes = [&](const Graph& g, const Tensors& t) {
+    return behind(evaluate(g, with(c.operands, t)), results);
+  };
+  const Tensors by_all = gradients(c.swept);
+  const Graph forward = jvp(c.graph, names(c.swept));
+  const auto check = [&](const std::vector<size_t>& chosen, const std::string& what) {
+    std::vector<size_t> by;
+    Tensors own, whole;  // tangents: of the chosen ones, and with zeros for the others
+    for (const Tensor& t : tangents) whole.emplace_back(t.dtype(), t.sizes());
+    for (size_t k : chosen)
+      by.push_back(c.swept[k]), own.push_back(tangents[k]), whole[k] = tangents[k];
+    const Tensors back = gradients(by);
+    for (size_t i = 0; i < chosen.size(); ++i)
+      EXPECT_LE(distance(back[i], by_all[chosen[i]]), allowed)
+          << row(c) << " gradient by operand " << by[i] << ", " << what;
+    const Tensors some = slopes(jvp(c.graph, names(by)), own), all = slopes(forward, whole);
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_LE(distance(where_finite(values[i], some[i]), where_finite(values[i], all[i])),
+                allowed)
+          << row(c) << " tangent " << i << ", " << what;
+  };
+  for (size_t k = 0; k < count; ++k) {
+    check({k}, fmt::format("by operand {} alone", c.swept[k]));
+    std::vector<size_t> others;
+    for (size_t i = 0; i < count; ++i)
+      if (i != k) others.push_back(i);
+    if (count > 2) check(others, fmt::format("without operand {}", c.swept[k]));
+  }
+}
+
 void check_second_order(const Case& c) {
   const Precision p = precision(c.dtype);
   const size_t count = c.swept.size();

@@ -58,6 +58,9 @@ void for_each_case(const std::vector<Sample>& all, DTypeSet dtypes, Test&& test)
 void check_forward(const Case& c);
 // <vjp, t> = <ct, jvp>: 1e-10 in f64, of the magnitudes of their terms.
 void check_transpose(const Case& c);
+// Derivatives by some of the operands are those by all of them: a rule is not to rely on what nobody asked for. Forward
+// and reverse, by each operand alone and by all but each, 1e-12.
+void check_chosen_operands(const Case& c);
 // Of the loss sum(w * f(x)^2) / 2, so that linear ops have a second derivative too: forward over
 // reverse and reverse over reverse against differences of gradients, 1e-6.
 void check_second_order(const Case& c);

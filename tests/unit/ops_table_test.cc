@@ -134,6 +134,12 @@ TEST(OpsTable, ReverseIsTheTransposeOfForward) {
   });
 }
 
+TEST(OpsTable, DerivativesByChosenOperands) {
+  for_each_case(samples(), {DType::F64, DType::F32}, [](const Case& c) {
+    if (has_derivatives(c)) check_chosen_operands(c);
+  });
+}
+
 TEST(OpsTable, SecondOrderAgainstDifferencesOfGradients) {
   for_each_case(samples(), {DType::F64}, [](const Case& c) {
     if (has_derivatives(c) && c.sample->differences && c.sample->second) check_second_order(c);
