@@ -4,8 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <memory>
+#include <vector>
 
 #include "rlx/backend/cpu/backend.h"
 #include "rlx/backend/cpu/block_kernel.h"
@@ -57,24 +61,32 @@ class CountingKernel final : public cpu::BlockKernel {
   bool rows_, withdraws_;
 };
 
-// A program of `steps` such kernels in one chain.
-std::unique_ptr<Executable> counting_program(Counter& c, int steps, bool withdraws = false) {
+// A program of these kernels of kBlocks blocks in one chain; `rows`: over one row after the other.
+std::unique_ptr<Executable> program_of(
+    const std::vector<std::shared_ptr<const StepKernel>>& kernels, bool rows, int threads) {
   auto compiled = std::make_shared<Compiled>();
   compiled->backend = cpu::make_cpu_backend();
-  compiled->threads = kThreads;
+  compiled->threads = threads;
   auto program = std::make_shared<Program>();
   Program& p = *program;
-  for (int s = 0; s < steps; ++s) {
+  for (const auto& kernel : kernels) {
     Step step;
     step.label = "counting";
-    step.kernel = std::make_shared<CountingKernel>(c, steps > 1, withdraws);
+    step.kernel = kernel;
     p.steps.push_back(std::move(step));
   }
-  p.chains.push_back({0, steps, steps > 1 ? kBlocks : 0, steps > 1 ? 1 : 0});
+  p.chains.push_back({0, static_cast<int32_t>(kernels.size()), rows ? kBlocks : 0, rows ? 1 : 0});
   auto bound = std::make_shared<Bound>();
   bound->program = std::move(program);
   compiled->bound = std::move(bound);
   return load_program(std::move(compiled));
+}
+
+std::unique_ptr<Executable> counting_program(Counter& c, int steps, bool withdraws = false) {
+  std::vector<std::shared_ptr<const StepKernel>> kernels;
+  for (int s = 0; s < steps; ++s)
+    kernels.push_back(std::make_shared<CountingKernel>(c, steps > 1, withdraws));
+  return program_of(kernels, steps > 1, kThreads);
 }
 
 void expect_cancelled(FunctionRef<void()> f) {
@@ -109,6 +121,47 @@ TEST(Cancel, ARequestThatSomebodySawCounts) {
   const auto f = counting_program(c, 1, /*withdraws=*/true);
   expect_cancelled([&] { f->run(nullptr, nullptr, {.cancel = &c.cancel}); });
   EXPECT_LT(c.begun, kBlocks);
+}
+
+// Counts the runs of each block, of which many are run between two looks at a request.
+class OnceKernel final : public cpu::BlockKernel {
+ public:
+  OnceKernel(int64_t work, bool rows) : runs(kBlocks), work_(work), rows_(rows) {}
+  std::string name() const override { return "once"; }
+  int64_t blocks() const override { return kBlocks; }
+  int64_t work() const override { return work_; }
+  int64_t rows() const override { return rows_ ? kBlocks : 0; }
+  int64_t rows_per_block() const override { return 1; }
+  void run(const cpu::StepMemory&, int64_t begin, int64_t end) const override {
+    outside += begin < 0 || begin > end || end > kBlocks;
+    for (int64_t b = begin; b < std::min(end, kBlocks); ++b) ++runs[static_cast<size_t>(b)];
+  }
+  mutable std::vector<std::atomic<int>> runs;
+  mutable std::atomic<int> outside{0};
+
+ private:
+  int64_t work_;
+  bool rows_;
+};
+
+// Watched or not, whatever divides a thread's share: those between two looks are of that share, and none is left out.
+TEST(Cancel, BlocksOfEveryShareRunOnce) {
+  for (const int threads : {1, 3, 4})
+    for (const int64_t blocks_a_look : {int64_t{1}, int64_t{7}, int64_t{60}, 2 * kBlocks})
+      for (const bool rows : {false, true}) {
+        const int64_t work = (int64_t{1} << 20) * kBlocks / blocks_a_look;
+        std::vector<std::shared_ptr<OnceKernel>> kernels;
+        for (int k = 0; k <= int{rows}; ++k)
+          kernels.push_back(std::make_shared<OnceKernel>(work / (1 + int{rows}), rows));
+        const auto f = program_of({kernels.begin(), kernels.end()}, rows, threads);
+        const std::atomic<bool> no{false};
+        f->run(nullptr, nullptr, {});
+        f->run(nullptr, nullptr, {.cancel = &no});
+        for (const auto& k : kernels) {
+          EXPECT_EQ(k->outside, 0) << threads << " threads, " << blocks_a_look << " blocks";
+          for (const auto& n : k->runs) ASSERT_EQ(n, 2);
+        }
+      }
 }
 
 // ---- inside long blocks

@@ -80,9 +80,23 @@ TEST(Parallel, WorkersHaveTheirOwnNumbers) {
   std::vector<int64_t> sums(4);
   for (int repeat = 0; repeat < 50; ++repeat)
     parallel_for_worker(4, 100, [&](int worker, int64_t begin, int64_t end) {
+      ASSERT_LT(worker, 4);
       for (int64_t i = begin; i < end; ++i) sums[static_cast<size_t>(worker)] += i;
     });
   EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), int64_t{0}), 50 * 4950);
+}
+
+// Threads that an earlier, larger team needed are there still and have time to come; their numbers are not of this team.
+TEST(Parallel, SmallerTeamsHaveSmallerNumbers) {
+  expect_every_block_once(5, 100);
+  std::atomic<int> beyond{0};
+  for (int team : {2, 3})
+    for (int repeat = 0; repeat < 3; ++repeat)
+      parallel_for_worker(team, 64, [&](int worker, int64_t, int64_t) {
+        beyond += worker >= team;
+        std::this_thread::sleep_for(std::chrono::milliseconds(4));
+      });
+  EXPECT_EQ(beyond, 0);
 }
 
 // Several callers at once: one has the pool, the others work alone; nested jobs run on the spot; some
