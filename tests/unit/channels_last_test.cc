@@ -2,6 +2,7 @@
 // number of threads, for sizes that are symbols, on a device whose memory the host cannot touch; weights permuted once.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "../support/hidden_checks.h"
@@ -267,6 +268,83 @@ TEST(ChannelsLast, ResizingFollows) {
     const NamedTensors leaves = leaves_of(g);
     expect_close(compiled(g, leaves, {.threads = 2, .poison = true}).run({{"x", leaves.at("x")}}),
                  evaluate(g, leaves).outputs);
+  }
+}
+
+// What stands between two convolutions, with other numbers for every axis, so that one in another's place shows.
+TEST(ChannelsLast, WhatFollowsHasItsOwnAxes) {
+  using Step = std::function<Value(Builder&, Value)>;
+  const auto weight = [](Builder& b, const char* name, Ints sizes) {
+    return b.param(name, {f32, Shape(sizes.begin(), sizes.end())});
+  };
+  const std::pair<const char*, Step> steps[] = {
+      {"padded",
+       [](Builder& b, Value x) {
+         return op::pad(b, x, b.constant(f32, 0.5), {{1, 3, 0, 2}, {0, 2, 1, 4}});
+       }},
+      {"cropped",
+       [](Builder& b, Value x) {
+         return op::pad(b, x, b.constant(f32, 0.5), {{0, -2, 1, -1}, {1, 1, -2, 0}});
+       }},
+      {"sliced",
+       [](Builder& b, Value x) {
+         return op::slice(b, x, {{1, 2, 3, 0}, {2, 12, 9, 6}, {1, 2, 1, 3}});
+       }},
+      {"reversed", [](Builder& b, Value x) { return op::reverse(b, x, {{1, 3}}); }},
+      {"gathered",
+       [](Builder& b, Value x) {
+         return op::gather(b, x, b.constant(Tensor::from<int64_t>({4}, {6, 0, 3, 3})), {.axis = 3});
+       }},
+      {"concatenated", [](Builder& b, Value x) { return op::concat(b, {x, x}, {.axis = 2}); }},
+      {"reduced",
+       [](Builder& b, Value x) { return op::reduce_max(b, x, {.axes = {3}, .keepdims = true}); }},
+      {"reduced over channels",
+       [](Builder& b, Value x) {
+         return op::mul(b, x, op::reduce_mean(b, x, {.axes = {1}, .keepdims = true}));
+       }},
+      {"pooled",
+       [](Builder& b, Value x) {
+         return op::pool(b, x,
+                         {.kind = PoolKind::mean,
+                          .kernel = {3, 2},
+                          .stride = {1, 2},
+                          .low = {2, 0},
+                          .high = {0, 1}});
+       }},
+      {"by channels and by rows",
+       [](Builder& b, Value x) {
+         Tensor rows(f32, {9, 1});
+         for (int64_t i = 0; i < 9; ++i) rows.set_float(i, 0.25 * static_cast<double>(i));
+         return op::add(b, x, b.constant(rows));
+       }},
+      {"every second pixel of one tap",
+       [&](Builder& b, Value x) {
+         return op::conv(b, x, weight(b, "v", {24, 16, 1, 1}), {.stride = {1, 2}});
+       }},
+      {"one tap, padded",
+       [&](Builder& b, Value x) {
+         return op::conv(b, x, weight(b, "v", {24, 16, 1, 1}), {.low = {0, 2}, .high = {1, 0}});
+       }},
+      {"one tap in groups",
+       [&](Builder& b, Value x) {
+         return op::conv(b, x, weight(b, "v", {32, 8, 1, 1}), {.groups = 2});
+       }},
+  };
+  for (const auto& [what, step] : steps) {
+    SCOPED_TRACE(what);
+    Builder b("net");
+    Value y = op::conv(b, b.input("x", {f32, {2, 16, 9, 7}}), weight(b, "w0", {16, 16, 3, 3}),
+                       {.low = {1, 1}, .high = {1, 1}});
+    y = step(b, y);
+    const int64_t channels = b.shape(y)[1].value();
+    b.output(op::conv(b, y, weight(b, "w1", {16, channels, 1, 1}), {}));
+    const Graph g = b.finish();
+    const Graph fused = lower_for_cpu(g).fused;
+    EXPECT_EQ(count(fused, &op::conv), 0);
+    const NamedTensors leaves = leaves_of(g);
+    expect_close(compiled(g, leaves, {.threads = 2, .poison = true}).run({{"x", leaves.at("x")}}),
+                 evaluate(g, leaves).outputs);
+    if (HasFatalFailure()) return;
   }
 }
 
