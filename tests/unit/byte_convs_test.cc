@@ -251,6 +251,27 @@ TEST(ByteConvs, LinesAroundTheSlots) {
         {});
 }
 
+// Lines that are not kept but read tap by tap, with padding, whose numbers are zero points.
+TEST(ByteConvs, PaddingAroundWhatIsNotKept) {
+  check_kinds("rows far apart", {.conv = sized({.in = 5,
+                                                .out = 17,
+                                                .x = {1, 20, 50},
+                                                .kernel = {1, 3, 3},
+                                                .stride = {1, 7, 1},
+                                                .low = {0, 2, 1}},
+                                               {0, 2, 3})});
+  check_kinds("columns far apart", {.conv = sized({.in = 3,
+                                                   .out = 2,
+                                                   .x = {1, 2, 4500},
+                                                   .kernel = {1, 2, 3},
+                                                   .stride = {1, 1, 9},
+                                                   .dilation = {1, 1, 2000},
+                                                   .low = {0, 1, 90}},
+                                                  {0, 0, 90})});
+  check_kinds("pixels",
+              {.conv = sized({.in = 6, .out = 5, .x = {1, 3, 40}, .low = {0, 1, 2}}, {0, 0, 5})});
+}
+
 // Sums that need more than the 24 bits of a float.
 TEST(ByteConvs, ManyTapsOfSingleChannels) {
   for (const int64_t taps : {255, 256, 257, 600}) {

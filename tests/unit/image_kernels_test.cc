@@ -176,7 +176,7 @@ void check_pool(const PoolProblem& p, Isa isa, std::mt19937& random, const std::
   Array x(p.dtype, {p.planes, p.x[0], p.x[1], p.x[2]}),
       y(p.dtype, {p.planes, p.y[0], p.y[1], p.y[2]});
   x.draw(random);
-  if (random() % 4 == 0) x.set(static_cast<int64_t>(random()) % x.size(), NAN);
+  if (is_float(p.dtype) && random() % 4 == 0) x.set(static_cast<int64_t>(random()) % x.size(), NAN);
   Bytes scratch(pool_scratch_bytes(p));
   for (int64_t b = pool_blocks(p); b-- > 0;)
     pool(p, isa, x.data(), y.data(), b, b + 1, reinterpret_cast<std::byte*>(scratch.data()));
@@ -265,6 +265,48 @@ TEST(PoolPlanes, RandomWindows) {
     if (HasFatalFailure()) return;
     ++i;
   }
+}
+
+// Extrema of types without vectors of their own, element by element. Every window has a pixel: what integers give for none is another.
+TEST(PoolPlanes, OtherTypes) {
+  std::mt19937 random(11);
+  for (DType d : {DType::F64, DType::I8, DType::I16, DType::I32, DType::I64, DType::U8})
+    for (PoolFold fold : {PoolFold::Max, PoolFold::Min})
+      for (int64_t width : {1, 4, 17, 40})
+        for (int64_t stride : {1, 2}) {
+          PoolProblem p{.dtype = d, .fold = fold, .planes = 9};
+          p.x = {1, 5, width}, p.kernel = {1, 3, 3}, p.stride = {1, 2, stride};
+          p.low = {0, 1, 1}, p.high = {0, 1, 1};
+          p.y = {1, 3, (width - 1) / stride + 1};
+          for (Isa isa : isas())
+            check_pool(p, isa, random, fmt::format("width {} by {}", width, stride));
+          if (HasFatalFailure()) return;
+        }
+}
+
+// NaN wins wherever a window has it, between larger and smaller numbers; the positions say where the first one is.
+TEST(PoolPlanes, NanInEveryPlace) {
+  for (Isa isa : isas())
+    for (DType d : {DType::F64, DType::F32, DType::F16, DType::BF16})
+      for (PoolFold fold : {PoolFold::Max, PoolFold::Min})
+        for (int64_t low : {0, 5000})  // those far away are folded element by element
+          for (int64_t i = 0; i < 24; ++i) {
+            const int64_t place = i / 2, second = i % 2 ? 11 : place;
+            PoolProblem p{.dtype = d, .fold = fold};
+            p.x = {1, 3, 4}, p.kernel = {1, 3, 4 + 2 * low}, p.low[2] = p.high[2] = low;
+            Array x(d, {12}), y(d, {1}), best(d, {1});
+            for (int64_t k = 0; k < 12; ++k) x.set(k, static_cast<double>(k % 5 - 2));
+            x.set(place, NAN), x.set(second, NAN);
+            Bytes scratch(pool_scratch_bytes(p));
+            auto* const own = reinterpret_cast<std::byte*>(scratch.data());
+            pool(p, isa, x.data(), y.data(), 0, 1, own);
+            int64_t position = -1;
+            pool_with_positions(p, x.data(), best.data(), &position, 0, 1, own);
+            EXPECT_TRUE(std::isnan(y.get(0).real()) && std::isnan(best.get(0).real()))
+                << isa_name(isa) << " " << to_string(d) << " " << place;
+            EXPECT_EQ(position, place) << isa_name(isa) << " " << to_string(d);
+            EXPECT_TRUE(scratch.guard_intact());
+          }
 }
 
 // Windows that reach far beyond the lines take another way to the same results.

@@ -2,6 +2,8 @@
 // symbolic sizes, problems of many tiles on the CPU, and results that do not depend on threads.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <random>
 
 #include "rlx/ops/evaluate.h"
@@ -161,6 +163,88 @@ TEST(Vision, ManyTiles) {
               ConvBackwardInputAttrs{c, {25, 50}});
   check_large(op::conv_backward_weight, {3, 20, 12, 17}, {3, 35, 12, 17},
               ConvBackwardWeightAttrs{c, {3, 3}});
+}
+
+// More positions than a tile has, the last tile shorter.
+TEST(Vision, ManyTilesOfPositions) {
+  const ConvAttrs c{.stride = {1, 1}, .low = {1, 1}, .high = {1, 1}};
+  check_large(op::conv_backward_weight, {2, 3, 40, 27}, {2, 4, 40, 27},
+              ConvBackwardWeightAttrs{c, {3, 3}});
+}
+
+template <class A>
+Tensor value_of(const Op<A>& op, const Tensors& in, const A& attrs) {
+  Types types;
+  for (const Tensor& t : in) types.push_back(t.type());
+  return evaluate(graph_of(op, types, attrs), in)[0];
+}
+
+// All places of an image of one pixel hold that pixel, but those that are zeros; of a line of pixels each its own.
+TEST(Vision, ImagesOfOnePixel) {
+  const Tensor pixel = Tensor::from<double>({1, 2, 1, 1}, {3, -5});
+  const Tensor grid =
+      Tensor::from<double>({1, 1, 5, 2}, {0, 0, -1, 1, 0.25, -0.75, 7, -3.5, -2.5, 1.5});
+  for (ResizeMode mode : {ResizeMode::nearest, ResizeMode::linear, ResizeMode::cubic})
+    for (bool corners : {false, true}) {
+      for (OutsideMode outside : {OutsideMode::border, OutsideMode::reflection}) {
+        const Tensor y = value_of(op::grid_sample, {pixel, grid}, {mode, outside, corners});
+        for (int64_t i = 0; i < 10; ++i)
+          EXPECT_NEAR(y.get_float(i), i < 5 ? 3 : -5, 1e-12) << corners << " " << i;
+      }
+      const Tensor line = Tensor::from<double>({1, 1, 1, 3}, {2, 4, 8});
+      const double end = corners ? 1 : 2.0 / 3;
+      const Tensor places = Tensor::from<double>({1, 1, 3, 2}, {-end, 0, 0, 0, end, 0});
+      const Tensor same =
+          value_of(op::grid_sample, {line, places}, {mode, OutsideMode::reflection, corners});
+      for (int64_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(same.get_float(i), line.get_float(i), 1e-12) << corners << " " << i;
+    }
+}
+
+// theta = (x, y) -> (x + 10, y + 20): the places of the pixels, the middle where an axis has one.
+TEST(Vision, GridsOfOnePixel) {
+  const Tensor theta = Tensor::from<double>({1, 2, 3}, {1, 0, 10, 0, 1, 20});
+  const auto places = [&](Ints size, bool corners) {
+    const Tensor y = value_of(op::affine_grid, {theta}, {std::move(size), corners});
+    std::vector<double> out;
+    for (int64_t i = 0; i < y.elements(); ++i) out.push_back(y.get_float(i));
+    return out;
+  };
+  using List = std::vector<double>;
+  EXPECT_EQ(places({1, 1}, true), (List{10, 20}));
+  EXPECT_EQ(places({1, 1}, false), (List{10, 20}));
+  EXPECT_EQ(places({1, 3}, true), (List{9, 20, 10, 20, 11, 20}));
+  EXPECT_EQ(places({2, 1}, true), (List{10, 19, 10, 21}));
+  EXPECT_EQ(places({2, 1}, false), (List{10, 19.5, 10, 20.5}));
+}
+
+// Of the integers of no pixel the mean is 0, the sum too; of numbers it is NaN.
+TEST(Vision, PoolsOfNothing) {
+  for (DType d : {DType::I8, DType::I32, DType::I64, DType::U8, DType::F32, DType::F64}) {
+    const Tensor x = Tensor::full(d, {3, 4}, 6);
+    for (PoolKind kind : {PoolKind::mean, PoolKind::sum}) {
+      const Graph g = graph_of(op::pool, {x.type()},
+                               PoolAttrs{.kind = kind,
+                                         .kernel = {2},
+                                         .stride = {1},
+                                         .low = {3},
+                                         .high = {3},
+                                         .count_include_pad = false});
+      const Tensor want = evaluate(g, Tensors{x})[0], got = run(g, {x}, 1)[0];
+      ASSERT_EQ(got.sizes(), (Ints{3, 9}));
+      for (const Tensor& y : {want, got})
+        for (int64_t i = 0; i < 27; ++i) {
+          const int64_t pixels = std::array<int64_t, 9>{0, 0, 1, 2, 2, 2, 1, 0, 0}[i % 9];
+          if (kind == PoolKind::mean && pixels == 0 && is_float(d))
+            EXPECT_TRUE(std::isnan(y.get_float(i))) << to_string(d) << " " << i;
+          else
+            EXPECT_EQ(y.get_float(i), kind == PoolKind::sum ? 6 * pixels
+                                      : pixels              ? 6
+                                                            : 0)
+                << to_string(d) << " " << i;
+        }
+    }
+  }
 }
 
 }  // namespace
