@@ -5,10 +5,12 @@
 
 #include <array>
 #include <cmath>
+#include <tuple>
 
 #include "rlx/base/bytes.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/ops/ops.h"
+#include "rlx/quant/format.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/transform.h"
 
@@ -143,6 +145,23 @@ TEST(Experts, RowsAndColumnsBeyondATile) {
                         1e-5);
 }
 
+// More columns of an expert than a tile has, the last tile narrower: as they lie, transposed, and in quantised blocks.
+TEST(Experts, ColumnsBeyondATile) {
+  const Tensor ids = whole(DType::I64, {7}, 2);
+  for (int64_t n : {256, 257, 520})
+    for (bool transposed : {false, true})
+      expect_as_reference(op::grouped_matmul, {.transpose_weight = transposed},
+                          {scattered(f32, {7, 9}, 1),
+                           scattered(f32, transposed ? Ints{2, n, 9} : Ints{2, 9, n}), ids},
+                          1e-5);
+  for (const auto& [scheme, k, bytes] :
+       {std::tuple<const char*, int64_t, int64_t>{"gguf_q8_0", 32, 34}, {"gguf_q4k", 256, 144}})
+    for (int64_t n : {65, 130})
+      expect_as_reference(op::dequant_grouped_matmul, {parse_scheme(scheme), n},
+                          {scattered(f32, {7, k}), whole(DType::U8, {2 * n * bytes}, 60), ids},
+                          1e-5);
+}
+
 TEST(RandomWords, BlocksOfEveryKeyAreDistinct) {
   const Tensor keys = whole(DType::U32, {3, 2}, 1000);
   for (int64_t words : {4095, 4096, 4097, 9001})
@@ -246,6 +265,62 @@ TEST(Draws, OfSeveralKeysAndParameters) {
   expect_as_reference(op::random_poisson, {.shape = {700}}, {keys, alpha}, 0);
 }
 
+// Complex ops beyond a block: operands that broadcast or lie transposed, of one dtype and of several, and reductions.
+TEST(ComplexNumbers, BeyondABlock) {
+  const DType c64 = DType::C64;
+  const Tensor rows = scattered(c64, {60, 1}, 1), columns = scattered(c64, {1, 50}, 2),
+               all = scattered(c64, {60, 50}, 3);
+  for (const auto* op : {&op::add, &op::mul, &op::div}) {
+    expect_as_reference(*op, {}, {rows, columns}, 1e-6);
+    expect_as_reference(*op, {}, {all, columns}, 1e-6);
+    expect_as_reference(*op, {}, {all, scattered(c64, {60, 50}, 4)}, 1e-6);
+    expect_as_reference(*op, {}, {all, scattered(c64, {}, 5)}, 1e-6);
+  }
+  Tensor mask(DType::Bool, {60, 1}), some = scattered(c64, {60, 50}, 3);
+  for (int64_t i = 0; i < 60; ++i) mask.set_int(i, i % 3 == 0);
+  for (int64_t i = 0; i < all.elements(); i += 5) some.set_complex(i, 0);
+  expect_as_reference(op::select, {}, {mask, all, columns}, 0);
+  expect_as_reference(op::ne, {}, {all, some}, 0);
+  for (int64_t axis : {0, 1})
+    for (const auto* op : {&op::reduce_sum, &op::reduce_prod})
+      expect_as_reference(*op, ReduceAttrs{.axes = {axis}}, {scattered(c64, {61, 67})}, 1e-5);
+  Builder b("turned");
+  const Value x = b.input("x", all.type());
+  b.output(op::conj(b, op::transpose(b, x, {{1, 0}})));
+  const Graph g = b.finish();
+  const Tensor want = evaluate(g, Tensors{all})[0];
+  for (int threads : {1, 3})
+    EXPECT_TRUE(Session("cpu")
+                    .compile(g, {.threads = threads, .poison = true})
+                    .run({{"x", all}})[0]
+                    .same_bits(want));
+  for (int64_t axis : {0, 1, 2})
+    expect_as_reference(op::iota, {c64, {5, 70, 60}, axis}, Tensors{}, 0);
+}
+
+// A window in rows of which a block has several, and what is around it, in the memory of the operand and elsewhere.
+TEST(Windows, RowsOfManyBlocksAroundOne) {
+  const Tensor starts = Tensor::from<int64_t>({3}, {1, 20, 3});
+  for (const Ints& window : {Ints{1, 7, 900}, {2, 40, 1000}, {1, 60, 999}}) {
+    const Tensor x = scattered(f32, {2, 60, 1000}), update = scattered(f32, window, 2);
+    expect_as_reference(op::dynamic_update_slice, {}, {x, update, starts}, 0);
+    expect_as_reference(op::dynamic_slice, {.sizes = {window.begin(), window.end()}}, {x, starts},
+                        0);
+    Builder b("once");
+    const Value in = b.input("x", x.type());
+    b.output(op::dynamic_update_slice(b, op::neg(b, in), b.input("u", update.type()),
+                                      b.input("s", starts.type())));
+    const Graph g = b.finish();
+    const NamedTensors leaves{{"x", x}, {"u", update}, {"s", starts}};
+    const Tensor want = evaluate(g, leaves).outputs[0];
+    for (int threads : {1, 3})
+      EXPECT_TRUE(Session("cpu")
+                      .compile(g, {.threads = threads, .poison = true})
+                      .run(leaves)[0]
+                      .same_bits(want));
+  }
+}
+
 // Planes of more lines than a block has, the last block shorter.
 TEST(Windows, PlanesOfManyBlocks) {
   for (PoolKind kind : {PoolKind::max, PoolKind::mean})
@@ -254,6 +329,47 @@ TEST(Windows, PlanesOfManyBlocks) {
         {scattered(f32, {3, 90, 50})}, 1e-6);
   expect_as_reference(op::max_pool_with_indices, {.kernel = {3, 3}, .stride = {1, 1}},
                       {scattered(f32, {2, 90, 50})}, 0);
+}
+
+// ---- sizes of one
+
+// Where place i of an axis continued by a mode comes from: mirrored or moved until it is inside.
+int64_t inside(PadMode mode, int64_t i, int64_t n) {
+  while (i < 0 || i >= n) {
+    const bool before = i < 0;
+    if (mode == PadMode::edge || (mode == PadMode::reflect && n == 1))
+      i = before ? 0 : n - 1;
+    else if (mode == PadMode::wrap)
+      i += before ? n : -n;
+    else if (mode == PadMode::reflect)
+      i = before ? -i : 2 * (n - 1) - i;
+    else
+      i = before ? -1 - i : 2 * n - 1 - i;
+  }
+  return i;
+}
+
+// Padding by what is there, much more than that, of axes of a known size and of one that is bound by the run.
+TEST(Padding, OfShortAxes) {
+  for (PadMode mode : {PadMode::edge, PadMode::reflect, PadMode::symmetric, PadMode::wrap}) {
+    const PadModeAttrs attrs{.low = {0, 5}, .high = {0, 4}, .mode = mode};
+    const auto padded = [&](const Dim& size) {
+      Builder b("padded");
+      b.output(op::pad_mode(b, b.input("x", {f64, {2, size}}), attrs));
+      return b.finish();
+    };
+    CompiledGraph any = Session("cpu").compile(padded(Dim::symbol("n")));
+    for (int64_t n : {1, 2, 3, 7}) {
+      const Tensor x = scattered(f64, {2, n});
+      Tensor want(f64, {2, n + 9});
+      for (int64_t row : {0, 1})
+        for (int64_t i = 0; i < n + 9; ++i)
+          want.set_float(row * (n + 9) + i, x.get_float(row * n + inside(mode, i - 5, n)));
+      EXPECT_TRUE(evaluate(padded(n), Tensors{x})[0].same_bits(want)) << n;
+      EXPECT_TRUE(Session("cpu").compile(padded(n)).run({{"x", x}})[0].same_bits(want)) << n;
+      EXPECT_TRUE(any.run({{"x", x}})[0].same_bits(want)) << n;
+    }
+  }
 }
 
 // ---- folding

@@ -146,6 +146,68 @@ TEST(LinearAlgebra, LargerMatricesAreReconstructed) {
   for (const Tensor& r : on_cpu(g, {x})) EXPECT_LT(r.get_float(0), 1e-9);
 }
 
+// Columns whose numbers of the largest modulus are negative, or below a 0 or a tiny number. What is solved for are small
+// integers, and so are the products: they come back to a few roundings.
+TEST(LinearAlgebra, PivotsAreTheLargestInModulus) {
+  const auto solved = [](DType d, int64_t n, auto&& element, const char* what) {
+    Tensor a(d, {n, n}), b(d, {n, 2});
+    const auto x = [](int64_t i, int64_t j) { return static_cast<double>((3 * i + j) % 7 - 3); };
+    for (int64_t i = 0; i < n; ++i) {
+      Complex sums[2] = {};
+      for (int64_t j = 0; j < n; ++j) {
+        const double v = element(i, j);
+        a.set_complex(i * n + j, v);
+        for (int64_t k : {0, 1}) sums[k] += v * x(j, k);
+      }
+      for (int64_t k : {0, 1}) b.set_complex(2 * i + k, sums[k]);
+    }
+    const Graph g = graph_of(op::dense_solve.def, {}, {a, b});
+    const double allowed = (d == f64 ? 1e-14 : 1e-5) * static_cast<double>(n);
+    for (const Tensor& y : {evaluate(g, Tensors{a, b})[0], on_cpu(g, {a, b})[0]})
+      for (int64_t i = 0; i < 2 * n; ++i)
+        EXPECT_LE(std::abs(y.get_complex(i) - x(i / 2, i % 2)), allowed)
+            << to_string(d) << ", " << what << " of " << n;
+  };
+  for (DType d : {f32, f64, DType::C64})
+    for (int64_t n : {2, 3, 7, 23, 24, 25, 40}) {  // the CPU eliminates up to 24, then LAPACK does
+      solved(d, n, [=](int64_t i, int64_t j) { return j == (i + 1) % n ? -2.0 : 0.0; }, "swaps");
+      solved(
+          d, n,
+          [=](int64_t i, int64_t j) {
+            return i == j ? d == f64 ? 0x1p-60 : 0x1p-28 : i == (j + 1) % n ? -4.0 : 0.0;
+          },
+          "tiny numbers");
+    }
+}
+
+// Matrices higher than wide and wider than high, around the tiles in which they are turned.
+TEST(LinearAlgebra, RectanglesAreReconstructed) {
+  for (DType d : {f32, f64, DType::C64})
+    for (const auto& [m, n] :
+         {std::pair<int64_t, int64_t>{2, 3}, {3, 2}, {3, 40}, {40, 3}, {16, 33}, {33, 17}}) {
+      Builder b("factors");
+      const Value a = b.input("0", {d, {2, m, n}});
+      const Values svd = b.emit(op::svd.def, SvdAttrs{}, Values{a}),
+                   qr = b.emit(op::qr.def, QrAttrs{}, Values{a}),
+                   lu = b.emit(op::lu.def, {}, Values{a});
+      const Value s = is_complex(d) ? op::cast(b, svd[1], {d}) : svd[1];
+      b.output(product(b, op::mul(b, svd[0], as_row(b, s)), svd[2]));
+      b.output(product(b, qr[0], qr[1]));
+      for (Value v : lu) b.output(v);
+      const Graph g = b.finish();
+      const Tensor x = matrices(d, {2, m, n}, "unit", 7);
+      const double allowed = d == f64 ? 1e-13 : 1e-5;
+      const Tensors want = evaluate(g, Tensors{x}), got = on_cpu(g, {x});
+      for (const Tensors& y : {want, got})
+        for (size_t k : {0, 1})
+          EXPECT_LE(distance(y[k], x), allowed)
+              << to_string(d) << ", " << m << " by " << n << ", " << k;
+      for (size_t k = 2; k < want.size(); ++k)
+        EXPECT_LE(distance(got[k], want[k]), allowed * 10)
+            << to_string(d) << ", " << m << " by " << n;
+    }
+}
+
 // Both are by Pade's approximant and as few squarings as its norm allows, so what they are apart is a few roundings, and
 // twice that for each squaring.
 TEST(LinearAlgebra, ExponentialsOnTheReferenceAndOnTheCpuAgree) {

@@ -395,6 +395,17 @@ TEST(NativeAttention, GeneralScores) {
   }
 }
 
+// Windows whose last query, of the last key of a tile, is the first of a tile of queries, and those one shorter and longer;
+// as many keys as queries, and more.
+TEST(NativeAttention, WindowsThatEndAtATile) {
+  for (int64_t window : {0, 1, 2, 127, 128, 129, 130})
+    for (int64_t keys : {140, 141}) {
+      AttentionProblem p = dense(1, 1, 1, 140, keys, 8, AttentionMask::Window);
+      p.window = window;
+      check_problem(p);
+    }
+}
+
 TEST(NativeAttention, GeneralScoresOfEveryDtype) {
   for (DType dtype : {DType::F64, DType::F16, DType::BF16}) {
     AttentionProblem p = dense(1, 4, 2, 40, 150, 20, AttentionMask::Window, dtype);
@@ -423,7 +434,7 @@ void check_exp2(T step) {
   for (T x = -Exp2<T>::kLowest - 2; x > Exp2<T>::kLowest + 1; x -= step) {
     const double want = std::exp2(static_cast<double>(x)),
                  got = static_cast<double>(cpu::exp2<T>(x));
-    worst = worse(worst, std::abs(got - want) / want);
+    worst = rlx::testing::worse(worst, std::abs(got - want) / want);
   }
   EXPECT_LE(worst, 2 * static_cast<double>(std::numeric_limits<T>::epsilon()));
   EXPECT_EQ(cpu::exp2<T>(0), T{1});

@@ -98,6 +98,19 @@ TEST(Copy, TransposesSlicesBroadcasts) {
   }
 }
 
+// Lines that more than one block share, read at every kind of stride: forwards, backwards, with gaps, one element only.
+TEST(Copy, LinesLongerThanABlock) {
+  constexpr int64_t n = 40000;
+  for (size_t bytes : {1, 2, 4, 8}) {
+    for (int64_t step : {-3, -1, 0, 1, 2}) {
+      check_copy(bytes, {n}, {step}, {1});
+      check_copy(bytes, {3, n}, {5, step}, {n, 1});
+      check_copy(bytes, {2, n}, {-7, step}, {1, 2});
+    }
+    check_copy(bytes, {2, n, 3}, {-3 * n, -3, 1}, {3 * n, 3, 1});  // rows from the last one on
+  }
+}
+
 TEST(Copy, RectanglesOfAnySizeOnEveryInstructionSet) {
   for (Isa isa : testing::host_isas())
     for (size_t bytes : {1, 2, 4, 8})
