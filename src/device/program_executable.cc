@@ -3,6 +3,7 @@
 #include <cstring>
 #include <list>
 #include <map>
+#include <tuple>
 
 #include "rlx/base/clock.h"
 #include "rlx/device/program_tables.h"
@@ -112,7 +113,7 @@ class ProgramExecutable final : public Executable {
         b.joined[k] = prepared(joined_form(b, k), [&] { return join(k); });
     for (size_t k = 0; k < b.packed.size(); ++k)
       if (!b.packed[k])
-        b.packed[k] = prepared(program().packed[k].form, [&] { return pack(program().packed[k]); });
+        b.packed[k] = prepared(packed_form(b, k), [&] { return pack(program().packed[k]); });
     for (size_t k = 0; k < b.joined.size(); ++k)
       if (b.joined[k] && !b.keeps_joined[k]) let_go(k);
   }
@@ -191,12 +192,24 @@ class ProgramExecutable final : public Executable {
 
   // Makes the tables of a program, which is run from now on.
   void enter(std::shared_ptr<const Bound> bound) {
+    uploads_.forget_dead();
     auto constants =
         std::make_shared<const Constants>(*bound->program, *c_->backend, *stream_, uploads_);
     auto binding = std::make_unique<Binding>(std::move(bound), std::move(constants));
     bindings_.push_front(std::move(binding));
     choose(*bindings_.front());
-    if (bindings_.size() > kMaxBindings) bindings_.pop_back();
+    if (bindings_.size() > kMaxBindings) drop_last();
+    std::erase_if(prepared_, [](const auto& p) { return p.first.is_dead(); });
+  }
+  // With the last binding of an origin goes what only that origin knows.
+  void drop_last() {
+    const std::unique_ptr<Binding> last = std::move(bindings_.back());
+    bindings_.pop_back();
+    const auto& origin = last->program().origin;
+    if (std::any_of(bindings_.begin(), bindings_.end(),
+                    [&](const auto& b) { return b->program().origin == origin; }))
+      return;
+    std::erase_if(prepared_, [&](const auto& p) { return p.first.is_owned_by(origin); });
   }
   // Runs that were not waited for read the tables of their program, and the memory that programs share.
   void choose(Binding& b) {
@@ -232,6 +245,30 @@ class ProgramExecutable final : public Executable {
     stream_->wait();  // `shared` may go
   }
 
+  // What is made of a weight: of a parameter by its place in the signature, of a constant by its memory, of a joined weight
+  // by its label among programs of one origin; how it is packed, or as it is joined.
+  struct Form {
+    Place place = Place::param;
+    size_t param = 0;
+    std::weak_ptr<const void> owner;  // of constants and joined weights
+    std::string label;
+    View source;  // of what is packed
+    std::string how;
+    bool operator<(const Form& o) const {
+      if (owner.owner_before(o.owner) != o.owner.owner_before(owner))
+        return owner.owner_before(o.owner);
+      const auto rest = [](const Form& f) {
+        return std::tie(f.place, f.param, f.label, f.source.dtype, f.source.dims, f.source.strides,
+                        f.source.offset, f.how);
+      };
+      return rest(*this) < rest(o);
+    }
+    bool is_owned_by(const std::shared_ptr<const void>& o) const {
+      return !owner.owner_before(o) && !o.owner_before(owner);
+    }
+    bool is_dead() const { return place != Place::param && owner.expired(); }
+  };
+
   // What was made of weights in a form that kernels of any size read.
   struct Prepared {
     MemoryBlock block;
@@ -247,22 +284,42 @@ class ProgramExecutable final : public Executable {
       return std::find(params.begin(), params.end(), param) != params.end();
     });
     for (const auto& b : bindings_) {
-      auto forget = [&](MemoryBlock& block, const std::string& form) {
+      auto forget = [&](MemoryBlock& block, const Form& form) {
         if (!prepared_.contains(form)) block = nullptr;
       };
       for (size_t k = 0; k < b->joined.size(); ++k) forget(b->joined[k], joined_form(*b, k));
-      for (size_t k = 0; k < b->packed.size(); ++k)
-        forget(b->packed[k], b->program().packed[k].form);
+      for (size_t k = 0; k < b->packed.size(); ++k) forget(b->packed[k], packed_form(*b, k));
     }
   }
 
-  MemoryBlock prepared(const std::string& form, FunctionRef<Prepared()> make) {
+  MemoryBlock prepared(const Form& form, FunctionRef<Prepared()> make) {
     if (const auto it = prepared_.find(form); it != prepared_.end()) return it->second.block;
     return prepared_.emplace(form, make()).first->second.block;
   }
 
-  static std::string joined_form(const Binding& b, size_t k) {
-    return "joined " + b.program().joined[k].label;
+  static Form joined_form(const Binding& b, size_t k) {
+    return {
+        .place = Place::joined, .owner = b.program().origin, .label = b.program().joined[k].label};
+  }
+  static Form packed_form(const Binding& b, size_t k) {
+    const Program& p = b.program();
+    const PackedWeight& w = p.packed[k];
+    const Buffer& from = p.buffers[static_cast<size_t>(w.source.buffer)];
+    const auto i = static_cast<size_t>(from.index);
+    Form f;
+    if (from.place == Place::joined)
+      f = joined_form(b, i);
+    else if (from.place == Place::constant)
+      f = {.place = from.place, .owner = p.constants[i].storage()};
+    else
+      f = {.param = b.bound->param_of[i]};
+    f.source = w.source;
+    f.source.buffer = -1;
+    for (size_t d = 0; d < f.source.dims.size(); ++d)  // repeated for some size or other
+      if (f.source.dims[d] == 1 || f.source.strides[d] == 0)
+        f.source.dims[d] = 1, f.source.strides[d] = 0;
+    f.how = w.form;
+    return f;
   }
 
   // Whether something is to be packed of the joined weight.
@@ -271,7 +328,7 @@ class ProgramExecutable final : public Executable {
       const PackedWeight& w = program().packed[i];
       const Buffer& from = program().buffers[static_cast<size_t>(w.source.buffer)];
       if (from.place == Place::joined && static_cast<size_t>(from.index) == k && !now_->packed[i] &&
-          !prepared_.contains(w.form))
+          !prepared_.contains(packed_form(*now_, i)))
         return true;
     }
     return false;
@@ -747,8 +804,8 @@ class ProgramExecutable final : public Executable {
   int64_t arena_bytes_ = 0;
   size_t faults_of_steps_ = 0;
   std::vector<MemoryBlock> params_;
-  std::vector<int64_t> param_bytes_;          // -1: not known yet
-  std::map<std::string, Prepared> prepared_;  // by form
+  std::vector<int64_t> param_bytes_;  // -1: not known yet
+  std::map<Form, Prepared> prepared_;
   const RunOptions* options_ = nullptr;
   Clock::time_point started_;  // the run that is traced
   int depth_ = 0;              // of the span that is being traced

@@ -12,7 +12,27 @@
 namespace rlx::running {
 
 // What tensors of the host have become in memory of the device: programs of other sizes have the same constants.
-using Uploads = std::map<const std::byte*, MemoryBlock>;
+class Uploads {
+ public:
+  MemoryBlock of(const Tensor& t, const Backend& backend, Stream& stream) {
+    Upload& u = there_[t.storage().get()];
+    if (!u.block || u.source.expired()) {
+      u = {t.storage(), backend.allocate(static_cast<int64_t>(t.bytes()))};
+      stream.upload(u.block.get(), t.raw(), static_cast<int64_t>(t.bytes()));
+    }
+    return u.block;
+  }
+  void forget_dead() {
+    std::erase_if(there_, [](const auto& u) { return u.second.source.expired(); });
+  }
+
+ private:
+  struct Upload {
+    std::weak_ptr<const void> source;  // while it lives, its address is that of no other tensor
+    MemoryBlock block;
+  };
+  std::map<const std::byte*, Upload> there_;
+};
 
 // Constants in memory of the device; all clones read the same.
 struct Constants {
@@ -25,12 +45,7 @@ struct Constants {
         blocks.push_back(t.storage());
         continue;
       }
-      MemoryBlock& there = uploads[t.storage().get()];
-      if (!there) {
-        there = backend.allocate(bytes);
-        stream.upload(there.get(), t.raw(), bytes);
-      }
-      blocks.push_back(there);
+      blocks.push_back(uploads.of(t, backend, stream));
     }
     for (const Step& s : p.steps)
       for (const auto& body : s.bodies) {

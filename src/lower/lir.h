@@ -172,20 +172,23 @@ struct Chain {
 struct PackedWeight {
   int32_t step = 0;  // whose kernel reads it
   View source;       // in a parameter, a constant or a joined weight
-  std::string form;  // what it is packed from and how
+  std::string form;  // how it is packed
 };
 
 struct Program;
 // What is made of parameters, and constants with them, that no run changes: joined weights, weights with a scale in them, .. It is
 // made once, and again when one of the sources is set, by a program whose inputs are their buffers and whose output it is.
 struct JoinedWeight {
-  std::string label;  // of the node; the same for all sizes
+  std::string label;  // of the node; one of each among programs of one origin, at all sizes
   std::vector<int32_t> sources;
   std::shared_ptr<const Program> program;
 };
 
+inline std::shared_ptr<const void> make_origin() { return std::make_shared<char>(); }
+
 struct Program {
-  Graph graph;  // what was lowered (after all passes)
+  Graph graph;                         // what was lowered (after all passes)
+  std::shared_ptr<const void> origin;  // who numbered its nodes: programs of one outline have one
   std::vector<Step> steps;
   std::vector<Chain> chains;  // cover the steps in order
   std::vector<Buffer> buffers;

@@ -23,6 +23,7 @@ class Lowering {
            const DimBinding& sizes = {}, const Donated& donated = {})
       : target_(target), is_body_(is_body), sizes_(sizes), outline_(outline) {
     p_.graph = std::move(g);
+    p_.origin = outline ? outline->origin() : make_origin();
     if (!donated.empty()) p_.donated.resize(p_.graph.inputs().size());
     for (const size_t input : donated) p_.donated.at(input) = true;
     graph_ = &p_.graph;
@@ -372,8 +373,7 @@ class Lowering {
       if (!packed) continue;
       const int32_t buffer =
           new_buffer(Place::packed, static_cast<int32_t>(p_.packed.size()), packed->packed_bytes());
-      p_.packed.push_back({static_cast<int32_t>(p_.steps.size()), s.in[k],
-                           packed_form(s.in[k], packed->packed_form())});
+      p_.packed.push_back({static_cast<int32_t>(p_.steps.size()), s.in[k], packed->packed_form()});
       s.in[k].buffer = buffer;
       s.in[k].offset = 0;
       s.kernel = std::move(packed);
@@ -397,18 +397,6 @@ class Lowering {
       s.kernel = std::move(packed);
       p_.steps.push_back(std::move(before));
     }
-  }
-
-  // What it is packed from, by a name that is the same for all sizes, and how.
-  std::string packed_form(const View& v, const std::string& how) const {
-    const Buffer& b = p_.buffers[static_cast<size_t>(v.buffer)];
-    const std::string source =
-        b.place == Place::joined ? "joined " + p_.joined[static_cast<size_t>(b.index)].label
-        : b.place == Place::param
-            ? fmt::format("param {}", b.index)
-            : fmt::format("constant {}",
-                          fmt::ptr(p_.constants[static_cast<size_t>(b.index)].storage().get()));
-    return fmt::format("{} from {}: {}", source, v.offset, how);
   }
 
   // Whether no run changes it.

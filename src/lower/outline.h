@@ -41,6 +41,7 @@ class Outline {
   Program at(const DimBinding& sizes, Target& target, const Donated& donated = {}) const;
 
   const Graph& graph() const { return graph_; }
+  const std::shared_ptr<const void>& origin() const { return origin_; }  // Program::origin
   // The graph with numbers; bodies stay as they are.
   Graph bound(const DimBinding& sizes) const;
   const Entry& entry(size_t node) const { return entries_[node]; }
@@ -51,6 +52,7 @@ class Outline {
   Graph graph_;
   std::vector<Entry> entries_;
   bool is_body_;
+  std::shared_ptr<const void> origin_ = make_origin();
 };
 
 }  // namespace rlx
