@@ -73,6 +73,27 @@ TEST(SymbolicPrograms, AReshapeThatIsAViewForSomeSizes) {
   }
 }
 
+// Every second column of 3 x [?n, 4]: a view for all sizes, none of them included.
+TEST(SymbolicPrograms, AReshapeOfAViewThatIsEmpty) {
+  Builder b("empty");
+  const Dim n = Dim::symbol("n");
+  const Value x = b.input("x", {DType::F32, {3, n, 4}});
+  const Value columns =
+      op::slice(b, x, {.start = {0, 0, 0}, .limit = {3, n, 4}, .stride = {1, 1, 2}});
+  b.output(op::neg(b, op::reshape(b, columns, {{n * Dim(3), 2}})));
+  b.output(op::neg(b, op::reshape(b, op::transpose(b, x, {.perm = {2, 1, 0}}), {{4, n * Dim(3)}})));
+  CompiledGraph f = Session("cpu").compile(b.finish());
+  for (int64_t rows : {3, 0, 1, 0}) {
+    Tensor t(DType::F32, {3, rows, 4});
+    for (int64_t i = 0; i < t.elements(); ++i) t.set_float(i, static_cast<double>(i));
+    const Tensor y = f.run({{"x", t}})[0];
+    ASSERT_EQ(y.sizes(), (Ints{3 * rows, 2}));
+    for (int64_t i = 0; i < y.elements(); ++i)
+      ASSERT_EQ(y.get_float(i), -t.get_float(2 * i)) << rows << " rows, " << i;
+    EXPECT_EQ(f.run({{"x", t}})[1].sizes(), (Ints{4, 3 * rows}));
+  }
+}
+
 Graph sum_of_two() {
   Builder b("sum");
   const Value x = b.input("x", {DType::F32, {Dim::symbol("n"), 2}}),
