@@ -209,8 +209,20 @@ Value moved_codes(Builder& b, const Match& m) {
   return dequantised_again(b, m, codes, axis ? std::optional(moved_axis(m, *axis)) : axis);
 }
 
+// Larger codes are larger values.
+bool keeps_order(const Match& m) {
+  const Node& n = m.node(x);
+  if (n.op == &op::dequantize) return true;
+  const Node& scale = m.graph().node(n.in[1]);
+  const bool known = scale.op == &op::constant;
+  for (int64_t i = 0; known && i < scale.get<ConstantAttrs>().value.elements(); ++i)
+    if (!(scale.get<ConstantAttrs>().value.get_float(i) > 0))
+      return m.refuse("a scale is not above 0");
+  return known || m.refuse("the scale may be below 0");
+}
+
 bool clips_codes(const Match& m) {
-  return !has_zero_point(m.node(x)) || m.refuse("0 is not the code 0");
+  return (!has_zero_point(m.node(x)) || m.refuse("0 is not the code 0")) && keeps_order(m);
 }
 
 Value clipped_codes(Builder& b, const Match& m) {
@@ -230,7 +242,8 @@ bool holds_elements(const PoolAttrs& p) {
 bool pools_codes(const Match& m) {
   if (!is_max_pool(m)) return false;
   if (channel_axis(m.graph(), m.node(x))) return m.refuse("scales differ between channels");
-  return holds_elements(m.get<PoolAttrs>()) || m.refuse("a window may hold padding alone");
+  return (holds_elements(m.get<PoolAttrs>()) || m.refuse("a window may hold padding alone")) &&
+         keeps_order(m);
 }
 
 // Concatenation of codes of one scale.
