@@ -138,7 +138,7 @@ class Preparer {
     return faked_[old] = both[0];
   }
 
-  // The first values of learned scales.
+  // The first values of learned scales. What several layers read is quantised as the first of them wants it.
   void find_steps() {
     if (!o_.learned) return;
     Values weights, values;
@@ -168,7 +168,7 @@ class Preparer {
   void add_step(Value v, std::optional<int64_t> axis, std::span<const Tensor> seen, int64_t bits) {
     StepSize step(axis);
     for (const Tensor& t : seen) step.add(t);
-    steps_.insert_or_assign(v, step.value(wide_of(g_.type(v).dtype), bits));
+    steps_.try_emplace(v, step.value(wide_of(g_.type(v).dtype), bits));
   }
 
   const QatOptions& o_;

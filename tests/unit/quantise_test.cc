@@ -507,6 +507,28 @@ TEST(Qat, IntegersLearnedSteps) {
   trains_and_converts({.learned = true}, *&op::matmul_integer, 1e-5);
 }
 
+// One weight along its columns in one layer and along its rows in another: one scale per column, as the first wants it.
+TEST(Qat, OneWeightOfTwoLayers) {
+  for (const int64_t width : {6, 8}) {
+    const Graph g = trace("tied", [&](Tracer& t) {
+      const TracedTensor w = t.param("w", {8, width}),
+                         h = op::matmul(t.input("x", {4, 8}), w).tanh();
+      return op::matmul(h, w.transpose({1, 0})).square().mean();
+    });
+    Tensor w(DType::F32, {8, width});
+    for (int64_t i = 0; i < w.elements(); ++i)
+      w.set_float(i, static_cast<double>(1 + i % width) * (i / width % 2 ? -1 : 1));
+    const Tensor x = Tensor::full(DType::F32, {4, 8}, 0.1);
+    const QatProgram q =
+        prepare_qat(g, {{"w", w}}, {.learned = true}, std::vector<NamedTensors>{{{"x", x}}});
+    const Tensor& scale = q.params.at("w.w_scale");
+    ASSERT_EQ(scale.sizes(), (Ints{width}));
+    for (int64_t c = 0; c < width; ++c)  // 2 mean|w| / sqrt(127) of the column
+      EXPECT_NEAR(scale.get_float(c), 2 * static_cast<double>(1 + c) / std::sqrt(127.0), 1e-6);
+    EXPECT_NO_THROW(train_step(q.graph, q.params, {.params = q.trained}));
+  }
+}
+
 TEST(Qat, Errors) {
   const Graph g = small_graph();
   const NamedTensors params = small_params();
