@@ -12,6 +12,7 @@
 #include "rlx/ops/image/resize.h"
 #include "rlx/ops/nn/norms.h"
 #include "rlx/runtime/runtime.h"
+#include "rlx/transform/reverse.h"
 
 namespace rlx {
 namespace {
@@ -216,6 +217,70 @@ TEST(Vision, GridsOfOnePixel) {
   EXPECT_EQ(places({1, 3}, true), (List{9, 20, 10, 20, 11, 20}));
   EXPECT_EQ(places({2, 1}, true), (List{10, 19, 10, 21}));
   EXPECT_EQ(places({2, 1}, false), (List{10, 19.5, 10, 20.5}));
+}
+
+// The last window may reach behind padding that takes pixels away: it is the mean of the pixels that it reads.
+TEST(Vision, MeansOfWindowsBehindTheEnd) {
+  struct Case {
+    int64_t size;
+    PoolAttrs pool;
+    std::vector<double> want;
+  };
+  const auto mean = [](int64_t kernel, int64_t stride, int64_t low, int64_t high) {
+    return PoolAttrs{.kind = PoolKind::mean,
+                     .kernel = {kernel},
+                     .stride = {stride},
+                     .low = {low},
+                     .high = {high},
+                     .ceil_mode = true};
+  };
+  const Case cases[] = {{9, mean(3, 2, 1, -2), {1, 3, 5, 7}},
+                        {6, mean(2, 3, 0, -3), {1.5, 4.5}},
+                        {9, mean(3, 2, 1, 2), {1, 3, 5, 7, 17.0 / 3}},
+                        {5, mean(3, 2, -1, -1), {3}}};
+  for (const Case& c : cases)
+    for (const int64_t lines : {1, 40}) {  // 40: lines side by side
+      Tensor x(f32, {lines, c.size});
+      for (int64_t i = 0; i < x.elements(); ++i)
+        x.set_float(i, static_cast<double>(1 + i % c.size));
+      const Graph g = graph_of(op::pool, {x.type()}, c.pool);
+      const auto count = static_cast<int64_t>(c.want.size());
+      for (const Tensor& y : {evaluate(g, Tensors{x})[0], run(g, {x}, 1)[0]}) {
+        ASSERT_EQ(y.sizes(), (Ints{lines, count}));
+        for (int64_t i = 0; i < y.elements(); ++i)
+          EXPECT_NEAR(y.get_float(i), c.want[static_cast<size_t>(i % count)], 1e-6)
+              << c.size << " pixels, window " << i;
+      }
+      const Tensor last = [&] {  // the same lines as channels
+        Tensor t(f32, {1, c.size, lines});
+        for (int64_t i = 0; i < x.elements(); ++i)
+          t.set_float(i % c.size * lines + i / c.size, x.get_float(i));
+        return t;
+      }();
+      const Graph behind = graph_of(op::pool_channels_last, {last.type()}, c.pool);
+      for (const Tensor& y : {evaluate(behind, Tensors{last})[0], run(behind, {last}, 1)[0]}) {
+        ASSERT_EQ(y.sizes(), (Ints{1, count, lines}));
+        for (int64_t i = 0; i < y.elements(); ++i)
+          EXPECT_NEAR(y.get_float(i), c.want[static_cast<size_t>(i / lines)], 1e-6)
+              << c.size << " pixels, channels last, " << i;
+      }
+      // Each pixel's slope is the sum of what windows divide by.
+      Builder b("sum");
+      b.output(op::reduce_sum(b, op::pool(b, b.input("0", x.type()), c.pool), {{0, 1}}));
+      const Graph slopes = grad(b.finish(), {"0"});
+      const Tensor dx = evaluate(slopes, Tensors{x}).back(), on_cpu = run(slopes, {x}, 1).back();
+      for (int64_t i = 0; i < c.size; ++i) {
+        Tensor more = Tensor::from_bytes(f32, x.sizes(), x.raw(), x.bytes()),
+               less = Tensor::from_bytes(f32, x.sizes(), x.raw(), x.bytes());
+        more.set_float(i, x.get_float(i) + 0.5), less.set_float(i, x.get_float(i) - 0.5);
+        double difference = 0;
+        const Tensor up = evaluate(g, Tensors{more})[0], down = evaluate(g, Tensors{less})[0];
+        for (int64_t k = 0; k < up.elements(); ++k)
+          difference += up.get_float(k) - down.get_float(k);
+        EXPECT_NEAR(dx.get_float(i), difference, 1e-5) << c.size << " pixels, " << i;
+        EXPECT_NEAR(on_cpu.get_float(i), difference, 1e-5) << c.size << " pixels, " << i;
+      }
+    }
 }
 
 // Of the integers of no pixel the mean is 0, the sum too; of numbers it is NaN.

@@ -117,7 +117,7 @@ void for_each_tap(const PoolAttrs& p, const Ints& x, const Ints& y, F f) {
       for (size_t i = 0; i < axes; ++i) {
         const int64_t at_axis = index[lead + i] * p.stride[i] + tap[i] * p.dilation[i] - p.low[i];
         inside = inside && at_axis >= 0 && at_axis < size[i];
-        padded = padded && at_axis < size[i] + p.high[i];
+        padded = padded && at_axis < size[i] + std::max<int64_t>(0, p.high[i]);
         position = position * size[i] + at_axis;
       }
       f(window, plane * product(size), inside ? position : -1, padded);
@@ -206,7 +206,7 @@ Value divisors(Builder& b, const PoolAttrs& p, const Shape& size, const Shape& c
   Shape counted = size;
   if (p.count_include_pad)
     for (size_t i = 0; i < w.axes(); ++i) {
-      counted[i] = counted[i] + w.low[i] + w.high[i];
+      counted[i] = counted[i] + w.low[i] + std::max<int64_t>(0, w.high[i]);
       w.low[i] = w.high[i] = 0;
     }
   const Value taps = take_windows(b, full(b, {dtype, counted}, 1), w, count, b.constant(dtype, 0));

@@ -204,7 +204,8 @@ struct LastWindowImpl {
     if (!p.count_padding) return static_cast<float>(win.d.count() * win.h.count() * win.w.count());
     int64_t count = 1;
     for (int a = 0; a < 3; ++a)
-      count *= Range(p.at, a, place.i[a], -p.at.low[a], p.at.x[a] + p.high[a]).count();
+      count *= Range(p.at, a, place.i[a], -p.at.low[a], p.at.x[a] + (p.high[a] > 0 ? p.high[a] : 0))
+                   .count();
     return static_cast<float>(count);
   }
 };

@@ -89,8 +89,9 @@ TapRange real_taps(const PoolProblem& p, size_t axis, int64_t o) {
   return {p, axis, o, 0, p.x[axis]};
 }
 TapRange counted_taps(const PoolProblem& p, size_t axis, int64_t o) {
-  return p.count_padding ? TapRange(p, axis, o, -p.low[axis], p.x[axis] + p.high[axis])
-                         : real_taps(p, axis, o);
+  return p.count_padding
+             ? TapRange(p, axis, o, -p.low[axis], p.x[axis] + std::max<int64_t>(0, p.high[axis]))
+             : real_taps(p, axis, o);
 }
 
 // The results i of a line whose tap k along the last axis is real, and where the first of them
