@@ -1,5 +1,7 @@
 #include "rlx/base/error.h"
 
+#include "rlx/base/large_blocks.h"
+
 namespace rlx {
 
 std::string_view name(ErrorKind kind) {
@@ -42,7 +44,10 @@ namespace {
 const Error kOutOfMemory(ErrorKind::resource, "out-of-memory", "there is not enough memory");
 }  // namespace
 
-void raise_out_of_memory() { throw Error(kOutOfMemory); }
+void raise_out_of_memory() {
+  drop_kept_blocks();  // for the next attempt
+  throw Error(kOutOfMemory);
+}
 
 void raise(ErrorKind kind, std::string_view code, std::string message) {
   throw Error(kind, std::string(code), std::move(message));

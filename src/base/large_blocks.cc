@@ -22,10 +22,11 @@ constexpr int64_t kKept = 0;
 constexpr int64_t kKept = int64_t{256} << 20;
 #endif
 
-std::byte* map(size_t bytes) {
+// `used` of the bytes are wanted: what lies behind the last whole huge page of them shall not take another one.
+std::byte* map(size_t bytes, size_t used) {
   void* p = ::operator new[](bytes, std::align_val_t(kHugePage), std::nothrow);
 #if defined(__linux__)
-  if (p) madvise(p, bytes, MADV_HUGEPAGE);  // a wish
+  if (p) madvise(p, used / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish
 #endif
   return static_cast<std::byte*>(p);
 }
@@ -35,7 +36,7 @@ void unmap(std::byte* p) { ::operator delete[](p, std::align_val_t(kHugePage)); 
 // Blocks of whole huge pages. Those that are kept have no owner.
 class LargeBlocks {
  public:
-  std::byte* take(size_t bytes) {
+  std::byte* take(size_t bytes, size_t used) {
     {
       const std::scoped_lock lock(mutex_);
       // The youngest one: most of it may still be in the cache.
@@ -48,9 +49,9 @@ class LargeBlocks {
         return p;
       }
     }
-    if (std::byte* p = map(bytes)) return p;
+    if (std::byte* p = map(bytes, used)) return p;
     drop_to(0);  // what is kept may be what is missing
-    return map(bytes);
+    return map(bytes, used);
   }
 
   void give(std::byte* p, size_t bytes) noexcept {
@@ -119,14 +120,22 @@ LargeBlocks& large_blocks() {
   return *all;
 }
 
+std::byte* allocate_small(size_t bytes) {
+  const auto make = [&] {
+    return static_cast<std::byte*>(
+        ::operator new[](std::max<size_t>(bytes, 1), kAlignment, std::nothrow));
+  };
+  if (std::byte* p = make()) return p;
+  drop_kept_blocks();
+  return make();
+}
+
 }  // namespace
 
 std::shared_ptr<std::byte[]> allocate_block(size_t bytes) {
   const bool large = bytes >= kHugePage && bytes <= SIZE_MAX - kHugePage;
   const size_t whole = large ? (bytes + kHugePage - 1) / kHugePage * kHugePage : bytes;
-  auto* p = large ? large_blocks().take(whole)
-                  : static_cast<std::byte*>(
-                        ::operator new[](std::max<size_t>(bytes, 1), kAlignment, std::nothrow));
+  std::byte* const p = large ? large_blocks().take(whole, bytes) : allocate_small(bytes);
   if (!p) fail(ErrorKind::resource, "out-of-memory", "cannot allocate {} bytes", bytes);
   if (large) return {p, [whole](std::byte* q) { large_blocks().give(q, whole); }};
   return {p, [](std::byte* q) { ::operator delete[](q, kAlignment); }};

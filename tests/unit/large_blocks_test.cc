@@ -2,9 +2,14 @@
 #include "rlx/base/large_blocks.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <fstream>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -20,6 +25,16 @@ constexpr bool kKeeps = false;
 #else
 constexpr bool kKeeps = true;
 #endif
+
+// The process's memory, mapped and in use.
+std::pair<size_t, size_t> process_bytes() {
+  size_t mapped = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> mapped >> resident;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return {mapped * page, resident * page};
+}
+size_t mapped_bytes() { return process_bytes().first; }
+size_t resident_bytes() { return process_bytes().second; }
 
 size_t kept() { return static_cast<size_t>(kept_block_bytes()); }
 
@@ -78,6 +93,49 @@ TEST_F(LargeBlocks, AreKeptUpToABound) {
 TEST_F(LargeBlocks, AreGivenBackWhereMemoryEnds) {
   allocate_block(8 * kMiB);
   expect_error("out-of-memory", "cannot allocate", [] { allocate_block(SIZE_MAX / 4); });
+  EXPECT_EQ(kept(), 0U);
+}
+
+// Bytes behind the last whole huge page take pages of their own, not a huge one.
+TEST_F(LargeBlocks, TakeLittleMoreThanWasAskedFor) {
+  constexpr size_t kBytes = 2 * kMiB + 4096;
+  std::vector<std::shared_ptr<std::byte[]>> many;
+  const size_t before = resident_bytes();
+  for (int i = 0; i < 100; ++i) {
+    many.push_back(allocate_block(kBytes));
+    std::memset(many.back().get(), 1, kBytes);
+  }
+  if (kKeeps) EXPECT_LT(resident_bytes() - before, 100 * kBytes * 5 / 4);
+}
+
+// Small ones too: what is kept is given back before memory is said to have ended.
+TEST_F(LargeBlocks, AreGivenBackForSmallOnes) {
+  if (!kKeeps) GTEST_SKIP() << "sanitizers map more than there is";
+  const pid_t child = fork();
+  if (child == 0) {
+    {
+      std::vector<std::shared_ptr<std::byte[]>> large;
+      for (int i = 0; i < 16; ++i) large.push_back(allocate_block(4 * kMiB));
+    }
+    rlimit limit{};
+    limit.rlim_cur = limit.rlim_max = mapped_bytes() + 8 * kMiB;
+    setrlimit(RLIMIT_AS, &limit);
+    int made = 0;
+    try {
+      std::vector<std::shared_ptr<std::byte[]>> small;
+      for (; made < 40; ++made) small.push_back(allocate_block(kMiB));
+    } catch (const Error&) {
+    }
+    _exit(made == 40 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(LargeBlocks, AreGivenBackWhereAnythingElseFails) {
+  allocate_block(8 * kMiB);
+  expect_error("out-of-memory", "", [] { within_memory([] { throw std::bad_alloc(); }); });
   EXPECT_EQ(kept(), 0U);
 }
 
