@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <complex>
 #include <limits>
 #include <numeric>
 
@@ -337,6 +338,85 @@ TEST(Scatter, BothWaysGiveTheSameBits) {
       for (int64_t i = 0; i < axis * narrow; ++i)
         ASSERT_EQ(b.get(i), a.get(i / narrow * wide + i % narrow)) << info(d).name << " " << count;
     }
+}
+
+// Rows that no update meets stay as they are, -0 as well.
+TEST(Scatter, WhatIsNotUpdatedKeepsItsSign) {
+  for (DType d : {DType::F32, DType::F64, DType::F16, DType::BF16})
+    for (int64_t count : {300, 400})
+      for (int64_t inner : {1, 8}) {
+        constexpr int64_t axis = 4;
+        TypedBuffer x(d, axis * inner), updates(d, count * inner), index(DType::I32, count),
+            out(d, axis * inner);
+        for (int64_t i = 0; i < axis * inner; ++i) x.set(i, -0.0);
+        for (int64_t i = 0; i < count; ++i) index.set(i, 1);
+        for (int64_t i = 0; i < count * inner; ++i) updates.set(i, 1);
+        ScatterProblem p{
+            .dtype = d, .index_dtype = DType::I32, .axis = axis, .count = count, .inner = inner};
+        p.set_dense();
+        Bytes scratch(scatter_scratch_bytes(p));
+        uint32_t flag = 0;
+        scatter(p, x.data(), updates.data(), index.data(), out.data(), &flag, 0, scatter_blocks(p),
+                scratch.data());
+        for (int64_t i = 0; i < axis * inner; ++i) {
+          const bool met = i / inner == 1;
+          EXPECT_EQ(out.get(i), met ? static_cast<double>(count) : 0)
+              << info(d).name << " " << count << " " << i;
+          EXPECT_EQ(std::signbit(out.get(i).real()), !met)
+              << info(d).name << " " << count << " " << i;
+        }
+      }
+}
+
+// Products of complex numbers restore infinities, as elementwise ones do: (1e20 + 1e20 i) (1e10 + 1e5 i)^k leaves f32.
+TEST(ComplexProducts, RestoreInfinities) {
+  const std::complex<float> first(1e20F, 1e20F), factor(1e10F, 1e5F);
+  std::complex<float> want = first;
+  std::vector<std::complex<float>> x{first}, running{first}, updates(10, factor), out(1);
+  for (int i = 0; i < 10; ++i) {
+    want *= factor;
+    x.push_back(factor), running.push_back(want);
+  }
+  ASSERT_TRUE(std::isinf(want.real()) || std::isinf(want.imag()));
+  const std::vector<int32_t> index(10, 0);
+  ScatterProblem p{.kind = ScatterKind::mul,
+                   .dtype = DType::C64,
+                   .index_dtype = DType::I32,
+                   .axis = 1,
+                   .count = 10,
+                   .inner = 1};
+  p.set_dense();
+  Bytes scratch(scatter_scratch_bytes(p));
+  uint32_t flag = 0;
+  scatter(p, x.data(), updates.data(), index.data(), out.data(), &flag, 0, scatter_blocks(p),
+          scratch.data());
+  const auto same = [](float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+  EXPECT_TRUE(same(out[0].real(), want.real()) && same(out[0].imag(), want.imag())) << out[0];
+  const AxisProblem along{.dtype = DType::C64, .n = 11, .x_n = 1, .y_n = 1};
+  std::vector<std::complex<float>> y(11);
+  cumprod(along, {}, x.data(), y.data(), 0, axis_blocks(along));
+  for (size_t i = 0; i < 11; ++i)
+    EXPECT_TRUE(same(y[i].real(), running[i].real()) && same(y[i].imag(), running[i].imag()))
+        << i << ": " << y[i] << " for " << running[i];
+}
+
+// Beyond 2^24 a float does not hold every size.
+TEST(Indices, FloatsOfLongAxes) {
+  constexpr int64_t limit = (int64_t{1} << 24) + 1;
+  const float at[] = {16777216.F, 16777215.F, 16777218.F, -1.F, 1e30F};
+  uint32_t flag = 0;
+  const auto row = [&](int64_t i) {
+    flag = 0;
+    return Index(at, DType::F32, limit, &flag)(i);
+  };
+  EXPECT_EQ(row(0), 16777216);
+  EXPECT_EQ(flag, 0U);
+  EXPECT_EQ(row(1), 16777215);
+  EXPECT_EQ(flag, 0U);
+  for (const int64_t i : {2, 3, 4}) {
+    EXPECT_EQ(row(i), i == 3 ? 0 : limit - 1);
+    EXPECT_EQ(flag, 1U) << i;
+  }
 }
 
 // ---- an index for each element ------------------------------------------------------------------

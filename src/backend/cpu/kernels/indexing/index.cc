@@ -1,5 +1,6 @@
 #include "rlx/backend/cpu/kernels/indexing/index.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "rlx/backend/cpu/kernels/visit_dtype.h"
@@ -9,10 +10,9 @@ namespace {
 
 // Truncates towards zero; anything that is not in (-1, limit) becomes -1 or `limit`, both out of
 // range.
-template <class F>
-int64_t from_float(F value, int64_t limit) {
-  if (!(value > F{-1})) return -1;
-  return value < static_cast<F>(limit) ? static_cast<int64_t>(value) : limit;
+int64_t from_float(double value, int64_t limit) {
+  if (!(value > -1)) return -1;
+  return value < 0x1p53 ? std::min(static_cast<int64_t>(value), limit) : limit;
 }
 
 template <class T>

@@ -21,7 +21,7 @@ S combine(S a, S b) {
   if constexpr (kind == ScatterKind::set) {
     return b;
   } else if constexpr (std::is_same_v<S, c64_t>) {
-    if (kind == ScatterKind::mul) return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    if (kind == ScatterKind::mul) return a * b;
     return {a.re + b.re, a.im + b.im};
   } else if constexpr (kind == ScatterKind::add) {
     return Element<S>::put(Element<S>::get(a) + Element<S>::get(b));
@@ -109,7 +109,11 @@ void combine_rows(const ScatterProblem& p, const S* updates, const Index& index,
   });
   if constexpr (std::is_floating_point_v<Target>)
     for (int64_t r = 0; lost && r < rows; ++r)
-      for (int64_t t = 0; t < p.inner; ++t) target[r * target_row + t] += lost[r * p.inner + t];
+      for (int64_t t = 0; t < p.inner; ++t) {
+        Target& sum = target[r * target_row + t];  // -0 where nothing was added stays so
+        const Target rest = lost[r * p.inner + t];
+        sum = rest == 0 ? sum : sum + rest;
+      }
 }
 
 template <class Target>

@@ -34,7 +34,7 @@ double one_norm(int64_t n, const T* a) {
   for (int64_t j = 0; j < n; ++j) {
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += std::abs(Wide<T>(a[i * n + j]));
-    norm = sum <= norm ? norm : sum;
+    norm = norm != norm || sum <= norm ? norm : sum;
   }
   return norm;
 }

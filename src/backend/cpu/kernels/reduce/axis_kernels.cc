@@ -28,8 +28,6 @@ Span span_of(const AxisProblem& p, int64_t block) {
   return {block / chunks, inner, std::min(kWidth, p.inner - inner)};
 }
 
-c64_t operator*(c64_t a, c64_t b) { return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
-
 // The type of computation's value of a small whole number.
 template <class T>
 T number(int v) {
