@@ -260,6 +260,13 @@ TEST(ByteConvs, PaddingAroundWhatIsNotKept) {
                                                 .stride = {1, 7, 1},
                                                 .low = {0, 2, 1}},
                                                {0, 2, 3})});
+  check_kinds("taps far apart", {.conv = sized({.in = 5,
+                                                .out = 17,
+                                                .x = {1, 40, 30},
+                                                .kernel = {1, 3, 3},
+                                                .dilation = {1, 9, 2},
+                                                .low = {0, 4, 1}},
+                                               {0, 5, 3})});
   check_kinds("columns far apart", {.conv = sized({.in = 3,
                                                    .out = 2,
                                                    .x = {1, 2, 4500},

@@ -39,17 +39,18 @@ struct GroupSlots : PhasedLine {
 
   bool parts;
   int64_t width;  // of results
-  int64_t rows;   // lines of x for a depth of the kernel, at most
+  int64_t lines;  // of results, at most
+  int64_t rows;   // of x that they span at a depth of the kernel
   bool kept;
 
   GroupSlots(const ConvProblem& p, int64_t columns)
       : PhasedLine(p, p.y[2] > kLine ? std::min(columns, p.y[2]) : p.y[2]),
         parts(p.y[2] > kLine),
         width(parts ? std::min(columns, p.y[2]) : p.y[2]),
-        rows(rows_for(
-            p, parts ? 1 : std::min(p.y[1], (columns - 1) / std::max<int64_t>(p.y[2], 1) + 2))),
+        lines(parts ? 1 : std::min(p.y[1], (columns - 1) / std::max<int64_t>(p.y[2], 1) + 2)),
+        rows(rows_for(p, lines)),
         kept((p.taps() > 1 || p.stride[2] > 1) && reach <= kReach && rows <= kReach &&
-             p.stride[1] <= 2 * p.kernel[1]) {}
+             rows <= 2 * lines * p.kernel[1]) {}  // taps read half of them at least
 
   static int64_t rows_for(const ConvProblem& p, int64_t lines) {
     return (lines - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1;
