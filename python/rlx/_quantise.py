@@ -152,7 +152,8 @@ class CalibrationEntry:
 
 
 class CalibrationRecord(dict):
-    """Entries by what they are of: the name of an input or parameter, or the number of a node."""
+    """Entries by what they are of: the name of an input or parameter, or the number of a node; (node, result) where it is
+    not the first result."""
 
 
 def calibrate(
@@ -182,7 +183,10 @@ def calibrate(
     )
     names = {node: name for name, node in _core.leaf_values(g).items()}
     return CalibrationRecord(
-        {names.get(node, node): CalibrationEntry(axis, scales, zeros) for node, _, axis, scales, zeros in found}
+        {
+            (node, result) if result else names.get(node, node): CalibrationEntry(axis, scales, zeros)
+            for node, result, axis, scales, zeros in found
+        }
     )
 
 
@@ -192,10 +196,10 @@ def insert_q_dq(graph, record):
     leaves = _core.leaf_values(g)
     rows = []
     for tap, e in record.items():
-        node = leaves.get(tap, -1) if isinstance(tap, str) else int(tap)
+        node, result = tap if isinstance(tap, tuple) else (leaves.get(tap, -1) if isinstance(tap, str) else tap, 0)
         if node < 0:
             raise UserError("calibration-tap", f'insert_q_dq: "{g.name}" has no value "{tap}"')
-        rows.append((node, 0, e.axis, e.scales, e.zero_points))
+        rows.append((int(node), int(result), e.axis, e.scales, e.zero_points))
     return Graph._of(_core.insert_q_dq(g, rows))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from rlx import op
 from rlx._array import Array, asarray
 from rlx._dtypes import dtype as as_dtype
+from rlx._dims import at_most
 from rlx._errors import UserError, UserIndexError
 
 _FLOAT, _DOUBLE, _INT = as_dtype("float32"), as_dtype("float64"), as_dtype("int64")
@@ -75,7 +76,7 @@ def _extreme(name, of_bools):
     def f(x, axis, keepdims):
         x = asarray(x)
         axes = axes_of(x, axis)
-        if 0 in [x.shape[a] for a in axes if isinstance(x.shape[a], int)]:
+        if builtins.any(at_most(x.shape[a], 0) for a in axes):
             raise UserError("empty-reduction", f"{name[7:]}: of no elements, along the axes {axes} of {x._type}")
         return of_bools(x, axis, keepdims=keepdims) if x.dtype == "bool" else fold(x, axes=axes, keepdims=keepdims)
 

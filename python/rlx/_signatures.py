@@ -92,7 +92,7 @@ def operands(op):
         return "_several(xs)"
     names = ", ".join(operand_names(op))
     if op.min_arity and op.min_arity < op.arity:
-        return f"_given({names})"
+        return f"_given({op.name!r}, {operand_names(op)!r}, {names})"
     return f"({names},)" if names else "()"
 
 
@@ -119,8 +119,19 @@ def _several(xs):
     return xs
 
 
-def _given(*xs):
-    return tuple(x for x in xs if x is not None)
+def _given(op, names, *xs):
+    """The operands up to the last one given. A zero point in front of another one may be left out, it is 0."""
+    count = len(xs)
+    while count and xs[count - 1] is None:
+        count -= 1
+    missing = [n for n, x in zip(names, xs[:count]) if x is None]
+    if not missing:
+        return xs[:count]
+    if all(n.endswith("zero_point") for n in missing):
+        return tuple(0 if x is None else x for x in xs[:count])
+    from rlx._errors import UserError  # which needs the ops
+
+    raise UserError("operands", f"{op}: {names[count - 1]} is given without {' and '.join(missing)}")
 
 
 def _axes(name, axes, axis):

@@ -53,6 +53,13 @@ def typed(value):
         return (type(value), tuple(map(typed, value)))
     if isinstance(value, frozenset):
         return (type(value), frozenset(map(typed, value)))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = tuple([typed(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare])
+        try:
+            hash(fields)
+        except TypeError:  # a class that says itself what its values are compared by
+            return (type(value), value)
+        return (type(value), value, fields)
     inexact = isinstance(value, numbers.Complex) and not isinstance(value, int)
     return (type(value), repr(value) if inexact else value)
 
@@ -103,12 +110,29 @@ def _fields_of(cls):
 
 def _keys(d):
     """The keys in the order of the leaves: sorted where they can be, but the order of an OrderedDict is part of it."""
-    if isinstance(d, OrderedDict):
-        return tuple(d)
-    try:
-        return tuple(sorted(d))
-    except TypeError:
-        return tuple(d)
+    keys = tuple(d)
+    if not isinstance(d, OrderedDict):
+        try:
+            keys = tuple(sorted(keys))
+        except TypeError:
+            pass
+    return _typed_keys(keys)
+
+
+class _TypedKeys(tuple):
+    """Keys that are not all strings: as Static, of them."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return isinstance(other, _TypedKeys) and typed(tuple(self)) == typed(tuple(other))
+
+    def __hash__(self):
+        return hash(typed(tuple(self)))
+
+
+def _typed_keys(keys):
+    return keys if {*map(type, keys)} <= {str} else _TypedKeys(keys)
 
 
 def _static(value, what):
@@ -149,7 +173,7 @@ def _registered_parts(cls, tree):
     if not isinstance(parts, tuple) or len(parts) != 2 or not isinstance(parts[0], (tuple, list, dict)):
         raise _BadNode(f"flatten of {cls.__name__} must give (children, rest), not {parts!r}")
     children, rest = parts
-    names = tuple(children) if isinstance(children, dict) else tuple(range(len(children)))
+    names = _typed_keys(tuple(children)) if isinstance(children, dict) else tuple(range(len(children)))
     values = list(children.values()) if isinstance(children, dict) else list(children)
     return values, (names, _static(rest, f"the rest of {cls.__name__}"))
 

@@ -284,3 +284,28 @@ def test_threads_share_compiled_ops():
     for t in threads:
         t.join()
     assert not failures
+
+
+def test_a_zero_point_without_the_one_in_front_of_it():
+    a, b = np.arange(6, dtype="i1").reshape(2, 3), np.arange(6, dtype="i1").reshape(3, 2)
+    want = a.astype(int) @ (b.astype(int) - 2)
+    for b_zero in (2, rlx.array(2, dtype="int8")):
+        np.testing.assert_array_equal(rlx.matmul_integer(a, b, b_zero_point=b_zero), want)
+    np.testing.assert_array_equal(rlx.matmul_integer(a, b, None, 2), want)
+    np.testing.assert_array_equal(rlx.matmul_integer(a, b, 2), (a.astype(int) - 2) @ b.astype(int))
+    x, w = np.arange(16, dtype="i1").reshape(1, 1, 4, 4), np.arange(4, dtype="i1").reshape(1, 1, 2, 2)
+    windows = np.lib.stride_tricks.sliding_window_view(x[0, 0].astype(int), (2, 2))
+    got = rlx.conv_integer(x, w, w_zero_point=rlx.array(1, dtype="int8"))
+    np.testing.assert_array_equal(got[0, 0], (windows * (w[0, 0].astype(int) - 1)).sum((2, 3)))
+    g = rlx.Graph("g")
+    z = g.input("z", (), "int8")
+    g.outputs = [g.matmul_integer(g.input("a", (2, 3), "int8"), g.input("b", (3, 2), "int8"), b_zero_point=z)]
+    (y,) = rlx.compile(g).run({"a": a, "b": b, "z": np.int8(2)})
+    np.testing.assert_array_equal(y, want)
+
+
+def test_an_operand_without_the_one_in_front_of_it():
+    w, zero = np.zeros((4, 32), "u1"), np.zeros((4, 1), "f4")
+    with pytest.raises(rlx.UserError, match="zero_point is given without scale") as e:
+        rlx.dequant_matmul(np.zeros((2, 32), "f4"), w, zero_point=zero, scheme="int8_block/32")
+    assert e.value.code == "operands"

@@ -183,3 +183,22 @@ def test_layers_in_bodies():
     q = rlx.quantise(f, tree, [xs])
     assert [(row["name"], row["format"]) for row in q.layers] == [("u", "int8"), ("v", "int8")]
     assert error(np.stack(want), q(xs)) < 0.03
+
+
+def test_calibration_of_second_results():
+    g = rlx.Graph("split")
+    a, b = g.split(g.input("x", (4, 16)), axis=1, sizes=[8, 8])
+    g.outputs = [a @ g.param("w", (8, 8)), b @ g.param("v", (8, 8))]
+    x, params = array(4, 16), {"w": array(8, 8), "v": array(8, 8)}
+    x[:, 8:] *= 100
+    record = rlx.calibrate(g, params, [{"x": x}])
+    taps = [t for t in record if not isinstance(t, str)]
+    assert len(taps) == 2
+    (first,) = [t for t in taps if isinstance(t, int)]
+    assert (first, 1) in taps
+    assert record[first, 1].scales[0] == pytest.approx(np.abs(x[:, 8:]).max() / 127, rel=1e-5)
+    assert record[first].scales[0] == pytest.approx(np.abs(x[:, :8]).max() / 127, rel=1e-5)
+    f = rlx.compile(rlx.opt.insert_q_dq(g, record))
+    f.set_params(params)
+    for y, want in zip(f.run({"x": x}), (x[:, :8] @ params["w"], x[:, 8:] @ params["v"])):
+        assert error(want, y) < 0.02

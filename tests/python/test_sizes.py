@@ -686,3 +686,37 @@ def test_explain_remembers_the_last_compilations():
             f(np.ones(n)), f(np.ones(n))
     assert f.cache_info()[:2] == (300, 300) and len(f.explain(as_dict=True)) == 256
     assert f.explain().splitlines()[1].startswith("45. x0 [46] f64")
+
+
+def test_extrema_of_no_elements_are_refused_at_any_size():
+    for f in (rlx.max, rlx.min):
+        g = rlx.jit(lambda x, f=f: f(x[5:], 0))
+        for n in (9, 8, 5, 7, 5):
+            x = np.arange(2 * n, dtype="f4").reshape(n, 2)
+            if n > 5:
+                np.testing.assert_array_equal(g(x), getattr(np, f.__name__)(x[5:], 0))
+            else:
+                with pytest.raises(rlx.UserError, match="of no elements"):
+                    g(x)
+
+
+def test_views_of_no_elements():
+    f = rlx.jit(lambda x: x[: x.shape[0] // 3 * 3, ::2].reshape(3, x.shape[0] // 3, 2) * 2)
+    for n in (6, 7, 2, 9, 1, 0, 3):
+        x = np.arange(4 * n, dtype="f4").reshape(n, 4)
+        np.testing.assert_array_equal(f(x), x[: n // 3 * 3, ::2].reshape(3, n // 3, 2) * 2)
+
+
+def test_gradients_of_scans_shorter_than_their_checkpoints():
+    w = np.float32([[0.3, -0.2], [0.1, 0.4]])
+
+    def loss(w, x, checkpoints):
+        step = lambda h, v: (rlx.tanh(h @ w + v), h)
+        last, _ = rlx.scan(step, rlx.zeros(2), x, checkpoints=checkpoints)
+        return (last * last).sum()
+
+    for checkpoints in (3, 5):
+        f = rlx.jit(rlx.grad(lambda w, x, c=checkpoints: loss(w, x, c)))
+        for n in (4, 6, 2, 3, 1, 9):
+            x = np.linspace(-1, 1, 2 * n, dtype="f4").reshape(n, 2)
+            np.testing.assert_allclose(f(w, x), rlx.grad(lambda w: loss(w, x, None))(w), rtol=1e-5, atol=1e-7)

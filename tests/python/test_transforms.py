@@ -1,5 +1,6 @@
 """jit, grad, vjp, jvp, vmap, Jacobians of Python functions over trees, and their compositions."""
 
+import dataclasses
 import itertools
 from collections import namedtuple
 
@@ -664,3 +665,44 @@ def test_reverse_mode_differentiates_what_primitives_mean():
     _, pull = rlx.vjp(_attention, q, k, v)
     for a, b in zip(pull(rlx.array(np.float32(1))), gradients):
         close(a, b)
+
+
+@dataclasses.dataclass(frozen=True)
+class Factor:
+    by: object
+    name: str = dataclasses.field(default="", compare=False)
+
+
+def test_static_dataclasses_and_keys_have_types():
+    x = rlx.array(np.int32([1, 2]))
+    f = rlx.jit(lambda x, c: x * c.by, static_argnums=1)
+    for by, dtype in ((2, "int32"), (2.0, "float32"), (True, "int32"), (2, "int32"), (2.0, "float32")):
+        y = f(x, Factor(by))
+        assert y.dtype == dtype
+        np.testing.assert_array_equal(y, np.int32([1, 2]) * by)
+    np.testing.assert_array_equal(np.signbit(f(rlx.zeros(2), Factor(-0.0))), [True, True])
+    np.testing.assert_array_equal(np.signbit(f(rlx.zeros(2), Factor(0.0))), [False, False])
+    f = rlx.jit(lambda x, c: x * c.by.by, static_argnums=1)
+    assert [f(x, Factor(Factor(by))).dtype for by in (2, 2.0)] == ["int32", "float32"]
+    assert [f(x, Factor(Factor(2), name)).dtype for name in "ab"] == ["int32", "int32"]  # not compared
+
+    g = rlx.jit(lambda d: sum(v * k for k, v in d.items()))
+    assert [g({k: x}).dtype for k in (1, 1.0, True, 1)] == ["int32", "float32", "int32", "int32"]
+    assert rlx.tree_structure({1: x}) != rlx.tree_structure({1.0: x})
+    assert rlx.tree_structure({(1, 2): x}) != rlx.tree_structure({(1, 2.0): x})
+    assert rlx.tree_structure({1: x, 2: x}) == rlx.tree_structure({2: x, 1: x})
+    assert rlx.tree_structure({"1": x}) != rlx.tree_structure({1: x})
+    assert rlx.tree_map(lambda v: v + 1, {1: 2, 3: 4}) == {1: 3, 3: 5}
+
+
+class Scale(rlx.nn.Layer):
+    by: object
+
+    def __call__(self, params, x):
+        return x * self.by
+
+
+def test_layers_that_differ_in_the_type_of_a_field():
+    x = rlx.array(np.int32([1, 2]))
+    f = rlx.jit(lambda layer, x: layer(None, x))
+    assert [f(Scale(by), x).dtype for by in (2, 2.0, True)] == ["int32", "float32", "int32"]
