@@ -349,25 +349,35 @@ std::vector<NoisyEvaluator::Noisy> NoisyEvaluator::node(const Node& n, std::span
   return bodies ? body_node(n, in) : primitive(n, in);
 }
 
+void NoisyEvaluator::leave_unrounded(const Node& n, std::span<const Noisy> in,
+                                     std::vector<Noisy>& results) {
+  const bool rounds =
+      n.op->kind == Kind::composite || n.op->kind == Kind::reduction ||
+      (n.op->kind == Kind::elementwise && roundings(n, types_of(values_of(in))) > 0);
+  for (Noisy& r : results)
+    if (rounds && is_narrow(r.value.dtype())) r.noisy |= disturb(r.value, kStepUlps);
+}
+
 NoisyEvaluator::Run NoisyEvaluator::graph(const Graph& g, std::span<const Noisy> leaves) {
-  std::vector<std::vector<Noisy>> values(g.nodes.size());
-  auto at = [&](Value v) {
-    return values[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  std::vector<std::vector<Noisy>> values(g.nodes.size()), read(g.nodes.size());
+  const auto at = [](const std::vector<std::vector<Noisy>>& of, Value v) {
+    return of[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
   };
   size_t next = 0;
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     const Node& n = g.nodes[i];
     if (n.op == &op::input || n.op == &op::param) {
-      values[i] = {leaves[next++]};
+      read[i] = values[i] = {leaves[next++]};
       continue;
     }
     std::vector<Noisy> in;
-    for (Value v : n.in) in.push_back(at(v));
-    values[i] = node(n, in);
+    for (Value v : n.in) in.push_back(at(read, v));
+    read[i] = values[i] = node(n, in);
+    if (keeps_wide_) leave_unrounded(n, in, read[i]);
   }
   Run run;
-  for (Value v : g.outputs) run.outputs.push_back(at(v));
-  for (const Update& u : g.updates) run.updates.emplace(u.param, at(u.value));
+  for (Value v : g.outputs) run.outputs.push_back(at(values, v));
+  for (const Update& u : g.updates) run.updates.emplace(u.param, at(values, u.value));
   return run;
 }
 
@@ -477,7 +487,7 @@ std::string Bounded::mismatch(const Tensor& got, const Compare& how) const {
 }
 
 BoundedRun evaluate_bounded(const Graph& unbound, const NamedTensors& leaves, uint64_t seed,
-                            int draws) {
+                            int draws, bool keeps_wide) {
   Tensors tensors;
   std::vector<NoisyEvaluator::Noisy> plain;
   for (const Node& n : unbound.nodes)
@@ -494,7 +504,8 @@ BoundedRun evaluate_bounded(const Graph& unbound, const NamedTensors& leaves, ui
   std::map<Bounded*, bool> inexact;
   for (int k = 0; k < draws; ++k) {
     NoisyEvaluator::Run noisy =
-        NoisyEvaluator(seed * 1000003 + static_cast<uint64_t>(k)).graph(g, plain);
+        NoisyEvaluator(seed * 1000003 + static_cast<uint64_t>(k), false, keeps_wide)
+            .graph(g, plain);
     auto keep = [&](Bounded& b, NoisyEvaluator::Noisy& n) {
       b.draws.push_back(n.value);
       inexact[&b] |= n.noisy;

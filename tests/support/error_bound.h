@@ -72,8 +72,10 @@ struct BoundedRun {
   std::map<std::string, Bounded> updates;
 };
 
+// keeps_wide: what ops read in f16 and bf16 may be what was computed before it was rounded, as in a fused chain
+// (docs/ir.md); results of one op alone are what they are without.
 BoundedRun evaluate_bounded(const Graph& g, const NamedTensors& leaves, uint64_t seed,
-                            int draws = 8);
+                            int draws = 8, bool keeps_wide = false);
 
 // The results of a graph in a narrow dtype against `wide`, those of the same graph in f64: what all
 // its roundings can do. Noise as above, and of 1 ULP after every operation that rounds once (zeros
@@ -86,8 +88,11 @@ std::vector<Bounded> bounded_by_rounding(const Graph& g, const Tensors& in, cons
 class NoisyEvaluator {
  public:
   // every_rounding: noise where all implementations round alike, none where nothing is rounded.
-  explicit NoisyEvaluator(uint64_t seed, bool every_rounding = false)
-      : random_(seed), every_rounding_(every_rounding), inside_kernel_(every_rounding) {}
+  explicit NoisyEvaluator(uint64_t seed, bool every_rounding = false, bool keeps_wide = false)
+      : random_(seed),
+        every_rounding_(every_rounding),
+        keeps_wide_(keeps_wide),
+        inside_kernel_(every_rounding) {}
 
   struct Noisy {
     Tensor value;
@@ -109,8 +114,10 @@ class NoisyEvaluator {
   std::vector<Noisy> body_node(const Node& n, std::span<const Noisy> in);
   std::vector<Noisy> primitive(const Node& n, std::span<const Noisy> in);
   Tensors with_noisy_operands(const EvalArgs& args, Tensors& operands, const Tensors& plain);
+  // The node's results as a fused chain may read them.
+  void leave_unrounded(const Node& n, std::span<const Noisy> in, std::vector<Noisy>& results);
   std::mt19937_64 random_;
-  bool every_rounding_, inside_kernel_;
+  bool every_rounding_, keeps_wide_, inside_kernel_;
 };
 
 // How often an elementwise node rounds, counted through its scalar rule: 0, 1, or more (2, also where that is not known).

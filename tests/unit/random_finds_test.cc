@@ -112,6 +112,28 @@ TEST(Bounds, SumThatHappensToBeOneOfItsTerms) {
 }
 
 // Per-sample scales: computed in f32 and rounded once, as without vmap.
+// silu and product stay in f32 on the CPU; each rounded to f16, the sum, which cancels, is three units elsewhere.
+TEST(Bounds, ChainsThatStayWide) {
+  Builder b("chain");
+  const Value x = b.input("x", {DType::F16, {1, 9}});
+  const auto weights = Tensor::from<float>(
+      {1, 9}, {0.5732421875F, 0.900390625F, 1.6845703125F, 1.4033203125F, 0.43701171875F,
+               -0.54150390625F, 0.3916015625F, -0.93994140625F, -1.259765625F});
+  const Value y = op::mul(b, op::silu(b, x), b.constant(cast_tensor(weights, DType::F16)));
+  b.output(op::reduce_mean(b, y, {{0, 1}}));
+  const Graph g = b.finish();
+  bool differs = false;
+  for (double v : {3.056640625, 2.71875, 1.443359375, 0.7431640625, 5.3125}) {
+    const NamedTensors leaves{{"x", Tensor::full(DType::F16, {1, 9}, v)}};
+    const Tensor got = Session("cpu").compile(g).run(leaves)[0];
+    EXPECT_EQ(testing::evaluate_bounded(g, leaves, 1, 100, true).outputs[0].mismatch(got), "") << v;
+    differs |= !got.same_bits(evaluate(g, leaves).outputs[0]);
+    Tensor wrong = Tensor::full(DType::F16, {}, got.get_float(0) * 1.05);
+    EXPECT_NE(testing::evaluate_bounded(g, leaves, 1, 100, true).outputs[0].mismatch(wrong), "");
+  }
+  EXPECT_TRUE(differs) << "nothing stayed wide: the bound needs it no more";
+}
+
 TEST(Vmap, NormsRoundOnce) {
   Builder b("norm");
   const Value x = b.input("x", {DType::F16, {2, 4}}), gamma = b.input("gamma", {DType::F16, {4}}),
