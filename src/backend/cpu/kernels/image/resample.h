@@ -53,7 +53,7 @@ class ResamplePlan {
     int64_t rows_at_once = 1;  // for the level behind
     std::vector<Part> parts;   // where turned
     int64_t scratch = 0;
-    ResampleFns fns;
+    ResampleFns fns = {};
     // Rows of a level: what `lines` calls so; where turned, those in front of the axis.
     int64_t rows() const { return turned ? lead : lead * axis.to; }
     int64_t in_row() const { return from * rest; }
