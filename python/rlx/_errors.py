@@ -1,6 +1,7 @@
 """Errors: every request that RLX cannot serve raises an `Error` with a kind, a stable code and a sentence."""
 
 import operator
+import os
 
 
 class Error(Exception):
@@ -77,3 +78,22 @@ def make_error(kind, code, message, where, text):
     """The exception for an error of the C++ library."""
     cls = UserIndexError if code == "index-range" else _BY_KIND[kind]
     return cls(code, message, where, text)
+
+
+def file_name(path):
+    """A path as the library takes it."""
+    name = os.fspath(path)
+    if (b"\0" if isinstance(name, bytes) else "\0") in name:
+        raise UserError("file-open", f"{name!r} is the name of no file: it has a zero in it")
+    return name
+
+
+def checked_name(name):
+    """A name of a graph or of a leaf as the library takes it."""
+    if not isinstance(name, str):
+        raise UserError("name", f"a name is a string, not {name!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UserError("utf8", f"{name!r} is no name: it is not Unicode text") from None
+    return name

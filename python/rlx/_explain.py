@@ -13,6 +13,7 @@ import json
 import os
 
 from rlx import _core
+from rlx._errors import file_name
 from rlx._graph import Graph
 from rlx._transforms import _arguments, _check_function, trace
 
@@ -34,7 +35,8 @@ class Explanation:
 
     def save(self, path):
         """Writes the page, or for a name that ends in .json the document."""
-        text = self.json if os.fspath(path).endswith(".json") else self.html
+        path = file_name(path)
+        text = self.json if os.fsdecode(path).endswith(".json") else self.html
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
 

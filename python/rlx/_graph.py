@@ -13,7 +13,7 @@ from rlx import _signatures as _s
 from rlx._array import Array, asarray
 from rlx._dims import Dim
 from rlx._dtypes import from_table
-from rlx._errors import Error, UserError, checked_budget
+from rlx._errors import Error, UserError, checked_budget, checked_name, file_name
 from rlx._precision import as_policy
 
 CompiledGraph = _core.CompiledGraph
@@ -31,7 +31,7 @@ class Graph:
     """
 
     def __init__(self, name="main"):
-        self._scope = _core.Scope(name, False)
+        self._scope = _core.Scope(checked_name(name), False)
         self._outputs = []
 
     @classmethod
@@ -175,7 +175,7 @@ class Graph:
 
     def save(self, path):
         """Writes the text, and constants larger than 1 KiB beside it (path.<hash>.consts)."""
-        self.value.save(path)
+        self.value.save(file_name(path))
 
     def compile(self, device=None, **options):
         """The same as `rlx.compile(g)`."""
@@ -245,9 +245,11 @@ def parse(text):
 
 def from_bytes(data):
     """The graph that Graph.to_bytes wrote."""
-    return Graph._of(_core.from_bytes(data))
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise UserError("bytes", f"from_bytes: takes bytes, not {type(data).__name__}")
+    return Graph._of(_core.from_bytes(bytes(data)))
 
 
 def load_graph(path):
     """The graph that Graph.save wrote."""
-    return Graph._of(_core.load_graph(path))
+    return Graph._of(_core.load_graph(file_name(path)))

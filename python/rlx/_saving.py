@@ -20,7 +20,7 @@ import numpy as np
 from rlx import _core
 from rlx._array import Array, asarray
 from rlx._dims import is_dim
-from rlx._errors import DataError, UserError
+from rlx._errors import DataError, UserError, file_name
 from rlx._tree import LEAF, _names, described, flatten, paths, unflatten
 
 RECORD = "#tree"
@@ -63,7 +63,7 @@ def save(path, tree) -> None:
         arrays[RECORD] = asarray(np.frombuffer(_utf8(text), np.uint8))
     for name in arrays:
         _utf8(name)
-    _core.save_checkpoint(os.fspath(path), arrays)
+    _core.save_checkpoint(file_name(path), arrays)
 
 
 def load(path, like=None):
@@ -73,7 +73,7 @@ def load(path, like=None):
     from there. Names, shapes and dtypes of its arrays must be those of the file; what of the file it does not name is
     an error, too.
     """
-    arrays = _core.load_checkpoint(os.fspath(path))
+    arrays = _core.load_checkpoint(file_name(path))
     record = arrays.pop(RECORD, None)
     where = os.fspath(path)
     node = None if record is None else _read_record(where, record, arrays)

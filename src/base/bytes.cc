@@ -54,6 +54,13 @@ void ByteWriter::varint(uint64_t v) {
   u8(static_cast<uint8_t>(v));
 }
 
+void ByteWriter::text(std::string_view s) {
+  user_check(is_utf8(s), "utf8", "{} cannot be written: it is not UTF-8, or has a zero in it",
+             quote(s));
+  varint(s.size());
+  raw(s.data(), s.size());
+}
+
 int64_t ByteReader::signed_varint() {
   const uint64_t v = varint();
   return static_cast<int64_t>(v >> 1 ^ (~(v & 1) + 1));

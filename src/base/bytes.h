@@ -89,10 +89,7 @@ class ByteWriter {
   void signed_varint(int64_t v) {
     varint(static_cast<uint64_t>(v) << 1 ^ static_cast<uint64_t>(v >> 63));
   }
-  void text(std::string_view s) {
-    varint(s.size());
-    raw(s.data(), s.size());
-  }
+  void text(std::string_view s);  // Error(user, "utf8") for what ByteReader::text refuses
 };
 
 }  // namespace rlx

@@ -43,6 +43,7 @@ class Error : public std::exception {
   Error& operator=(const Error&) noexcept = default;
 
   const char* what() const noexcept override;
+  const std::string& text() const { return says_->text; }  // as what(), zeros in names included
   ErrorKind kind() const { return says_->kind; }
   const std::string& code() const { return says_->code; }
   const std::string& message() const { return says_->message; }

@@ -134,7 +134,8 @@ void say_limits(const Globals& globals) {
 
 // A word that is nearly a command's name, and no file's, is not meant as a FILE.
 void refuse_misspelt_command(const CLI::App& bench, const std::string& word) {
-  if (std::filesystem::exists(word)) return;
+  std::error_code none;
+  if (std::filesystem::exists(word, none)) return;
   std::vector<std::string_view> names;
   for (const CLI::App* command : bench.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(command->get_name());

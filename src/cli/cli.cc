@@ -31,7 +31,7 @@ int run_action(const std::function<void()>& action) {
   } catch (const Error& e) {
     if (interrupted() && e.code() == "cancelled")
       return report(interrupt_name(), interrupt_status());
-    return report(fmt::format("error: {}", e.what()), 1);
+    return report(fmt::format("error: {}", e.text()), 1);
   } catch (const std::bad_alloc&) {
     return report("error: out of memory", 1);
   } catch (const std::exception& e) {
@@ -75,11 +75,19 @@ std::string unexpected(const CLI::App& app, const std::string& word) {
   return fmt::format("{} is one word too many", word);
 }
 
+// What the parser of the command line says, in our words where it has none of a sentence.
+std::string wrong_with(const CLI::ParseError& e) {
+  std::string text = e.what();
+  if (const size_t end = text.find(": At Most 1 required but received"); end != text.npos)
+    return fmt::format("{} is given more than once", text.substr(0, end));
+  return text;
+}
+
 int usage_error(const CLI::App& app, const CLI::ParseError& e) {
   const auto left = app.remaining(true);
   const bool extra = e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
   return report(fmt::format("error: {} (see {} --help)",
-                            extra && !left.empty() ? unexpected(app, left[0]) : e.what(),
+                            extra && !left.empty() ? unexpected(app, left[0]) : wrong_with(e),
                             path_of(chosen(app))),
                 2);
 }
@@ -133,6 +141,8 @@ int run(const std::vector<std::string>& args) {
     return run_action([&] { say("{}", cli.app.help()); });
   } catch (const CLI::ParseError& e) {
     return usage_error(cli.app, e);
+  } catch (const std::exception& e) {
+    return report(fmt::format("error: {}", e.what()), 2);
   }
   if (!cli.action) {
     note("{}", cli.app.help());

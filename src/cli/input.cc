@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
 #include "rlx/stages/json.h"
@@ -49,6 +50,12 @@ Graph read_written(const std::string& file) {
 
 Tensor read_tensor(const std::string& file) {
   return parse_npy(read_input(file), file == kStandardInput ? "standard input" : file);
+}
+
+NamedTensors read_checkpoint(const std::string& file) {
+  user_check(file != kStandardInput, "standard-input",
+             "a checkpoint is read part by part: it is a file, not standard input");
+  return load_checkpoint(file);
 }
 
 NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option) {

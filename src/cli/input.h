@@ -15,6 +15,7 @@ GraphModule read_module(const std::string& file);
 Graph read_program(const std::string& file);  // its graph, blocks lowered
 Graph read_written(const std::string& file);  // its graph, blocks as they stand
 Tensor read_tensor(const std::string& file);
+NamedTensors read_checkpoint(const std::string& file);  // a file, not standard input
 // Words "NAME=FILE.npy".
 NamedTensors read_tensors(const std::vector<std::string>& words, std::string_view option);
 

@@ -35,7 +35,8 @@ void print_file(const std::string& file, const std::string& svg,
                  symbols.empty() ? "none" : fmt::format("?{}", fmt::join(symbols, ", ?")));
     g = rlx::bind(g, sizes);
   }
-  svg.empty() ? print_program(g) : write_file(svg, to_svg(g));
+  if (svg.empty()) return print_program(g);
+  svg == "-" ? write_output(to_svg(g)) : write_file(svg, to_svg(g));
 }
 
 // Reading verifies; what is left is to say what was read.

@@ -26,7 +26,7 @@ struct QuantiseArguments {
 
 std::vector<fs::path> sorted(const fs::path& folder) {
   std::vector<fs::path> out;
-  for (const auto& entry : fs::directory_iterator(folder)) out.push_back(entry.path());
+  for (const std::string& name : names_in(folder)) out.push_back(folder / name);
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -41,17 +41,35 @@ NamedTensors read_batch(const fs::path& folder) {
 
 // A folder of .npy files is one batch, a folder of such folders a batch each.
 std::vector<NamedTensors> read_batches(const std::string& folder) {
-  user_check(fs::is_directory(folder), "file-open", "--data: there is no folder {}", folder);
+  std::error_code none;
+  user_check(fs::is_directory(folder, none), "file-open", "--data: there is no folder {}", folder);
   std::vector<NamedTensors> out;
   if (NamedTensors here = read_batch(folder); !here.empty()) out.push_back(std::move(here));
   for (const fs::path& p : sorted(folder))
-    if (fs::is_directory(p)) out.push_back(read_batch(p));
+    if (fs::is_directory(p, none)) {
+      out.push_back(read_batch(p));
+      user_check(!out.back().empty(), "calibration-data", "--data: the folder {} has no .npy file",
+                 p.string());
+    }
+  return out;
+}
+
+// Where the parameters go. What is read to make them stays, and nothing is written where the program cannot be.
+std::string parameters_file(const QuantiseArguments& a) {
+  user_check(a.out != "-", "standard-output",
+             "-o -: the parameters go to a file beside the program, so it needs a name");
+  std::string out = a.out + ".ckpt";
+  std::error_code none;
+  user_check(a.checkpoint.empty() || !fs::equivalent(a.checkpoint, out, none), "file-same",
+             "-o {}: its parameters would replace {}, which --params reads; another name is needed",
+             a.out, a.checkpoint);
   return out;
 }
 
 void quantise_file(QuantiseArguments& a) {
+  const std::string out = parameters_file(a);
   const Graph g = read_program(a.file);
-  NamedTensors params = a.checkpoint.empty() ? NamedTensors() : load_checkpoint(a.checkpoint);
+  NamedTensors params = a.checkpoint.empty() ? NamedTensors() : read_checkpoint(a.checkpoint);
   for (auto& [name, value] : read_tensors(a.params, "--param"))
     params.insert_or_assign(name, value);
   std::vector<NamedTensors> data;
@@ -65,8 +83,13 @@ void quantise_file(QuantiseArguments& a) {
     o.layers.emplace_back(name, format);
   for (const auto& [name, format] : assignments(a.ops, "--op")) o.ops.emplace_back(name, format);
   const Quantised q = quantise(g, params, data, o);
-  save_checkpoint(a.out + ".ckpt", q.params);
+  {  // raises while the old parameters are there
+    const AtomicFile program(a.out);
+    if (!a.json.empty() && a.json != "-") const AtomicFile table(a.json);
+  }
+  save_checkpoint(out, q.params);
   save_graph(a.out, q.graph);
+  if (a.json == "-") return say("{}\n", q.report.to_json());
   if (!a.json.empty()) write_file(a.json, q.report.to_json() + "\n");
   say("{}", q.report.to_string());
 }
@@ -81,7 +104,8 @@ void add_quantise(Cli& cli) {
                   "rlx quantise model.rlx -o small.rlx --params model.ckpt --data batches "
                   "--method entropy --layer \"head*=float\"");
   c->add_option("FILE", a->file, "Graph, as text or bytes; - is standard input")->required();
-  c->add_option("-o,--out", a->out, "File to write; its parameters go to FILE.ckpt beside it")
+  c->add_option("-o,--out", a->out,
+                "File to write; its parameters go to FILE.ckpt beside it, a file of its own")
       ->required();
   c->add_option("--params", a->checkpoint, "Checkpoint with the parameters");
   c->add_option("--param", a->params, "NAME=FILE.npy, once per parameter");
@@ -104,7 +128,8 @@ void add_quantise(Cli& cli) {
               "All codes of an activation between its lowest and its highest value");
   c->add_flag("--per-tensor", a->per_tensor,
               "One scale for a weight, in the place of one per output channel");
-  c->add_option("--json", a->json, "File for the table as JSON");
+  c->add_option("--json", a->json,
+                "File for the table as JSON; - is standard output, in the place of the table");
   c->add_option("--backend", a->backend, "Device (default: the best there is)")
       ->check(CLI::IsMember(device_names()));
   for (CLI::Option* many :

@@ -149,7 +149,7 @@ void run_file(const RunArguments& o, const Globals& globals) {
   const Graph g = read_program(o.file);
   const NamedTensors inputs = read_tensors(o.inputs, "--input");
   NamedTensors params = read_tensors(o.params, "--param");
-  if (!o.checkpoint.empty()) params.merge(load_checkpoint(o.checkpoint));
+  if (!o.checkpoint.empty()) params.merge(read_checkpoint(o.checkpoint));
   CompileOptions options{.threads = globals.threads,
                          .dims = read_dims(o.dims),
                          .hints = read_hints(o.hints),

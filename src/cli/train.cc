@@ -100,7 +100,7 @@ class TrainCommand {
     baseline_bytes_ = resident_bytes();
     // What cannot be read is found before any work is done.
     std::optional<NamedTensors> from;
-    if (!o_.resume.empty()) from = load_checkpoint(o_.resume);
+    if (!o_.resume.empty()) from = read_checkpoint(o_.resume);
     require_memory(o_.model);
     const auto start = Clock::now();
     Trainer trainer(corpus_, o_.model,

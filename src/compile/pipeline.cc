@@ -95,7 +95,7 @@ CompileResult CompilePipeline::compile_module(GraphModule module) const {
       break;
   }
   LirModule lir = *std::move(module).into_lir();
-  return {lir.has_plan() ? std::move(lir) : plan_lir(std::move(lir.mir)), {}, {}};
+  return {lir.has_plan() ? std::move(lir) : plan_lir(lir.mir()), {}, {}};
 }
 
 CompileResult CompileResult::specialize(const CompilePipeline& pipeline,
@@ -125,8 +125,8 @@ PipelineInspect inspect_pipeline(const CompilePipeline& pipeline, const HirModul
 PipelineInspect inspect_compiled(std::string hir_text, const CompileResult& result) {
   PipelineInspect out;
   out.hir = std::move(hir_text);
-  out.mir_optimized = inspect_mir(result.lir.mir);
-  out.fusion = fusion_text(result.fusion, result.lir.mir);
+  out.mir_optimized = inspect_mir(result.lir.mir());
+  out.fusion = fusion_text(result.fusion, result.lir.mir());
   out.lir = inspect_lir(result.lir);
   return out;
 }

@@ -77,7 +77,8 @@ struct RunOptions {
   // Polled between blocks of work, so that a run ends some milliseconds after it was set, except inside
   // a single call of a library (docs/runtime.md lists them); raises Error(user, "cancelled").
   const std::atomic<bool>* cancel = nullptr;
-  bool check_nan = false;     // raise Error(user, "nan") naming the first node that made one
+  bool check_nan =
+      false;  // raise Error(user, "nan") naming the first step that made one (steps of a run: not folded constants)
   bool profile = false;       // fill times()
   RunTrace* trace = nullptr;  // not null: is made the trace of this run
   // False: return when all work is in the device's stream; whatever the run reads and writes must stay
@@ -101,7 +102,7 @@ class Executable {
   virtual void upload_param(size_t index, const void* data, int64_t bytes) = 0;
   virtual void share_param(size_t index, MemoryBlock value, int64_t bytes) = 0;
   // The same, and where the program updates the parameter it writes this memory, until another value comes. Clones take
-  // copies.
+  // copies of what the program updates.
   virtual void bind_param(size_t index, MemoryBlock value, int64_t bytes) = 0;
   virtual MemoryBlock param(size_t index) const = 0;
   virtual bool is_updated(size_t param) const = 0;

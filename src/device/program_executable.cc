@@ -3,7 +3,6 @@
 #include <cstring>
 #include <list>
 #include <map>
-#include <tuple>
 
 #include "rlx/base/clock.h"
 #include "rlx/device/program_tables.h"
@@ -52,7 +51,7 @@ class ProgramExecutable final : public Executable {
     param_bytes_ = o.param_bytes_;
     for (size_t i = 0; i < o.params_.size(); ++i) {
       params_.push_back(o.params_[i]);
-      if (c_->param_updated[i] && params_[i]) own_copy(i);
+      if (c_->param_updated[i] && params_[i]) params_[i] = copied(params_[i], param_bytes_[i]);
     }
     stream_->wait();
   }
@@ -90,9 +89,8 @@ class ProgramExecutable final : public Executable {
   }
   void share_param(size_t i, MemoryBlock value, int64_t bytes) override {
     stream_->wait();  // nobody reads the old one any more
-    params_[i] = std::move(value);
+    params_[i] = c_->param_updated[i] ? copied(value, bytes) : std::move(value);
     param_bytes_[i] = bytes;
-    if (c_->param_updated[i]) own_copy(i);
     forget_prepared(i);
   }
   void bind_param(size_t i, MemoryBlock value, int64_t bytes) override {
@@ -238,43 +236,12 @@ class ProgramExecutable final : public Executable {
     return true;
   }
 
-  void own_copy(size_t i) {
-    const MemoryBlock shared = std::move(params_[i]);
-    params_[i] = backend().allocate(param_bytes_[i]);
-    stream_->copy(params_[i].get(), shared.get(), param_bytes_[i]);
-    stream_->wait();  // `shared` may go
+  MemoryBlock copied(const MemoryBlock& from, int64_t bytes) {
+    MemoryBlock out = backend().allocate(bytes);
+    stream_->copy(out.get(), from.get(), bytes);
+    stream_->wait();  // `from` may go
+    return out;
   }
-
-  // What is made of a weight: of a parameter by its place in the signature, of a constant by its memory, of a joined weight
-  // by its label among programs of one origin; how it is packed, or as it is joined.
-  struct Form {
-    Place place = Place::param;
-    size_t param = 0;
-    std::weak_ptr<const void> owner;  // of constants and joined weights
-    std::string label;
-    View source;  // of what is packed
-    std::string how;
-    bool operator<(const Form& o) const {
-      if (owner.owner_before(o.owner) != o.owner.owner_before(owner))
-        return owner.owner_before(o.owner);
-      const auto rest = [](const Form& f) {
-        return std::tie(f.place, f.param, f.label, f.source.dtype, f.source.dims, f.source.strides,
-                        f.source.offset, f.how);
-      };
-      return rest(*this) < rest(o);
-    }
-    bool is_owned_by(const std::shared_ptr<const void>& o) const {
-      return !owner.owner_before(o) && !o.owner_before(owner);
-    }
-    bool is_dead() const { return place != Place::param && owner.expired(); }
-  };
-
-  // What was made of weights in a form that kernels of any size read.
-  struct Prepared {
-    MemoryBlock block;
-    int64_t bytes = 0;
-    std::vector<size_t> params;  // of which it was made
-  };
 
   // Forgets what was made of the parameter.
   void forget_prepared(size_t param) {
@@ -295,31 +262,6 @@ class ProgramExecutable final : public Executable {
   MemoryBlock prepared(const Form& form, FunctionRef<Prepared()> make) {
     if (const auto it = prepared_.find(form); it != prepared_.end()) return it->second.block;
     return prepared_.emplace(form, make()).first->second.block;
-  }
-
-  static Form joined_form(const Binding& b, size_t k) {
-    return {
-        .place = Place::joined, .owner = b.program().origin, .label = b.program().joined[k].label};
-  }
-  static Form packed_form(const Binding& b, size_t k) {
-    const Program& p = b.program();
-    const PackedWeight& w = p.packed[k];
-    const Buffer& from = p.buffers[static_cast<size_t>(w.source.buffer)];
-    const auto i = static_cast<size_t>(from.index);
-    Form f;
-    if (from.place == Place::joined)
-      f = joined_form(b, i);
-    else if (from.place == Place::constant)
-      f = {.place = from.place, .owner = p.constants[i].storage()};
-    else
-      f = {.param = b.bound->param_of[i]};
-    f.source = w.source;
-    f.source.buffer = -1;
-    for (size_t d = 0; d < f.source.dims.size(); ++d)  // repeated for some size or other
-      if (f.source.dims[d] == 1 || f.source.strides[d] == 0)
-        f.source.dims[d] = 1, f.source.strides[d] = 0;
-    f.how = w.form;
-    return f;
   }
 
   // Whether something is to be packed of the joined weight.

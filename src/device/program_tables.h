@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "rlx/device/executable.h"
@@ -147,5 +149,61 @@ struct Binding {
   bool ready = false;  // the stream has what its launches need
   int64_t bytes = 0;   // of these tables
 };
+
+// What is made of a weight: of a parameter by its place in the signature, of a constant by its memory, of a joined weight
+// by its label among programs of one origin; how it is packed, or as it is joined.
+struct Form {
+  Place place = Place::param;
+  size_t param = 0;
+  std::weak_ptr<const void> owner;  // of constants and joined weights
+  std::string label;
+  View source;  // of what is packed
+  std::string how;
+  bool operator<(const Form& o) const {
+    if (owner.owner_before(o.owner) != o.owner.owner_before(owner))
+      return owner.owner_before(o.owner);
+    const auto rest = [](const Form& f) {
+      return std::tie(f.place, f.param, f.label, f.source.dtype, f.source.dims, f.source.strides,
+                      f.source.offset, f.how);
+    };
+    return rest(*this) < rest(o);
+  }
+  bool is_owned_by(const std::shared_ptr<const void>& o) const {
+    return !owner.owner_before(o) && !o.owner_before(owner);
+  }
+  bool is_dead() const { return place != Place::param && owner.expired(); }
+};
+
+// What was made of weights in a form that kernels of any size read.
+struct Prepared {
+  MemoryBlock block;
+  int64_t bytes = 0;
+  std::vector<size_t> params;  // of which it was made
+};
+
+inline Form joined_form(const Binding& b, size_t k) {
+  return {
+      .place = Place::joined, .owner = b.program().origin, .label = b.program().joined[k].label};
+}
+inline Form packed_form(const Binding& b, size_t k) {
+  const Program& p = b.program();
+  const PackedWeight& w = p.packed[k];
+  const Buffer& from = p.buffers[static_cast<size_t>(w.source.buffer)];
+  const auto i = static_cast<size_t>(from.index);
+  Form f;
+  if (from.place == Place::joined)
+    f = joined_form(b, i);
+  else if (from.place == Place::constant)
+    f = {.place = from.place, .owner = p.constants[i].storage()};
+  else
+    f = {.param = b.bound->param_of[i]};
+  f.source = w.source;
+  f.source.buffer = -1;
+  for (size_t d = 0; d < f.source.dims.size(); ++d)  // repeated for some size or other
+    if (f.source.dims[d] == 1 || f.source.strides[d] == 0)
+      f.source.dims[d] = 1, f.source.strides[d] = 0;
+  f.how = w.form;
+  return f;
+}
 
 }  // namespace rlx::running

@@ -369,7 +369,7 @@ Explanation explain(GraphModule program, const Device& device, const ExplainOpti
                     {"bytes", journey.program().code_bytes}};
   out["limits"] = limits;
   out["measured"] = options.run ? measured_json(measured) : Json(nullptr);
-  return Explanation(out.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return Explanation(out.dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
 }  // namespace rlx

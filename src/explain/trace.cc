@@ -38,7 +38,7 @@ std::string chrome_trace(const RunTrace& run, std::span<const RunSpan> phases,
   Json out = {{"traceEvents", std::move(events)},
               {"displayTimeUnit", "ms"},
               {"otherData", {{"dropped_spans", run.dropped}}}};
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return out.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 }  // namespace rlx

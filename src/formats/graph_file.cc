@@ -1,5 +1,8 @@
 #include "rlx/formats/graph_file.h"
 
+#include <fstream>
+#include <set>
+
 #include "rlx/base/hash.h"
 #include "rlx/formats/checkpoint.h"
 #include "rlx/ops/core.h"
@@ -55,7 +58,8 @@ Graph parse_text(std::string_view text, const std::string& what, const TextStore
   try {
     return parse(text, &store);
   } catch (const Error& e) {
-    throw Error(e.kind(), e.code(), fmt::format("{}: {}", what, e.message())).at(e.where());
+    const Error error(e.kind(), e.code(), fmt::format("{}: {}", what, e.message()));
+    throw e.where().empty() ? error : error.at(e.where());
   }
 }
 
@@ -66,14 +70,35 @@ uint64_t hash_of(const TextStore& store) {
   return h;
 }
 
-// Removes the side files of `target` but for the one called `kept`.
+// The side file that a file of the folder names, if it is a text that names one.
+std::string side_file_of(const fs::path& path) {
+  constexpr size_t kMost = 4096;  // of a first line
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return {};
+  std::ifstream in(path, std::ios::binary);
+  std::string begin(kMost, 0);
+  in.read(begin.data(), kMost);
+  begin.resize(static_cast<size_t>(in.gcount()));
+  try {
+    return constants_file(begin);
+  } catch (const Error&) {
+    return {};  // no text
+  }
+}
+
+// Removes the side files of `target` but for the one called `kept` and those that copies of earlier texts name.
 void remove_old_side_files(const fs::path& target, const std::string& kept) {
   const std::string name = target.filename().string();
   const fs::path folder = folder_of(target);
-  for (const std::string& other : names_in(folder))
+  const std::vector<std::string> names = names_in(folder);
+  std::set<std::string> old;
+  for (const std::string& other : names)
     if (other != kept && (is_side_file(other, name) || other == unnamed_side_file(name)) &&
         is_checkpoint(folder / other))
-      remove_file(folder / other);
+      old.insert(other);
+  for (size_t i = 0; i < names.size() && !old.empty(); ++i)
+    if (!old.contains(names[i])) old.erase(side_file_of(folder / names[i]));
+  for (const std::string& other : old) remove_file(folder / other);
 }
 
 }  // namespace

@@ -9,7 +9,11 @@ namespace rlx {
 TracedTensors fori_loop(
     Tracer& t, int64_t lower, int64_t upper, const TracedTensors& carries,
     FunctionRef<TracedTensors(Tracer&, const TracedTensor&, const TracedTensors&)> body) {
-  const TracedTensor steps = t.arange(std::max<int64_t>(upper - lower, 0)) + lower;
+  int64_t count = 0;
+  user_check(upper <= lower || !__builtin_sub_overflow(upper, lower, &count), "loop-steps",
+             "fori_loop: from {} to {} are more steps than can be counted", lower, upper);
+  const TracedTensor steps =
+      t.arange(count) + t.constant(Tensor::from<int64_t>({}, {upper > lower ? lower : 0}));
   const auto step = [&](Tracer& inner, const TracedTensors& c,
                         const TracedTensors& i) -> ScanResult {
     return {body(inner, i[0], c), {}};

@@ -107,7 +107,10 @@ Tensor Tensor::full(DType dtype, Ints sizes, Complex value) {
 }
 
 Tensor Tensor::reshaped(Ints sizes) const {
-  check(product(sizes) == elements_, "reshaped: wrong number of elements");
+  user_check(std::all_of(sizes.begin(), sizes.end(), [](int64_t n) { return n >= 0; }) &&
+                 product(sizes) == elements_,
+             "reshape-elements", "a tensor of {} cannot be reshaped to [{}]", type(),
+             fmt::join(sizes, ", "));
   Tensor t = *this;
   t.sizes_ = std::move(sizes);
   return t;

@@ -82,7 +82,7 @@ Corpus make_corpus(std::string_view text, int64_t block) {
     for (size_t i = begin; i < end; ++i)
       (i < cut ? c.train : c.validation).push_back(token[static_cast<unsigned char>(text[i])]);
   }
-  const auto least = static_cast<size_t>(block) + 2;
+  const auto least = std::min(static_cast<size_t>(block), SIZE_MAX / kParts - 2) + 2;
   user_check(c.validation.size() >= least && c.train.size() >= least, "text-short",
              "the text has {} bytes; blocks of {} tokens need at least {}", text.size(), block,
              least * kParts);

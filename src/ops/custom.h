@@ -10,7 +10,7 @@
 // A function known by name at run time, for languages and plug-ins that cannot write entries:
 //
 //   register_custom_op({.name = "my.scale", .num_inputs = 1, .infer = .., .compute = .., .vjp = ..});
-//   Values y = custom_op(b, "my.scale", "factor=2", {x});
+//   Values y = custom_op(b, "my.scale", "factor=2", Values{x});
 //
 // It is a node of the op `custom` with the name and a text of attributes; `compute` runs it on every
 // backend. Without vjp and jvp a gradient through it raises "no-gradient", without vmap a batched

@@ -245,7 +245,7 @@ std::string KernelDispatchReport::to_json() const {
   j["still_unsupported"] = nlohmann::ordered_json::array();
   for (const Offender& o : still_unsupported)
     j["still_unsupported"].push_back({{"node", o.node.node}, {"where", o.where}, {"kind", o.kind}});
-  return j.dump(2);
+  return j.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 void maybe_log_dispatch_report(const KernelDispatchReport& report) {

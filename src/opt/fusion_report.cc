@@ -195,7 +195,7 @@ std::string FusionReport::to_json() const {
                            {"reason", reason_text(m)},
                            {"context", m.context},
                            {"hint", m.hint}});
-  return j.dump(2);
+  return j.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace rlx::opt::fusion_report

@@ -277,10 +277,13 @@ void CompiledTraining::set_params(const NamedTensors& values) {
     user_check(params_.contains(name), "param-unknown",
                "compile_training: there is no parameter \"{}\"; there are {}", name,
                fmt::join(params_, ", "));
-    if (const auto w = weight(name))
-      user_check(w->type() == value.type(), "param-type", "parameter \"{}\" is {}, the value is {}",
-                 name, w->type(), value.type());
+    for (const CompiledGraph* program : {&forward_, &backward_})
+      if (const Value leaf = program->signature().find_leaf(name); leaf.valid())
+        user_check(program->signature().type(leaf) == value.type(), "param-type",
+                   "parameter \"{}\" is {}, the value is {}", name, program->signature().type(leaf),
+                   value.type());
   }
+  has_run_ = false;
   for (const auto& [name, value] : values) {
     const auto w = weight(name);
     if (w) {
@@ -295,7 +298,6 @@ void CompiledTraining::set_params(const NamedTensors& values) {
         program->set_param(name, value);
     }
   }
-  has_run_ = false;
 }
 
 NamedTensors CompiledTraining::params() const {
@@ -325,6 +327,8 @@ Tensors CompiledTraining::backward(const NamedTensors& inputs) {
   user_check(has_run_, "training-order",
              "compile_training: backward reads what a forward has left; run that first{}",
              changed_.empty() ? "" : ", with the parameters as they are now");
+  for (const auto& [name, value] : inputs)
+    backward_.input_index(name);  // an unknown one changes nothing
   has_run_ = changed_.empty();
   const Tensors out = backward_.run(inputs);
   for (const std::string& name : changed_)  // what was made of the old values goes

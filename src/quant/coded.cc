@@ -34,7 +34,7 @@ float nearest_code(float value, float low, float high) {
   return std::clamp(std::round(value), low, high);
 }
 
-int64_t groups(int64_t k, int64_t group) { return (k + group - 1) / group; }
+int64_t groups(int64_t k, int64_t group) { return k / group + (k % group != 0); }
 
 // Nibble i of a tensor of bytes, low ones first.
 void put_nibble(Tensor& codes, int64_t i, int64_t value) {

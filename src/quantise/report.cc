@@ -68,7 +68,7 @@ std::string QuantiseReport::to_json() const {
     j["outputs"].push_back({{"name", l.name},
                             {"relative_rms", number(l.relative_rms)},
                             {"sqnr_db", number(l.sqnr_db())}});
-  return j.dump(2);
+  return j.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace rlx

@@ -4,7 +4,8 @@
 //   std::vector<Tensor> v = run({{"x", batch}});
 //
 // Only what the values need is compiled; inputs of the program that they do not need are ignored. Raises Error(user):
-// "input-unknown" for a name that is no input of the program, and what runs raise.
+// "input-unknown" for a name that is no input of the program, "input-missing" for a batch without an input that the values
+// need, and what runs raise.
 #pragma once
 
 #include "rlx/runtime/runtime.h"
@@ -22,6 +23,7 @@ class ValueRunner {
 
  private:
   std::vector<std::string> known_;
+  int64_t batches_ = 0;  // seen so far
   CompiledGraph program_;
 };
 

@@ -151,7 +151,7 @@ CompiledGraph CompiledGraph::clone() const {
       if (input_pointers_[i] != held.block.get()) {
         copy.point_input(i, input_pointers_[i]);  // bound
       } else if (held.shared && !input_leaves_[i].donated) {
-        copy.share_input(i, held.block);
+        copy.share_input(i, input_leaves_[i].sizes, held.block);
       } else {
         const int64_t bytes = input_leaves_[i].bytes();
         MemoryBlock block = executable_->backend().allocate(bytes);
@@ -307,21 +307,63 @@ size_t CompiledGraph::input_index(const std::string& name) const {
   return index_of(input_leaves_, input_index_, name, "input", signature());
 }
 
-void CompiledGraph::store_input(size_t index, const void* host) {
-  const int64_t bytes = input_leaves_[index].bytes();
+// What may fail comes first: memory and its sizes belong together.
+void CompiledGraph::store_input(size_t index, const Ints& sizes, const void* host) {
+  Leaf& leaf = input_leaves_[index];
   Held& held = inputs_[index];
+  const int64_t bytes = leaf.is_symbolic ? product(sizes) * size_of(leaf.type.dtype) : leaf.bytes();
   if (!held.block || held.shared || held.bytes < bytes) {
+    MemoryBlock block = executable_->backend().allocate(bytes);
     if (held.block) executable_->wait();
-    held = {executable_->backend().allocate(bytes), false, bytes};
+    resize(leaf, sizes);
+    held = {std::move(block), false, bytes};
+  } else {
+    resize(leaf, sizes);
   }
-  executable_->stream().upload(held.block.get(), host, bytes);
   point_input(index, held.block.get());
+  executable_->stream().upload(held.block.get(), host, bytes);
 }
 
-void CompiledGraph::share_input(size_t index, MemoryBlock block) {
+void CompiledGraph::share_input(size_t index, const Ints& sizes, MemoryBlock block) {
   if (inputs_[index].block) executable_->wait();
+  resize(input_leaves_[index], sizes);
   inputs_[index] = {std::move(block), true, 0};
   point_input(index, inputs_[index].block.get());
+}
+
+void CompiledGraph::take_inputs(std::span<const std::pair<size_t, const Ints*>> given,
+                                FunctionRef<void(size_t k)> store) {
+  if (is_symbolic_) {
+    // The sizes as they would be; where all are known, the program for them is chosen now.
+    std::vector<std::pair<Ints, bool>> before;
+    for (const auto& [index, sizes] : given)
+      before.emplace_back(input_leaves_[index].sizes, input_leaves_[index].set);
+    const auto restore = [&] {
+      for (size_t k = 0; k < before.size(); ++k) {
+        Leaf& leaf = input_leaves_[given[k].first];
+        leaf.sizes = std::move(before[k].first), leaf.set = before[k].second;
+      }
+      resized_ = true;
+    };
+    size_t unset = unset_;
+    try {
+      for (const auto& [index, sizes] : given) {
+        Leaf& leaf = input_leaves_[index];
+        resize(leaf, *sizes);
+        if (!leaf.set) leaf.set = true, --unset;
+      }
+      if (unset == 0 && resized_) bind_sizes();
+    } catch (...) {
+      restore();
+      throw;
+    }
+    const bool bound = !resized_;
+    restore();
+    for (size_t k = 0; k < given.size(); ++k) store(k);
+    if (bound) resized_ = false;  // the sizes are those again
+    return;
+  }
+  for (size_t k = 0; k < given.size(); ++k) store(k);
 }
 
 void CompiledGraph::set_input(const std::string& name, const DeviceTensor& value) {
@@ -330,8 +372,7 @@ void CompiledGraph::set_input(const std::string& name, const DeviceTensor& value
     const size_t i = input_index(name);
     check_type("input", name, input_leaves_[i].type, value.type());
     check_device("input", name, value);
-    resize(input_leaves_[i], value.sizes());
-    share_input(i, value.data());
+    share_input(i, value.sizes(), value.data());
   });
 }
 
@@ -340,8 +381,7 @@ void CompiledGraph::set_input(const std::string& name, const Tensor& value) {
   within_memory([&] {
     const size_t i = input_index(name);
     check_type("input", name, input_leaves_[i].type, value.type());
-    resize(input_leaves_[i], value.sizes());
-    store_input(i, value.raw());
+    store_input(i, value.sizes(), value.raw());
   });
 }
 
@@ -353,12 +393,23 @@ void CompiledGraph::point_input(size_t index, const std::byte* data) {
   input_pointers_[index] = data;
 }
 
+namespace {
+
+// Where there are no elements there may be no pointer.
+const std::byte* pointer_to(const void* data, int64_t bytes) {
+  static const std::byte nothing{};
+  return data || bytes > 0 ? static_cast<const std::byte*>(data) : &nothing;
+}
+
+}  // namespace
+
 void CompiledGraph::bind_input(size_t index, const void* data) {
   const Use use(*this);
   const Leaf& leaf = input_leaf(index);
   user_check(!leaf.is_symbolic || leaf.set || !data, "input-sizes",
              "input \"{}\" is {}: a pointer to it needs sizes", leaf.name, leaf.type);
-  point_input(index, static_cast<const std::byte*>(data));
+  point_input(index, leaf.is_symbolic ? static_cast<const std::byte*>(data)
+                                      : pointer_to(data, leaf.bytes()));
 }
 
 void CompiledGraph::bind_input(size_t index, const void* data, Ints sizes) {
@@ -366,8 +417,10 @@ void CompiledGraph::bind_input(size_t index, const void* data, Ints sizes) {
   within_memory([&] {
     Leaf& leaf = input_leaf(index);
     check_type("input", leaf.name, leaf.type, {leaf.type.dtype, Shape::of(sizes)});
+    for (int64_t size : sizes)
+      user_check(size >= 0, "input-sizes", "input \"{}\" cannot have the size {}", leaf.name, size);
     resize(leaf, sizes);
-    point_input(index, static_cast<const std::byte*>(data));
+    point_input(index, pointer_to(data, leaf.bytes()));
   });
 }
 
@@ -385,9 +438,19 @@ void CompiledGraph::check_output(size_t index) const {
 void CompiledGraph::bind_output(size_t index, void* data) {
   const Use use(*this);
   check_output(index);
+  if (outputs_[index]) within_memory([&] { executable_->wait(); });  // a run may still write it
   outputs_[index].reset();
   output_pointers_[index] = static_cast<std::byte*>(data);
   outputs_made_ = false;
+}
+
+void CompiledGraph::unbind() {
+  const Use use(*this);
+  within_memory([&] { executable_->wait(); });
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (input_pointers_[i] && input_pointers_[i] != inputs_[i].block.get()) point_input(i, nullptr);
+  for (size_t i = 0; i < outputs_.size(); ++i)
+    if (!outputs_[i]) output_pointers_[i] = nullptr, outputs_made_ = false;
 }
 
 void CompiledGraph::make_outputs() {
@@ -578,11 +641,12 @@ std::vector<DeviceTensor> CompiledGraph::run_on_device(const NamedDeviceTensors&
       check_type("input", name, input_leaves_[input_index(name)].type, value.type());
       check_device("input", name, value);
     }
-    for (const auto& [name, value] : inputs) {
-      const size_t i = input_index(name);
-      resize(input_leaves_[i], value.sizes());
-      share_input(i, value.data());
-    }
+    std::vector<std::pair<size_t, const Ints*>> given;
+    std::vector<const DeviceTensor*> values;
+    for (const auto& [name, value] : inputs)
+      given.emplace_back(input_index(name), &value.sizes()), values.push_back(&value);
+    take_inputs(
+        given, [&](size_t k) { share_input(given[k].first, *given[k].second, values[k]->data()); });
     return run_to_device(options);
   });
 }
@@ -592,11 +656,12 @@ std::vector<Tensor> CompiledGraph::run(const NamedTensors& inputs, const RunOpti
   return within_memory([&] {
     for (const auto& [name, value] : inputs)
       check_type("input", name, input_leaves_[input_index(name)].type, value.type());
-    for (const auto& [name, value] : inputs) {
-      const size_t i = input_index(name);
-      resize(input_leaves_[i], value.sizes());
-      store_input(i, value.raw());
-    }
+    std::vector<std::pair<size_t, const Ints*>> given;
+    std::vector<const Tensor*> values;
+    for (const auto& [name, value] : inputs)
+      given.emplace_back(input_index(name), &value.sizes()), values.push_back(&value);
+    take_inputs(given,
+                [&](size_t k) { store_input(given[k].first, *given[k].second, values[k]->raw()); });
     return run_to_tensors(options);
   });
 }
@@ -617,11 +682,11 @@ std::vector<Tensor> CompiledGraph::run_typed(std::span<const TypedInput> inputs,
           "input-type", "input \"{}\" is {} ({} bytes), given are {} bytes of {}", in.name, type,
           type.bytes(), in.bytes.size(), in.dtype);
     }
-    for (const TypedInput& in : inputs) {
-      const size_t i = input_index(in.name);
-      resize(input_leaves_[i], in.sizes);
-      store_input(i, in.bytes.data());
-    }
+    std::vector<std::pair<size_t, const Ints*>> given;
+    for (const TypedInput& in : inputs) given.emplace_back(input_index(in.name), &in.sizes);
+    take_inputs(given, [&](size_t k) {
+      store_input(given[k].first, *given[k].second, inputs[k].bytes.data());
+    });
     return run_to_tensors(options);
   });
 }

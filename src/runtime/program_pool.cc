@@ -26,10 +26,11 @@ ProgramPool::Lease& ProgramPool::Lease::operator=(Lease&& other) noexcept {
 
 void ProgramPool::Lease::give_back() noexcept {
   if (!program_) return;
-  const std::lock_guard lock(home_->mutex);
   try {
+    program_->unbind();
+    const std::lock_guard lock(home_->mutex);
     home_->idle.push_back(std::move(program_));
-  } catch (const std::bad_alloc&) {  // then it is gone
+  } catch (const std::exception&) {  // then it is gone
     program_.reset();
   }
 }

@@ -4,9 +4,9 @@
 //   ProgramPool::Lease f = pool.take();            // in each thread; a clone that waits, or a new one
 //   f->run({{"x", x}});                            // given back when f goes
 //
-// Clones share code, constants and the parameters that no update writes; one that was given back keeps its memory, and
-// the inputs that it was given, for who takes it next. Thread-safe. A lease belongs to one thread and may outlive the
-// pool.
+// Clones share code, constants and the parameters that no update writes; one that was given back keeps its memory, the
+// inputs that it was given and its parameters, set or updated, for who takes it next, but nothing that was bound to memory
+// of others. Thread-safe. A lease belongs to one thread and may outlive the pool.
 #pragma once
 
 #include <mutex>

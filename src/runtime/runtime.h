@@ -78,7 +78,10 @@ class CompiledGraph {
  public:
   explicit CompiledGraph(std::unique_ptr<Executable> executable);
   CompiledGraph(CompiledGraph&&) noexcept = default;
-  CompiledGraph& operator=(CompiledGraph&&) noexcept = default;
+  CompiledGraph& operator=(CompiledGraph&& other) noexcept {
+    if (this != &other) std::destroy_at(this), std::construct_at(this, std::move(other));
+    return *this;
+  }
   // Has the same parameters and the same inputs (bound ones stay bound); outputs go to its own
   // memory.
   CompiledGraph clone() const;
@@ -99,7 +102,8 @@ class CompiledGraph {
   DeviceTensor device_param(const std::string& name) const;
   std::vector<std::string> param_names() const;  // of those that were set
 
-  // By name. Inputs that are not given keep their values; bound outputs are left alone.
+  // By name. Inputs that are not given keep their values; bound outputs are left alone. A run that refuses what it is given
+  // changes nothing.
   std::vector<Tensor> run(const NamedTensors& inputs, const RunOptions& options = {});
   // The same for a list in braces, so that run({}) says what it means: no input is new.
   std::vector<Tensor> run(std::initializer_list<NamedTensors::value_type> inputs,
@@ -128,12 +132,15 @@ class CompiledGraph {
   void set_sizes(const DimBinding& sizes);
   // What the symbols stood for in the last run; empty where there are none.
   DimBinding sizes() const;
-  // The types of the outputs at the sizes of what was set, which are bound now: raises what a run would ("dim-guard").
+  // The types of the outputs at the sizes of what was set, which are bound now: raises what a run would ("dim-guard"). This
+  // reference, donors() and info() are of those sizes: they hold until the next call that may bind others.
   const Types& output_types();
   // Outputs must not overlap inputs: the program may write one before it has read the other. One that has a donor may be
   // bound to that input's memory, where it is written in place, or have no pointer and be found there; anywhere else it is
   // copied to.
   void bind_output(size_t index, void* data);
+  // Inputs and outputs that are bound to memory of others are not any more.
+  void unbind();
   void run(const RunOptions& options = {});
   void run_into(std::span<void* const> outputs, const RunOptions& options = {});
   // By output, the donated input in whose memory a run leaves it, -1 where there is none; empty where no output has one. At
@@ -190,8 +197,11 @@ class CompiledGraph {
   void resize(Leaf& leaf, const Ints& sizes);
   void learn_outputs();
   void bind_sizes();
-  void store_input(size_t index, const void* host);
-  void share_input(size_t index, MemoryBlock block);
+  void store_input(size_t index, const Ints& sizes, const void* host);
+  void share_input(size_t index, const Ints& sizes, MemoryBlock block);
+  // A run's inputs: (index, sizes) of each, and what stores the k-th. Sizes that do not fit are an error before anything changes.
+  void take_inputs(std::span<const std::pair<size_t, const Ints*>> given,
+                   FunctionRef<void(size_t k)> store);
   void point_input(size_t index, const std::byte* data);
   void check_device(std::string_view what, const std::string& name, const DeviceTensor& t) const;
   Tensor to_host(const Type& type, const std::byte* data) const;
@@ -212,7 +222,6 @@ class CompiledGraph {
   void get_ready(size_t outputs);
   [[noreturn]] void refuse_to_run(size_t outputs) const;
 
-  std::unique_ptr<Executable> executable_;
   std::vector<Leaf> input_leaves_, param_leaves_;
   Index input_index_, param_index_;
   std::vector<Held> inputs_;  // memory behind the pointers, where not bound
@@ -229,6 +238,8 @@ class CompiledGraph {
   bool outputs_made_ = false;                // every output has memory
   bool has_run_ = false;                     // that memory holds what the last run() gave
   mutable Busy busy_;
+  std::unique_ptr<Executable>
+      executable_;  // goes first: it waits for runs that use the memory above
 };
 
 class Session {

@@ -232,13 +232,38 @@ void check_header(const Json& j, std::string_view format) {
              version.dump(), format, kLanguageVersion);
 }
 
+// What the library says behind its own name for the error.
+std::string said(const nlohmann::json::exception& e) {
+  const std::string_view text = e.what();
+  const size_t end = text.find("] ");
+  return std::string(end == text.npos ? text : text.substr(end + 2));
+}
+
 // Whatever the JSON library objects to is an error in the data.
 template <class F>
 auto reading(F&& f) {
   try {
     return f();
   } catch (const nlohmann::json::exception& e) {
-    fail(ErrorKind::data, "json", "{}", e.what());
+    fail(ErrorKind::data, "json", "{}", said(e));
+  }
+}
+
+// Everything behind this recurses as deep as the document does.
+Json parse_json(std::string_view text) {
+  static constexpr int kDeepest = 64;
+  return Json::parse(text, [](int depth, Json::parse_event_t, const Json&) {
+    data_check(depth <= kDeepest, "json", "it is nested more than {} levels deep", kDeepest);
+    return true;
+  });
+}
+
+// In ASCII, so that no terminal takes a name of it for more than text.
+std::string written(const Json& j) {
+  try {
+    return j.dump(1, ' ', true);
+  } catch (const nlohmann::json::exception& e) {
+    fail(ErrorKind::user, "utf8", "a name cannot be written as JSON: {}", said(e));
   }
 }
 
@@ -295,16 +320,16 @@ std::string hir_to_json(const HirModule& hir) {
                           {"name", label_of(n)}});
   }
   j["constants"] = constants_json(store);
-  return j.dump(1);
+  return written(j);
 }
 
 HirModule hir_from_json(std::string_view text) {
-  return reading([&] { return read_hir(Json::parse(text)); });
+  return reading([&] { return read_hir(parse_json(text)); });
 }
 
 GraphModule module_from_json(std::string_view text) {
   const bool is_lir =
-      reading([&] { return Json::parse(text).at("format").get<std::string>() == "rlx.lir"; });
+      reading([&] { return parse_json(text).at("format").get<std::string>() == "rlx.lir"; });
   if (is_lir) return lir_from_json(text);
   return hir_from_json(text);
 }
@@ -316,12 +341,12 @@ std::string lir_to_json(const LirModule& lir) {
   j["mir"] = print(lir.as_graph(), &store);
   j["buffers"] = lir.has_plan() ? plan_json(lir.plan()) : Json(nullptr);
   j["constants"] = constants_json(store);
-  return j.dump(1);
+  return written(j);
 }
 
 LirModule lir_from_json(std::string_view text, Target* target) {
   return reading([&] {
-    const Json j = Json::parse(text);
+    const Json j = parse_json(text);
     check_header(j, "rlx.lir");
     const TextStore store = read_constants(j.at("constants"));
     MirModule mir(parse(j.at("mir").get_ref<const std::string&>(), &store));

@@ -137,9 +137,7 @@ void GraphModule::set_outputs(const HirModule::Ids& ids) {
   Values values;
   for (HirNodeId id : ids) values.push_back({id.index, id.result});
   if (auto* lir = std::get_if<LirModule>(&stage_)) {
-    MirModule changed = lir->mir;
-    changed.set_outputs(std::move(values));
-    *lir = LirModule(std::move(changed));
+    lir->mir_mut().set_outputs(std::move(values));
   } else {
     std::get<MirModule>(stage_).set_outputs(std::move(values));
   }
@@ -181,7 +179,7 @@ std::optional<HirModule> GraphModule::into_hir() && {
 
 MirModule GraphModule::into_mir() && {
   if (as_hir()) return as_hir()->lower_to_mir();
-  if (as_lir()) return std::move(std::get<LirModule>(stage_).mir);
+  if (as_lir()) return std::move(std::get<LirModule>(stage_)).into_mir();
   return std::move(std::get<MirModule>(stage_));
 }
 
@@ -196,7 +194,7 @@ GraphModule::operator Graph() const {
 }
 
 const MirModule* GraphModule::as_mir() const {
-  return as_lir() ? &as_lir()->mir : std::get_if<MirModule>(&stage_);
+  return as_lir() ? &as_lir()->mir() : std::get_if<MirModule>(&stage_);
 }
 
 const Graph* GraphModule::operator->() const {
@@ -206,8 +204,7 @@ const Graph* GraphModule::operator->() const {
 
 MirModule* GraphModule::as_mir_mut() {
   if (auto* lir = std::get_if<LirModule>(&stage_)) {
-    *lir = LirModule(std::move(lir->mir));
-    return &lir->mir;
+    return &lir->mir_mut();
   }
   return std::get_if<MirModule>(&stage_);
 }

@@ -59,10 +59,12 @@ std::vector<Phase> derive_phases(const Graph& g);  // one per node
 class LirModule {
  public:
   explicit LirModule(MirModule m, std::shared_ptr<const Program> p = nullptr)
-      : mir(std::move(m)), plan_(std::move(p)) {}
-  MirModule mir;
+      : mir_(std::move(m)), plan_(std::move(p)) {}
 
-  const std::string& name() const { return mir.name(); }
+  const MirModule& mir() const { return mir_; }
+  MirModule& mir_mut() { return plan_.reset(), mir_; }  // the plan would be that of another graph
+  MirModule into_mir() && { return std::move(mir_); }
+  const std::string& name() const { return mir_.name(); }
   bool has_plan() const { return plan_ != nullptr; }
   const Program& plan() const;  // raises "no-plan"
   std::shared_ptr<const Program> shared_plan() const { return plan_; }
@@ -73,13 +75,14 @@ class LirModule {
     return std::max<int64_t>(0, total_unshared_bytes() - arena_size());
   }
   uint64_t fingerprint() const;  // of the graph with all attributes, and of the plan
-  Graph into_graph() const { return mir.into_graph(); }
-  const Graph& as_graph() const { return mir.as_graph(); }
+  Graph into_graph() const { return mir_.into_graph(); }
+  const Graph& as_graph() const { return mir_.as_graph(); }
   std::vector<std::string> dynamic_symbols() const { return as_graph().symbols(); }
   bool has_dynamic_dims() const { return !dynamic_symbols().empty(); }
   bool is_fully_static() const { return !has_dynamic_dims(); }
 
  private:
+  MirModule mir_;
   std::shared_ptr<const Program> plan_;
 };
 

@@ -42,7 +42,7 @@ void LossScaler::watch(const TracedTensors& gradients) {
   TracedTensor largest;
   for (const TracedTensor& g : gradients) {
     const TracedTensor m = g.abs().max().to(DType::F32);
-    largest = largest.valid() ? largest.maximum(m) : m;
+    largest = largest.valid() ? largest.maximum(m) : m.maximum(0);  // 0: of no elements
   }
   check(largest.valid(), "loss scale: there are no gradients to watch");
   finite_ = op::is_finite(largest);

@@ -191,6 +191,9 @@ NamedTensors append_train_step(Builder& b, Value loss, const TrainOptions& optio
   if (options.clip_value != 0)
     for (TracedTensor& g : wide) g = clip_value(g, options.clip_value);
 
+  user_check(options.clip_norm >= 0 && std::isfinite(options.clip_norm), "clip-norm",
+             "train_step: clip_norm is a finite number, 0 for no clipping, not {}",
+             options.clip_norm);
   user_check(!options.report_norm || options.clip_norm > 0, "clip-norm",
              "train_step: report_norm needs clip_norm");
   user_check(options.ema >= 0 && options.ema < 1, "ema",

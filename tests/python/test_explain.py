@@ -78,3 +78,11 @@ def test_pages_are_saved_and_shown(tmp_path):
     shown = e._repr_html_()  # one frame, whose page is this one and can do nothing to the notebook
     inner = re.fullmatch(r'<iframe srcdoc="([^"]*)" sandbox="allow-scripts" [^<>]*></iframe>', shown, re.S)
     assert html.unescape(inner.group(1)) == page
+
+
+def test_files_of_any_name(tmp_path):
+    e = rlx.explain(loss)(W, X)
+    e.save(str(tmp_path / "a.html").encode())
+    assert (tmp_path / "a.html").read_text() == e.html
+    with pytest.raises(rlx.UserError, match="file-open"):
+        e.save("x\0y.html")

@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import pickle
 
 import numpy as np
 import pytest
@@ -338,3 +339,26 @@ def test_stubs_know_the_aliases():
     stub = (pathlib.Path(_core.__file__).parent / "__init__.pyi").read_text()
     for name in _aliases.ALIASES:
         assert f" as {name}\n" in stub or f"\n{name}: Any\n" in stub, name
+
+
+def test_names_that_the_library_does_not_take():
+    x = rlx.ones(2)
+    for call in (
+        lambda: rlx.save("x\0y.ckpt", {"x": x}),
+        lambda: rlx.load("x\0y.ckpt"),
+        lambda: rlx.load_graph("x\0y.rlx"),
+        lambda: rlx.jit(lambda x: x).graph(x).save("x\0y.rlx"),
+    ):
+        with pytest.raises(rlx.UserError, match="file-open"):
+            call()
+    for name in ("\udc80", b"g", 3):
+        with pytest.raises(rlx.UserError):
+            rlx.Graph(name)
+    with pytest.raises(rlx.UserError, match="takes bytes, not str"):
+        rlx.from_bytes("abc")
+    g = rlx.Graph("g")
+    g.outputs = [g.input("a\0b", (2,))]
+    with pytest.raises(rlx.Error, match="utf8"):
+        pickle.dumps(g)
+    with pytest.raises(rlx.Error, match="json"):
+        rlx.HirModule.from_json('{"format":"rlx.hir","version":' + "[" * 80000 + "]" * 80000 + "}")

@@ -706,3 +706,53 @@ def test_layers_that_differ_in_the_type_of_a_field():
     x = rlx.array(np.int32([1, 2]))
     f = rlx.jit(lambda layer, x: layer(None, x))
     assert [f(Scale(by), x).dtype for by in (2, 2.0, True)] == ["int32", "float32", "int32"]
+
+
+def test_batched_loops_do_not_run_on_what_has_finished():
+    x = rlx.array(np.array([1.0, 2.0, 3.0]))
+
+    def f(i):
+        step = lambda s: (s[0] + 1, s[1] + rlx.op.gather(x, s[0], axis=0))
+        return rlx.while_loop(lambda s: s[0] < 3, step, (i, rlx.array(np.float64(0))))[1]
+
+    starts = np.array([0, 1, 2, 3])
+    want = [float(f(rlx.array(i))) for i in starts]
+    assert want == [6, 5, 3, 0]
+    np.testing.assert_array_equal(rlx.vmap(f)(rlx.array(starts)), want)
+    np.testing.assert_array_equal(rlx.jit(rlx.vmap(f))(rlx.array(starts)), want)
+
+    def solve(n):
+        eye = rlx.array(np.eye(2))
+        step = lambda s: (s[0] - 1, rlx.op.dense_solve(s[0] * eye, s[1]))
+        return rlx.while_loop(lambda s: s[0] > 0.5, step, (n, rlx.array(np.ones((2, 1)))))[1]
+
+    starts = rlx.array(np.array([2.0, 1.0]))
+    np.testing.assert_allclose(rlx.vmap(solve)(starts), np.stack([np.asarray(solve(n)) for n in starts]))
+
+    def root(n, x):
+        step = lambda s: (s[0] - 1.0, s[1] * rlx.sqrt(s[0]))
+        return rlx.while_loop(lambda s: s[0] > 0.5, step, (n, x), max_iterations=4)[1]
+
+    n, y = rlx.array(np.array([3.0, 1.0])), rlx.array(np.array([2.0, 2.0]))
+    np.testing.assert_allclose(
+        rlx.grad(lambda a: rlx.vmap(root)(a, y).sum())(n), rlx.vmap(rlx.grad(root))(n, y), rtol=1e-12
+    )
+
+
+def test_powers_at_zero_have_derivatives_of_every_order():
+    x = rlx.array(np.array([0.0, 0.5]))
+
+    def features(z):
+        return (z[:, None] ** rlx.arange(4, dtype="float64")).sum()
+
+    twice = rlx.grad(lambda z: rlx.grad(features)(z).sum())
+    np.testing.assert_allclose(twice(x), [2, 5])
+    np.testing.assert_allclose(rlx.hessian(features)(x), [[2, 0], [0, 5]])
+    for p in range(4):
+        g = lambda z, p=p: (z ** rlx.array(np.float64(p))).sum()
+        for order in range(1, 6):
+            g = lambda z, h=rlx.grad(g): h(z).sum()
+            want = np.prod(range(p - order + 1, p + 1)) * np.where(p >= order, np.asarray(x) ** max(p - order, 0), 0)
+            assert float(g(x)) == pytest.approx(float(want.sum()), abs=1e-12), (p, order)
+    slope = rlx.grad(lambda p: (rlx.array(np.array([2.0, 3.0])) ** p).sum())
+    assert float(slope(rlx.array(np.float64(2.0)))) == pytest.approx(4 * np.log(2) + 9 * np.log(3))

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "../support/tool.h"
@@ -14,6 +15,7 @@
 #include "rlx/base/printable.h"
 #include "rlx/base/suggest.h"
 #include "rlx/cli/progress.h"
+#include "rlx/formats/checkpoint.h"
 #include "rlx/formats/graph_file.h"
 #include "rlx/formats/npy.h"
 #include "rlx/ir/builder.h"
@@ -67,6 +69,89 @@ TEST_F(Manners, UsageErrorsNameTheToolAndTheMistake) {
     EXPECT_TRUE(r.out.empty()) << r.out;
   }
   EXPECT_EQ(run_tool({"--seed", "18446744073709551615", "ops"}).status, 0);
+}
+
+TEST_F(Manners, WordsThatNoFileCanHaveAreNoCrash) {
+  for (const std::string& word : {std::string(5000, 'a'), std::string(300, 'b')}) {
+    EXPECT_NE(run_tool({"bench", word}).status, 0);
+    const ToolResult r = run_tool({"quantise", word, "-o", at("o"), "--data", word});
+    EXPECT_EQ(code_of(r), "file-open") << r.err;
+  }
+  const ToolResult twice = run_tool({"train", "--demo", "--steps", "1", "--steps", "2"});
+  EXPECT_TRUE(has(twice.err, "--steps is given more than once")) << twice.err;
+}
+
+// What machines read is JSON, whatever names are in it; names that cannot be written are said to be.
+TEST_F(Manners, DocumentsHoldAnyName) {
+  for (const char* name : {"\x7f", "\xe2\x80\xaex", "\xef\xbb\xbf", "</script><b>"}) {
+    Builder b(name);
+    b.output(op::neg(b, b.input("x", {DType::F32, {2}})));
+    write_file(at("n.rlx"), print(b.finish()));
+    const ToolResult r = run_tool({"explain", at("n.rlx"), "--json"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(nlohmann::json::parse(r.out).at("name").get<std::string>(), name);
+    const ToolResult page = run_tool({"explain", at("n.rlx"), "--html", "-"});
+    const size_t begin = page.out.find("id=\"data\">"), end = page.out.find("</script>", begin);
+    ASSERT_NE(begin, std::string::npos);
+    const auto data = nlohmann::json::parse(page.out.substr(begin + 10, end - begin - 10));
+    EXPECT_EQ(data.at("name").get<std::string>(), name);
+  }
+  write_file(
+      at("z.rlx"),
+      "graph @\"a\\x00b\" {\n  %0 = input() {name=\"x\", shape=[2]} : [2] f32\n  return %0\n}\n");
+  ASSERT_EQ(run_tool({"verify", at("z.rlx")}).status, 0);
+  write_file(at("z.rlxb"), "as it was");
+  EXPECT_EQ(code_of(run_tool({"opt", at("z.rlx"), "--passes", "cse", "-o", at("z.rlxb")})), "utf8");
+  EXPECT_EQ(read_file(at("z.rlxb")), "as it was");
+}
+
+TEST_F(Manners, DeepDocumentsAreRefused) {
+  for (const int n : {100, 500'000}) {
+    write_file(at("deep.json"), "{\"format\":\"rlx.hir\",\"version\":" + std::string(n, '[') +
+                                    std::string(n, ']') + "}");
+    EXPECT_EQ(code_of(run_tool({"verify", at("deep.json")})), "json");
+  }
+}
+
+TEST_F(Manners, QuantisingKeepsWhatItReads) {
+  Builder b("w");
+  const Value x = b.input("x", {DType::F32, {4, 32}});
+  b.output(op::matmul(b, x, b.param("w", {DType::F32, {32, 8}})));
+  write_file(at("w.rlx"), print(b.finish()));
+  const NamedTensors params{{"w", Tensor::full(DType::F32, {32, 8}, 0.5)}};
+  save_checkpoint(at("w.ckpt"), params);
+  const auto quantise = [&](const std::string& out, const std::string& format,
+                            const Words& more = {}) {
+    return run_tool(testing::with(
+        {"quantise", at("w.rlx"), "-o", out, "--params", at("w.ckpt"), "--format", format}, more));
+  };
+  EXPECT_EQ(code_of(quantise(at("w"), "q8_0")), "file-same");
+  EXPECT_TRUE(load_checkpoint(at("w.ckpt")).at("w").same_bits(params.at("w")));
+  EXPECT_EQ(code_of(quantise("-", "q8_0")), "standard-output");
+  EXPECT_FALSE(fs::exists("-"));
+  ASSERT_EQ(quantise(at("q.rlx"), "q8_0").status, 0);
+  const std::string before = read_file(at("q.rlx.ckpt"));
+  fs::permissions(at("q.rlx"), fs::perms::owner_read);
+  EXPECT_NE(quantise(at("q.rlx"), "int4/32").status, 0);
+  EXPECT_EQ(read_file(at("q.rlx.ckpt")), before) << "its program is still the old one";
+  // A batch that lacks an input is none of the last one's.
+  fs::create_directories(at("d/1")), fs::create_directories(at("d/2"));
+  write_npy(at("d/1/x.npy"), Tensor::full(DType::F32, {4, 32}, 1));
+  EXPECT_EQ(code_of(quantise(at("o.rlx"), "int8", {"--data", at("d")})), "calibration-data");
+  write_npy(at("d/2/y.npy"), Tensor::full(DType::F32, {4, 32}, 1));
+  const ToolResult r = quantise(at("o.rlx"), "int8", {"--data", at("d")});
+  EXPECT_EQ(code_of(r), "input-missing") << r.err;
+  EXPECT_TRUE(has(r.err, "batch 2")) << r.err;
+  fs::remove_all(at("d/2"));
+  const ToolResult json = quantise(at("o.rlx"), "int8", {"--data", at("d"), "--json", "-"});
+  EXPECT_EQ(nlohmann::json::parse(json.out).at("layers").size(), 1u);
+  EXPECT_FALSE(fs::exists("-"));
+  EXPECT_TRUE(run_tool({"print", at("w.rlx"), "--svg", "-"}).out.starts_with("<svg"));
+  EXPECT_EQ(code_of(run_tool({"run", at("w.rlx"), "--params", "-"})), "standard-input");
+  EXPECT_NE(run_tool({"quantise", at("w.rlx"), "-o", at("g.rlx"), "--params", at("w.ckpt"),
+                      "--format", "int4/9223372036854775807"})
+                .status,
+            2);
 }
 
 TEST_F(Manners, VersionSaysWhoAnswersForLinearAlgebra) {

@@ -532,9 +532,11 @@ TEST_F(Tool, StepsThatOverflowAreSkipped) {
   EXPECT_EQ(after.at("state/loss_scale.skipped_steps").get_int(0), 3);
   EXPECT_EQ(after.at("state/step").get_int(0), 3);
   EXPECT_EQ(after.at("run/training").elements(), 6);
-  for (const auto& [name, value] : before)
-    if (name.starts_with("state/") && !name.starts_with("state/loss_scale"))
+  for (const auto& [name, value] : before) {
+    if (name.starts_with("state/") && !name.starts_with("state/loss_scale")) {
       EXPECT_TRUE(value.same_bits(after.at(name))) << name;
+    }
+  }
 }
 
 // Written before there was a choice.

@@ -359,6 +359,22 @@ TEST_F(Formats, GraphFiles) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
 }
 
+// Copies of a text, also under another name, have their constants as long as they name them.
+TEST_F(Formats, CopiesOfGraphFiles) {
+  const fs::path file = folder / "g.rlx", renamed = folder / "v1.rlx", copy = folder / "back.rlx";
+  save_graph(file, graph_with_constant(1000));
+  fs::rename(file, renamed);
+  save_graph(file, graph_with_constant(2000));
+  fs::copy_file(file, copy);
+  save_graph(file, graph_with_constant(3000));
+  EXPECT_TRUE(load_graph(renamed) == graph_with_constant(1000));
+  EXPECT_TRUE(load_graph(copy) == graph_with_constant(2000));
+  EXPECT_TRUE(load_graph(file) == graph_with_constant(3000));
+  fs::remove(renamed), fs::remove(copy);
+  save_graph(file, graph_with_constant(4000));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 2) << "nobody names the others";
+}
+
 // The bytes of a constant are the same, not what it is.
 TEST_F(Formats, ConstantsOfTheSameBytes) {
   const fs::path file = folder / "g.rlx";

@@ -105,7 +105,9 @@ TEST_F(LargeBlocks, TakeLittleMoreThanWasAskedFor) {
     many.push_back(allocate_block(kBytes));
     std::memset(many.back().get(), 1, kBytes);
   }
-  if (kKeeps) EXPECT_LT(resident_bytes() - before, 100 * kBytes * 5 / 4);
+  if (kKeeps) {
+    EXPECT_LT(resident_bytes() - before, 100 * kBytes * 5 / 4);
+  }
 }
 
 // Small ones too: what is kept is given back before memory is said to have ended.

@@ -52,6 +52,26 @@ struct Stepper {
 constexpr const char *kScale = "loss_scale", *kGood = "loss_scale.good_steps",
                      *kSkipped = "loss_scale.skipped_steps";
 
+// Of a parameter without elements the gradient is finite.
+TEST(LossScale, EmptyParametersAreTrainedBeside) {
+  const Graph loss = trace("loss", [](Tracer& t) {
+    const TracedTensor w = t.param("w", {2, 1}), u = t.param("u", {0, 2});
+    return t.input("x", {4, 2}).matmul(w).square().mean() + (u * u).sum();
+  });
+  const NamedTensors params{{"w", Tensor::full(DType::F32, {2, 1}, 1)},
+                            {"u", Tensor(DType::F32, {0, 2})}};
+  const TrainStep step = train_step(loss, params, f16_options());
+  CompiledGraph f = Session("cpu").compile(step.graph);
+  f.set_params(step.state);
+  for (int i = 0; i < 30; ++i) f.run({{"x", Tensor::full(DType::F32, {4, 2}, 1)}});
+  EXPECT_LT(f.param(kSkipped).get_int(0), 20) << "the scale is found";
+  EXPECT_LT(f.param("w").get_float(0), 1);
+  for (double norm : {-1.0, std::nan(""), double(INFINITY)})
+    expect_error("clip-norm", "finite", [&] {
+      train_step(loss, params, {.optimizer = sgd({.rate = constant_rate(0.1)}), .clip_norm = norm});
+    });
+}
+
 TEST(LossScale, OnlyF16IsScaledByItself) {
   const auto has_scale = [](TrainOptions o) {
     return train_step(squares(), weights(), o).state.contains(kScale);

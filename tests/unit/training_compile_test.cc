@@ -273,6 +273,27 @@ TEST(TrainingCompile, LeavesAreFoundByNameWhateverThePassesDo) {
   expect_error("no-leaf", "w9", [&] { opt::compile_training(cpu_pipeline(), g, {"w9"}); });
 }
 
+TEST(TrainingCompile, ParametersAreSetAllOrNone) {
+  TrainOptions step{.optimizer = adamw({.rate = constant_rate(0.1)})};
+  const auto r = opt::compile_training(cpu_pipeline(), mlp(DType::F64), {"w1", "b1", "w2", "b2"},
+                                       {.step = step});
+  opt::CompiledTraining f(r, Session("cpu"));
+  f.set_params(r.state);
+  f.set_params(mlp_weights(DType::F64));
+  f.forward(mlp_inputs(DType::F64));
+  std::string other;  // state of the optimiser
+  for (const auto& [name, value] : r.state)
+    if (value.rank() > 0 && !mlp_weights(DType::F64).contains(name)) other = name;
+  ASSERT_NE(other, "");
+  const Tensor before = f.params().at("b1");
+  const Tensor moved = Tensor::full(before.dtype(), before.sizes(), 77);
+  expect_error("param-type", other,
+               [&] { f.set_params({{"b1", moved}, {other, Tensor(DType::F64, {9, 9, 9})}}); });
+  EXPECT_TRUE(f.params().at("b1").same_bits(before));
+  expect_error("input-unknown", "nosuch", [&] { f.backward({{"nosuch", before}}); });
+  EXPECT_NO_THROW(f.backward()) << "nothing has changed";
+}
+
 TEST(TrainingCompile, LirIsTheWrongStage) {
   const GraphModule lir =
       lower_to(CompileStage::lir, mlp(DType::F32), *backend_for("cpu"), {}, CompileStage::mir);

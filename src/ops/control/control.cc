@@ -519,7 +519,8 @@ constinit const Op<CondAttrs> cond = OpDef{
         "Runs then_body or else_body on the operands after the predicate (bool, rank 0). Only the "
         "chosen body runs. Under vmap with a predicate per element both bodies run for every "
         "element and the values are selected: what the body not chosen raises (an index out of "
-        "range, say) ends the run, too.",
+        "range, say) ends the run, too, and where its derivative is infinite, gradients taken "
+        "outside of the vmap are NaN.",
     .reference = "If",
     .kind = Kind::control,
     .arity = kVariadic,

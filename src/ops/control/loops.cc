@@ -175,8 +175,18 @@ Values vjp_while(Builder& b, const VjpArgs& a) {
   return out;
 }
 
+// x, where the elements that do not go on have the values of the first one that does: some step goes on with them.
+Value of_those_that_go_on(Builder& b, Value x, Value goes_on, const Dim& size) {
+  const Value first = op::argmax(b, cast_to(b, goes_on, DType::I32), {.axis = 0});
+  const Value other = op::gather(b, x, first, {.axis = 0});
+  Shape shape(b.shape(x).size(), Dim(1));
+  shape[0] = size;
+  return op::select(b, reshape_to(b, goes_on, shape), x, batch_operand(b, other, size));
+}
+
 // One condition for all elements: a loop of the batched body. A condition per element: the loop goes
-// on while any holds, and elements whose condition is false keep their carries.
+// on while any holds, and elements whose condition is false keep their carries; the body does not see them, as they may be
+// what it cannot be run on (an index behind the end, a singular matrix).
 Values vmap_while(Builder& b, const VmapArgs& a) {
   const auto& w = a.node.get<WhileAttrs>();
   const size_t carries = at(w.num_carries);
@@ -202,7 +212,10 @@ Values vmap_while(Builder& b, const VmapArgs& a) {
                        some.constant(Tensor::scalar(DType::I32, 0))));
     const Values now = inputs_for(masked, step.graph);
     const Value goes_on = masked.inline_graph(test.graph, now)[0];
-    const Values next = masked.inline_graph(step.graph, now);
+    Values seen = now;
+    for (size_t i = 0; i < seen.size(); ++i)
+      if (batched[i]) seen[i] = of_those_that_go_on(masked, now[i], goes_on, a.size);
+    const Values next = masked.inline_graph(step.graph, seen);
     for (size_t i = 0; i < carries; ++i) {
       Shape shape(masked.shape(now[i]).size(), Dim(1));
       shape[0] = a.size;

@@ -128,8 +128,10 @@ constinit const Op<> pow = sensitive(binary(
     [](const Node&, In x) { return rlx::pow(x[0], x[1]); },
     [](Builder& b, Args a, int i, Value t) -> Value {
       Expr x = X(b, a), p = B(b, a), e(b, t), zero = x.like(0);
-      if (i == 0) {  // p * x^(p-1), and 0 where p is 0
-        Expr slope = p * op::pow(x, p - 1.0);
+      if (i ==
+          0) {  // p * x^(p-1), and 0 where p is 0; not by way of 0^-1, whose slopes would be NaN times 0
+        const Expr pole = op::logical_and(op::eq(p, zero), op::eq(x, zero));
+        Expr slope = p * op::pow(x, Expr(b, op::select(b, pole, zero, p - 1.0)));
         return e * Expr(b, op::select(b, op::eq(p, zero), zero, slope));
       }
       // y * log(x), and 0 where x is 0 and p >= 0
