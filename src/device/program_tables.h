@@ -156,17 +156,11 @@ struct Form {
   Place place = Place::param;
   size_t param = 0;
   std::weak_ptr<const void> owner;  // of constants and joined weights
-  std::string label;
-  View source;  // of what is packed
-  std::string how;
+  std::string how;                  // the label; what is packed of it, and how
   bool operator<(const Form& o) const {
     if (owner.owner_before(o.owner) != o.owner.owner_before(owner))
       return owner.owner_before(o.owner);
-    const auto rest = [](const Form& f) {
-      return std::tie(f.place, f.param, f.label, f.source.dtype, f.source.dims, f.source.strides,
-                      f.source.offset, f.how);
-    };
-    return rest(*this) < rest(o);
+    return std::tie(place, param, how) < std::tie(o.place, o.param, o.how);
   }
   bool is_owned_by(const std::shared_ptr<const void>& o) const {
     return !owner.owner_before(o) && !o.owner_before(owner);
@@ -182,8 +176,7 @@ struct Prepared {
 };
 
 inline Form joined_form(const Binding& b, size_t k) {
-  return {
-      .place = Place::joined, .owner = b.program().origin, .label = b.program().joined[k].label};
+  return {.place = Place::joined, .owner = b.program().origin, .how = b.program().joined[k].label};
 }
 inline Form packed_form(const Binding& b, size_t k) {
   const Program& p = b.program();
@@ -197,12 +190,11 @@ inline Form packed_form(const Binding& b, size_t k) {
     f = {.place = from.place, .owner = p.constants[i].storage()};
   else
     f = {.param = b.bound->param_of[i]};
-  f.source = w.source;
-  f.source.buffer = -1;
-  for (size_t d = 0; d < f.source.dims.size(); ++d)  // repeated for some size or other
-    if (f.source.dims[d] == 1 || f.source.strides[d] == 0)
-      f.source.dims[d] = 1, f.source.strides[d] = 0;
-  f.how = w.form;
+  f.how += fmt::format(": {} at {}", w.source.dtype, w.source.offset);
+  for (size_t d = 0; d < w.source.dims.size(); ++d)  // others are repeated for some size or other
+    if (w.source.dims[d] != 1 && w.source.strides[d] != 0)
+      f.how += fmt::format(" {}*{}", w.source.dims[d], w.source.strides[d]);
+  f.how += " " + w.form;
   return f;
 }
 

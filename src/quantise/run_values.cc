@@ -32,17 +32,17 @@ ValueRunner::ValueRunner(const Graph& g, Operands values, const NamedTensors& pa
 
 std::vector<Tensor> ValueRunner::operator()(const NamedTensors& inputs) {
   ++batches_;
-  for (Value v : program_.signature().inputs()) {
-    const std::string& name = program_.signature().node(v).get<LeafAttrs>().name;
-    user_check(inputs.contains(name), "input-missing", "batch {} of the data lacks the input {}",
-               batches_, quote(name));
-  }
   NamedTensors used;
   for (const auto& [name, value] : inputs) {
     user_check(std::find(known_.begin(), known_.end(), name) != known_.end(), "input-unknown",
                "there is no input {}; inputs are {}{}", quote(name), fmt::join(known_, ", "),
                did_you_mean(name, {known_.begin(), known_.end()}));
     if (program_.signature().find_leaf(name).valid()) used.emplace(name, value);
+  }
+  for (Value v : program_.signature().inputs()) {
+    const std::string& name = program_.signature().node(v).get<LeafAttrs>().name;
+    user_check(inputs.contains(name), "input-missing", "batch {} of the data lacks the input {}",
+               batches_, quote(name));
   }
   return program_.run(used);
 }

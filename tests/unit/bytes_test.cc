@@ -75,11 +75,17 @@ TEST(Bytes, RefusalsSayWhatAndWhere) {
     (parts(w), ...);
     return frame_graph_bytes(w.out);
   };
-  auto text = [](std::string_view s) { return [s](ByteWriter& w) { w.text(s); }; };
+  auto text = [](std::string_view s) {
+    return [s](ByteWriter& w) { w.varint(s.size()), w.raw(s.data(), s.size()); };
+  };
   auto number = [](uint64_t n) { return [n](ByteWriter& w) { w.varint(n); }; };
   const std::pair<std::string, std::string> unknown_op{"graph-op", "byte 23"};
   EXPECT_EQ(refusal(framed(text("g"), number(1), text("nosuchop"))), unknown_op);
-  EXPECT_EQ(refusal(framed(text("\xff"))).first, "utf8");
+  for (const std::string& s : {std::string("\xff"), std::string("a\0b", 3)}) {
+    EXPECT_EQ(refusal(framed(text(s))).first, "utf8");
+    ByteWriter w;
+    EXPECT_THROW(w.text(s), Error) << "what is written can be read";
+  }
   EXPECT_EQ(refusal(framed(text("g"), number(1), text("neg"), number(1), text("axis"))).first,
             "graph-attribute");
   EXPECT_EQ(refusal(framed(text("g"), number(uint64_t{1} << 60))).first, "truncated");

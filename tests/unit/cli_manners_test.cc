@@ -115,8 +115,8 @@ TEST_F(Manners, DeepDocumentsAreRefused) {
 
 TEST_F(Manners, QuantisingKeepsWhatItReads) {
   Builder b("w");
-  const Value x = b.input("x", {DType::F32, {4, 32}});
-  b.output(op::matmul(b, x, b.param("w", {DType::F32, {32, 8}})));
+  const Value x = b.input("x", {DType::F32, {4, 32}}), y = b.input("y", {DType::F32, {4, 32}});
+  b.output(op::matmul(b, op::add(b, x, y), b.param("w", {DType::F32, {32, 8}})));
   write_file(at("w.rlx"), print(b.finish()));
   const NamedTensors params{{"w", Tensor::full(DType::F32, {32, 8}, 0.5)}};
   save_checkpoint(at("w.ckpt"), params);
@@ -136,7 +136,8 @@ TEST_F(Manners, QuantisingKeepsWhatItReads) {
   EXPECT_EQ(read_file(at("q.rlx.ckpt")), before) << "its program is still the old one";
   // A batch that lacks an input is none of the last one's.
   fs::create_directories(at("d/1")), fs::create_directories(at("d/2"));
-  write_npy(at("d/1/x.npy"), Tensor::full(DType::F32, {4, 32}, 1));
+  for (const char* name : {"d/1/x.npy", "d/1/y.npy"})
+    write_npy(at(name), Tensor::full(DType::F32, {4, 32}, 1));
   EXPECT_EQ(code_of(quantise(at("o.rlx"), "int8", {"--data", at("d")})), "calibration-data");
   write_npy(at("d/2/y.npy"), Tensor::full(DType::F32, {4, 32}, 1));
   const ToolResult r = quantise(at("o.rlx"), "int8", {"--data", at("d")});
