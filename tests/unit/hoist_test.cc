@@ -198,5 +198,34 @@ TEST(Hoist, WhatNobodyReadsOfALoopGoes) {
   for (size_t k = 0; k < 2; ++k) EXPECT_TRUE(want[k].same_bits(got[k]));
 }
 
+// (sin(a), a / 2, 0.3 b) in so many loops of one step, whose other results nobody reads.
+TracedTensors in_loops(Tracer& t, const TracedTensors& c, int depth) {
+  if (depth == 0) return {c[0].sin(), c[0] * 0.5, c[1] * 0.3};
+  return t
+      .scan(c, {},
+            [&](Tracer& inner, const TracedTensors& in, const TracedTensors&) {
+              return ScanResult{in_loops(inner, in, depth - 1), {in[0] * 2, in[1]}};
+            },
+            {.length = 1})
+      .carries;
+}
+
+// What each loop reads is asked once, however deep: with questions asked again at each level 40 levels would take years.
+TEST(Hoist, DeepLoopsAreSearchedOnce) {
+  for (const int depth : {3, 40}) {
+    const Graph g = jvp(trace("deep",
+                              [&](Tracer& t) {
+                                auto x = t.input("x", {2});
+                                return in_loops(t, {x, x, x}, depth)[0];
+                              }),
+                        {"x"});
+    const Graph after = run_pass(g, pass::dead_code);
+    EXPECT_LT(print(after).size(), print(g).size());
+    const NamedTensors at{{"x", values({2}, 1)}, {"tangent_x", values({2}, 2)}};
+    const Tensors want = evaluate(g, at).outputs, got = evaluate(after, at).outputs;
+    for (size_t k = 0; k < want.size(); ++k) EXPECT_TRUE(want[k].same_bits(got[k])) << depth;
+  }
+}
+
 }  // namespace
 }  // namespace rlx

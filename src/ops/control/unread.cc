@@ -1,6 +1,7 @@
 #include "rlx/ops/control/unread.h"
 
 #include <algorithm>
+#include <map>
 
 #include "rlx/ir/builder.h"
 #include "rlx/ops/control/body_rules.h"
@@ -23,27 +24,6 @@ Graph with_outputs(const Graph& body, const Flags& outputs) {
   for (size_t k = 0; k < outputs.size(); ++k)
     if (outputs[k]) g.outputs.push_back(body.outputs[k]);
   return g;
-}
-
-// Which inputs of a body the flagged outputs depend on. Of loops in it these may need a part alone.
-Flags inputs_read(const Graph& body, const Flags& outputs) {
-  const bool all = std::find(outputs.begin(), outputs.end(), false) == outputs.end();
-  if (!all && has_loops(body)) {
-    const Graph part = drop_unread(with_outputs(body, outputs));
-    Flags read;
-    const Uses uses(part);
-    for (Value v : part.inputs()) read.push_back(uses.count(v.node) > 0 || uses.is_output(v.node));
-    return read;
-  }
-  std::vector<bool> needed(body.nodes.size(), false);
-  for (size_t k = 0; k < body.outputs.size(); ++k)
-    if (outputs[k]) needed[at(body.outputs[k].node)] = true;
-  for (int32_t i = body.size(); i-- > 0;)
-    if (needed[at(i)])
-      for (Value v : body.node(i).in) needed[at(v.node)] = true;
-  Flags out;
-  for (Value v : body.inputs()) out.push_back(needed[at(v.node)]);
-  return out;
 }
 
 Flags either(Flags a, const Flags& b) {
@@ -71,109 +51,156 @@ Body narrowed(const Graph& body, const Flags& inputs, const Flags& outputs) {
   return Body(std::move(out));
 }
 
-// What stays of a node: operands, results, and the attributes that say so.
+// What stays of a node with bodies: operands and results.
 struct Kept {
   Flags operands, results;
-  Attrs attrs;
-  bool in_bodies = false;  // something goes there, too
   bool all() const {
-    return !in_bodies && std::find(operands.begin(), operands.end(), false) == operands.end() &&
+    return std::find(operands.begin(), operands.end(), false) == operands.end() &&
            std::find(results.begin(), results.end(), false) == results.end();
   }
 };
 
-// The body without what nobody reads of the loops in it, where that is wanted.
-void prune(Body& body, bool wanted, bool& changes) {
-  if (!wanted || !has_loops(*body)) return;
-  Graph after = drop_unread(*body);
-  if (after == *body) return;
-  body = Body(std::move(after));
-  changes = true;
-}
+// What a graph reads of itself, and bodies in it of theirs; each question is answered once. The graph stays as it is.
+class Reads {
+ public:
+  // Of the flagged outputs; `kept` (by node) and `read` (results by node) may be asked for.
+  Flags inputs(const Graph& body, const Flags& outputs) {
+    const auto [it, fresh] = known_.try_emplace({&body, outputs});
+    if (fresh) {
+      Walk w = walk(body, marked(body, outputs));
+      for (Value v : body.inputs()) it->second.push_back(!w.read[at(v.node)].empty());
+    }
+    return it->second;
+  }
+
+  struct Walk {
+    std::vector<Flags> read;                // results that are read; empty: none
+    std::vector<std::optional<Kept>> kept;  // of nodes that lose something
+  };
+  Walk walk(const Graph& g, std::vector<Flags> read) {
+    Walk w{std::move(read), std::vector<std::optional<Kept>>(g.nodes.size())};
+    for (int32_t i = g.size(); i-- > 0;) {
+      const Node& n = g.node(i);
+      if (w.read[at(i)].empty()) continue;
+      std::optional<Kept> k = kept_of(n, w.read[at(i)]);
+      for (size_t j = 0; j < n.in.size(); ++j)
+        if (!k || k->operands[j]) mark(g, n.in[j], w.read);
+      if (k && !k->all()) w.kept[at(i)] = std::move(k);
+    }
+    return w;
+  }
+  static void mark(const Graph& g, Value v, std::vector<Flags>& read) {
+    read[at(v.node)].resize(g.node(v).out.size(), false);
+    read[at(v.node)][at(v.index)] = true;
+  }
+
+ private:
+  static std::vector<Flags> marked(const Graph& g, const Flags& outputs) {
+    std::vector<Flags> read(g.nodes.size());
+    for (size_t k = 0; k < outputs.size(); ++k)
+      if (outputs[k]) mark(g, g.outputs[k], read);
+    return read;
+  }
+
+  // Carries stay where something that stays reads them.
+  void keep_carries(const Graph& body, int64_t carries, Kept& k) {
+    for (bool grew = true; grew;) {
+      grew = false;
+      k.operands = either(std::move(k.operands), inputs(body, k.results));
+      for (int64_t c = 0; c < carries; ++c) {
+        if (k.results[at(c)] && !k.operands[at(c)])
+          k.operands[at(c)] = true;  // its first value is a result
+        if (k.operands[at(c)] && !k.results[at(c)]) k.results[at(c)] = grew = true;
+      }
+    }
+  }
+
+  std::optional<Kept> kept_of(const Node& n, const Flags& read) {
+    if (n.op == &op::scan) {
+      const auto& s = n.get<ScanAttrs>();
+      Kept k{Flags(n.in.size(), false), read};
+      keep_carries(*s.body, s.num_carries, k);
+      return k;
+    }
+    if (n.op ==
+        &op::
+            scan_snapshots) {  // stacked results go; the carries, which are given as they enter steps, stay
+      const auto& s = n.get<ScanSnapshotsAttrs>();
+      Kept k{Flags(n.in.size(), true), read};
+      for (size_t i = 0; i < k.results.size(); ++i)
+        if (i < at(s.num_carries) || i >= s.body->outputs.size()) k.results[i] = true;
+      return k;
+    }
+    if (n.op == &op::while_loop) {
+      const auto& w = n.get<WhileAttrs>();
+      Kept k{inputs(*w.cond, {true}), read};
+      for (int64_t c = 0; c < w.num_carries; ++c)
+        if (k.operands[at(c)]) k.results[at(c)] = true;
+      keep_carries(*w.body, w.num_carries, k);
+      return k;
+    }
+    if (n.op == &op::cond) {
+      const auto& c = n.get<CondAttrs>();
+      const Flags both = either(inputs(*c.then_body, read), inputs(*c.else_body, read));
+      Kept k{{true}, read};
+      k.operands.insert(k.operands.end(), both.begin(), both.end());
+      return k;
+    }
+    return std::nullopt;
+  }
+
+  std::map<std::pair<const Graph*, Flags>, Flags> known_;
+};
 
 int64_t count(const Flags& flags, int64_t begin, int64_t end) {
   return std::count(flags.begin() + begin, flags.begin() + end, true);
 }
 
-// Carries stay where something that stays reads them.
-void keep_carries(const Graph& body, int64_t carries, Flags& outputs, Flags& operands) {
-  for (bool grew = true; grew;) {
-    grew = false;
-    operands = either(std::move(operands), inputs_read(body, outputs));
-    for (int64_t c = 0; c < carries; ++c) {
-      if (outputs[at(c)] && !operands[at(c)])
-        operands[at(c)] = true;  // its first value is a result
-      if (operands[at(c)] && !outputs[at(c)]) outputs[at(c)] = grew = true;
-    }
+// The attributes of a node of which that stays.
+Attrs attrs_of(const Node& n, const Kept& k) {
+  if (n.op == &op::scan) {
+    ScanAttrs s = n.get<ScanAttrs>();
+    s.body = narrowed(*s.body, k.operands, k.results);
+    const int64_t carries = s.num_carries;
+    s.num_xs = count(k.operands, carries, carries + s.num_xs);
+    s.num_carries = count(k.operands, 0, carries);
+    return Attrs(s);
   }
-}
-
-Kept kept_of_scan(const Node& n, const Flags& read, bool prunes) {
-  ScanAttrs s = n.get<ScanAttrs>();
-  Kept k{Flags(n.in.size(), false), read, {}};
-  prune(s.body, prunes, k.in_bodies);
-  keep_carries(*s.body, s.num_carries, k.results, k.operands);
-  if (k.all()) return k;
-  s.body = narrowed(*s.body, k.operands, k.results);
-  const int64_t carries = s.num_carries;
-  s.num_xs = count(k.operands, carries, carries + s.num_xs);
-  s.num_carries = count(k.operands, 0, carries);
-  k.attrs = Attrs(s);
-  return k;
-}
-
-// Stacked results go; the carries, which are given as they enter steps, stay.
-Kept kept_of_snapshots(const Node& n, const Flags& read, bool prunes) {
-  ScanSnapshotsAttrs s = n.get<ScanSnapshotsAttrs>();
-  Kept k{Flags(n.in.size(), true), read, {}};
-  prune(s.body, prunes, k.in_bodies);
-  const size_t results = s.body->outputs.size();
-  for (size_t i = 0; i < k.results.size(); ++i)
-    if (i < at(s.num_carries) || i >= results) k.results[i] = true;
-  if (k.all()) return k;
-  s.body = narrowed(*s.body, k.operands,
-                    Flags(k.results.begin(), k.results.begin() + static_cast<int64_t>(results)));
-  k.attrs = Attrs(s);
-  return k;
-}
-
-Kept kept_of_while(const Node& n, const Flags& read, bool prunes) {
-  WhileAttrs w = n.get<WhileAttrs>();
-  bool in_bodies = false;
-  prune(w.cond, prunes, in_bodies), prune(w.body, prunes, in_bodies);
-  Kept k{inputs_read(*w.cond, {true}), read, {}, in_bodies};
-  for (int64_t c = 0; c < w.num_carries; ++c)
-    if (k.operands[at(c)]) k.results[at(c)] = true;
-  keep_carries(*w.body, w.num_carries, k.results, k.operands);
-  if (k.all()) return k;
-  w.cond = narrowed(*w.cond, k.operands, {true});
-  w.body = narrowed(*w.body, k.operands, k.results);
-  w.num_carries = count(k.operands, 0, w.num_carries);
-  k.attrs = Attrs(w);
-  return k;
-}
-
-Kept kept_of_cond(const Node& n, const Flags& read, bool prunes) {
+  if (n.op == &op::scan_snapshots) {
+    ScanSnapshotsAttrs s = n.get<ScanSnapshotsAttrs>();
+    const auto results = static_cast<int64_t>(s.body->outputs.size());
+    s.body = narrowed(*s.body, k.operands, Flags(k.results.begin(), k.results.begin() + results));
+    return Attrs(s);
+  }
+  if (n.op == &op::while_loop) {
+    WhileAttrs w = n.get<WhileAttrs>();
+    w.cond = narrowed(*w.cond, k.operands, {true});
+    w.body = narrowed(*w.body, k.operands, k.results);
+    w.num_carries = count(k.operands, 0, w.num_carries);
+    return Attrs(w);
+  }
   CondAttrs c = n.get<CondAttrs>();
-  bool in_bodies = false;
-  prune(c.then_body, prunes, in_bodies), prune(c.else_body, prunes, in_bodies);
-  const Flags inputs = either(inputs_read(*c.then_body, read), inputs_read(*c.else_body, read));
-  Kept k{{true}, read, {}, in_bodies};
-  k.operands.insert(k.operands.end(), inputs.begin(), inputs.end());
-  if (k.all()) return k;
-  c.then_body = narrowed(*c.then_body, inputs, read);
-  c.else_body = narrowed(*c.else_body, inputs, read);
-  k.attrs = Attrs(c);
-  return k;
+  const Flags inputs(k.operands.begin() + 1, k.operands.end());
+  c.then_body = narrowed(*c.then_body, inputs, k.results);
+  c.else_body = narrowed(*c.else_body, inputs, k.results);
+  return Attrs(c);
 }
 
-// `prunes`: bodies as well.
-std::optional<Kept> kept_of(const Node& n, const Flags& read, bool prunes) {
-  if (n.op == &op::scan) return kept_of_scan(n, read, prunes);
-  if (n.op == &op::scan_snapshots) return kept_of_snapshots(n, read, prunes);
-  if (n.op == &op::while_loop) return kept_of_while(n, read, prunes);
-  if (n.op == &op::cond) return kept_of_cond(n, read, prunes);
-  return std::nullopt;
+// The bodies of a node that keeps all of itself, without what nobody reads in them; nullopt: they are so.
+std::optional<Attrs> pruned(const Node& n) {
+  const bool known = n.op == &op::scan || n.op == &op::scan_snapshots || n.op == &op::while_loop ||
+                     n.op == &op::cond;
+  bool changes = false;
+  const auto prune = [&](const Body& body) {
+    if (!has_loops(*body)) return body;
+    Graph after = drop_unread(*body);
+    if (after == *body) return body;
+    changes = true;
+    return Body(std::move(after));
+  };
+  if (!known) return std::nullopt;
+  Attrs attrs = map_bodies(n.attrs, prune);
+  return changes ? std::optional(std::move(attrs)) : std::nullopt;
 }
 
 }  // namespace
@@ -182,40 +209,38 @@ Graph drop_unread(Graph g, bool in_bodies) {
   g = drop_dead(std::move(g), true);
   if (!has_loops(g)) return g;
   std::vector<Flags> read(g.nodes.size());
-  std::vector<std::optional<Kept>> kept(g.nodes.size());
-  const auto mark = [&](Value v) {
-    read[at(v.node)].resize(g.node(v).out.size(), false);
-    read[at(v.node)][at(v.index)] = true;
-  };
-  for (Value v : g.outputs) mark(v);
-  for (const Update& u : g.updates) mark(u.value);
+  for (Value v : g.outputs) Reads::mark(g, v, read);
+  for (const Update& u : g.updates) Reads::mark(g, u.value, read);
+  const Reads::Walk w = Reads().walk(g, std::move(read));
+  std::vector<std::optional<Attrs>> attrs(g.nodes.size());
   bool changes = false;
-  for (int32_t i = g.size(); i-- > 0;) {
+  for (int32_t i = 0; i < g.size(); ++i) {
     const Node& n = g.node(i);
-    if (read[at(i)].empty()) continue;
-    std::optional<Kept> k = kept_of(n, read[at(i)], in_bodies);
-    if (k && k->all()) k.reset();
-    for (size_t j = 0; j < n.in.size(); ++j)
-      if (!k || k->operands[j]) mark(n.in[j]);
-    changes |= k.has_value();
-    kept[at(i)] = std::move(k);
+    if (w.read[at(i)].empty()) continue;
+    if (w.kept[at(i)])
+      attrs[at(i)] = attrs_of(n, *w.kept[at(i)]);
+    else if (in_bodies)
+      attrs[at(i)] = pruned(n);
+    changes |= attrs[at(i)].has_value();
   }
   if (!changes) return g;
-  Graph fewer = rebuild(g, [&](Builder& b, int32_t i, Operands in) -> Values {
-    const Node& n = g.node(i);
-    if (read[at(i)].empty() && n.op->kind != Kind::leaf)
-      return Values(n.out.size(), kNone);  // it may read what is gone
-    if (!kept[at(i)]) return b.clone(n, in);
-    const Kept& k = *kept[at(i)];
-    Values operands, out(n.out.size(), kNone);
-    for (size_t j = 0; j < in.size(); ++j)
-      if (k.operands[j]) operands.push_back(in[j]);
-    const Values made = b.emit(*n.op, k.attrs, operands);
-    for (size_t j = 0, next = 0; j < out.size(); ++j)
-      if (k.results[j]) out[j] = made[next++];
-    return out;
-  });
-  return drop_unread(std::move(fewer), in_bodies);
+  return drop_dead(rebuild(g,
+                           [&](Builder& b, int32_t i, Operands in) -> Values {
+                             const Node& n = g.node(i);
+                             if (w.read[at(i)].empty() && n.op->kind != Kind::leaf)
+                               return Values(n.out.size(), kNone);  // it may read what is gone
+                             if (!attrs[at(i)]) return b.clone(n, in);
+                             if (!w.kept[at(i)]) return b.emit(*n.op, *attrs[at(i)], in);
+                             const Kept& k = *w.kept[at(i)];
+                             Values operands, out(n.out.size(), kNone);
+                             for (size_t j = 0; j < in.size(); ++j)
+                               if (k.operands[j]) operands.push_back(in[j]);
+                             const Values made = b.emit(*n.op, *attrs[at(i)], operands);
+                             for (size_t j = 0, next = 0; j < out.size(); ++j)
+                               if (k.results[j]) out[j] = made[next++];
+                             return out;
+                           }),
+                   true);
 }
 
 }  // namespace rlx
