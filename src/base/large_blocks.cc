@@ -62,8 +62,8 @@ class LargeBlocks {
           kept_.push_back({p, bytes});
           kept_bytes_ += static_cast<int64_t>(bytes);
           p = nullptr;
-        } catch (
-            const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): then this one is not kept
+          // NOLINTNEXTLINE(bugprone-empty-catch): then this one is not kept
+        } catch (const std::bad_alloc&) {
         }
       }
     }
