@@ -22,7 +22,7 @@ help:
 	@echo "make test-report look at the page of rlx explain in a browser"
 	@echo "make mutate      plant bugs and see that the tests notice"
 	@echo "make bench       build and run the benchmarks"
-	@echo "make bench-peers  RLX beside PyTorch, ONNX Runtime, OpenVINO, JAX, SciPy and FFTW, into bench/RESULTS.md   (some: PEERS='--only softmax')"
+	@echo "make bench-peers  RLX beside PyTorch, ONNX Runtime, OpenVINO, JAX, SciPy, FFTW and llama.cpp, into bench/RESULTS.md   (some: PEERS='--only softmax')"
 	@echo "make bench-regress BASE=COMMIT   is this tree slower than that commit?"
 	@echo "make check       all of: check-format check-lint check-warnings check-asan check-tsan"
 	@echo "make format      let clang-format have its way with all sources"
@@ -102,10 +102,11 @@ bench: build
 # RLX beside other libraries; PEERS holds further options of bench/peers/run.py. By default their environment is made.
 PEERS_PYTHON ?= build/peers-venv/bin/python
 PEERS ?= --write
-PEERS_PACKAGES := numpy scipy torch torchvision transformers jax pyfftw onnx onnxruntime openvino
+PEERS_PACKAGES := numpy scipy torch torchvision transformers jax pyfftw onnx onnxruntime openvino gguf
 build/peers-venv/bin/python: | setup
 	@python3 -m venv build/peers-venv
 	@$@ -m pip install -q --disable-pip-version-check $(PEERS_PACKAGES)
+	@$@ -m pip install -q --disable-pip-version-check llama-cpp-python || echo "llama-cpp-python could not be built: the language model has no peer"
 
 bench-peers: build/release/configured $(PEERS_PYTHON)
 	@cmake --build build/release -j$(JOBS) --target rlx rlx_python benches

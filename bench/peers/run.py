@@ -33,7 +33,7 @@ import cases  # noqa: E402
 import chart  # noqa: E402
 from rounds import ROOT, SETTLE_SECONDS, Worker, cpu, spread, write_section  # noqa: E402
 
-LIBRARIES = ("rlx", "torch", "torch-compile", "jax", "numpy", "scipy", "fftw", "onnxruntime", "openvino")
+LIBRARIES = ("rlx", "torch", "torch-compile", "jax", "numpy", "scipy", "fftw", "onnxruntime", "openvino", "llama-cpp")
 
 
 class Program:

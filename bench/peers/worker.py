@@ -177,6 +177,23 @@ class OpenVino(NumPy):
         return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
 
 
+class LlamaCpp(NumPy):
+    def __init__(self, threads):
+        super().__init__(threads)
+        import llama_cpp
+
+        self.llama_cpp = llama_cpp
+
+    version = property(lambda self: f"llama-cpp-python {self.llama_cpp.__version__}")
+
+    def open(self, path, context, batch):
+        both = {"n_threads": self.threads, "n_threads_batch": self.threads}
+        return self.llama_cpp.Llama(str(path), n_ctx=context, n_batch=batch, n_ubatch=batch, verbose=False, **both)
+
+    def logits(self, model):
+        return np.ctypeslib.as_array(self.llama_cpp.llama_get_logits_ith(model.ctx, -1), (model.n_vocab(),)).copy()
+
+
 LIBRARIES = {
     "rlx": Rlx,
     "torch": Torch,
@@ -187,6 +204,7 @@ LIBRARIES = {
     "fftw": FFTW,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
+    "llama-cpp": LlamaCpp,
 }
 
 
