@@ -11,6 +11,7 @@
 #include "rlx/ops/image/pool.h"
 #include "rlx/ops/image/resize.h"
 #include "rlx/ops/nn/norms.h"
+#include "rlx/ops/reduce/reduce.h"
 #include "rlx/runtime/runtime.h"
 #include "rlx/transform/reverse.h"
 
