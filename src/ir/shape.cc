@@ -177,6 +177,9 @@ const Dim::Quotient* Dim::lone_quotient() const {
   return found;
 }
 
+// n - floor_of(n, d) * d, where that product may be below the smallest number.
+static int64_t rest_of(int64_t n, int64_t d) { return n % d < 0 ? n % d + d : n % d; }
+
 Dim floor_div(const Dim& n, int64_t d) {
   user_check(d > 0, "dim-division", "a dim cannot be divided by {}: only by positive numbers", d);
   if (d == 1) return n;
@@ -185,11 +188,11 @@ Dim floor_div(const Dim& n, int64_t d) {
   Dim::Terms multiples, remainders;
   for (const auto& [monomial, c] : *n.terms()) {
     multiples[monomial] = floor_of(c, d);
-    remainders[monomial] = c - floor_of(c, d) * d;
+    remainders[monomial] = rest_of(c, d);
   }
   const int64_t multiple = floor_of(n.constant(), d);
   Dim whole = Dim::make(multiple, std::move(multiples));
-  Dim rest = Dim::make(n.constant() - multiple * d, std::move(remainders));
+  Dim rest = Dim::make(rest_of(n.constant(), d), std::move(remainders));
   if (!rest.terms()) return whole;
   if (const int64_t factor = rest.common_factor(d); factor > 1) {
     // floor((f * x + c) / (f * e)) = floor((x + floor(c / f)) / e)

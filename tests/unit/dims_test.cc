@@ -250,5 +250,15 @@ TEST(BindChecked, BodiesAreBound) {
                [&] { bind_checked(g, {{"n", 3}, {"m", 4}, {"k", 2}}); });
 }
 
+// Coefficients at the end of the numbers: n = 15 q + r, 0 <= r < 15, without a product beyond them.
+TEST(Dims, QuotientsOfTheSmallestNumbers) {
+  const Dim n = Dim::symbol("n");
+  for (const int64_t c : {INT64_MIN, INT64_MIN + 1, INT64_MIN + 14, INT64_MAX}) {
+    const int64_t floor = c / 15 - (c % 15 < 0), rest = c % 15 < 0 ? c % 15 + 15 : c % 15;
+    EXPECT_EQ(floor_div(n * Dim(c), 15), n * Dim(floor) + floor_div(n * Dim(rest), 15)) << c;
+    EXPECT_EQ(floor_div(n + Dim(c), 15), Dim(floor) + floor_div(n + Dim(rest), 15)) << c;
+  }
+}
+
 }  // namespace
 }  // namespace rlx
