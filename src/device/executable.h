@@ -77,8 +77,8 @@ struct RunOptions {
   // Polled between blocks of work, so that a run ends some milliseconds after it was set, except inside
   // a single call of a library (docs/runtime.md lists them); raises Error(user, "cancelled").
   const std::atomic<bool>* cancel = nullptr;
-  bool check_nan =
-      false;  // raise Error(user, "nan") naming the first step that made one (steps of a run: not folded constants)
+  // Raise Error(user, "nan") naming the first step of the run that made one; what was folded before is none.
+  bool check_nan = false;
   bool profile = false;       // fill times()
   RunTrace* trace = nullptr;  // not null: is made the trace of this run
   // False: return when all work is in the device's stream; whatever the run reads and writes must stay

@@ -720,6 +720,7 @@ def test_batched_loops_do_not_run_on_what_has_finished():
     assert want == [6, 5, 3, 0]
     np.testing.assert_array_equal(rlx.vmap(f)(rlx.array(starts)), want)
     np.testing.assert_array_equal(rlx.jit(rlx.vmap(f))(rlx.array(starts)), want)
+    assert rlx.vmap(f)(rlx.array(starts[:0])).shape == (0,)
 
     def solve(n):
         eye = rlx.array(np.eye(2))

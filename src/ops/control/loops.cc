@@ -214,7 +214,8 @@ Values vmap_while(Builder& b, const VmapArgs& a) {
     const Value goes_on = masked.inline_graph(test.graph, now)[0];
     Values seen = now;
     for (size_t i = 0; i < seen.size(); ++i)
-      if (batched[i]) seen[i] = of_those_that_go_on(masked, now[i], goes_on, a.size);
+      if (batched[i] && a.size != Dim(0))  // of none, none goes on
+        seen[i] = of_those_that_go_on(masked, now[i], goes_on, a.size);
     const Values next = masked.inline_graph(step.graph, seen);
     for (size_t i = 0; i < carries; ++i) {
       Shape shape(masked.shape(now[i]).size(), Dim(1));

@@ -63,7 +63,7 @@ struct Kept {
 // What a graph reads of itself, and bodies in it of theirs; each question is answered once. The graph stays as it is.
 class Reads {
  public:
-  // Of the flagged outputs; `kept` (by node) and `read` (results by node) may be asked for.
+  // Which inputs of the body the flagged outputs need.
   Flags inputs(const Graph& body, const Flags& outputs) {
     const auto [it, fresh] = known_.try_emplace({&body, outputs});
     if (fresh) {
@@ -122,9 +122,8 @@ class Reads {
       keep_carries(*s.body, s.num_carries, k);
       return k;
     }
-    if (n.op ==
-        &op::
-            scan_snapshots) {  // stacked results go; the carries, which are given as they enter steps, stay
+    // Stacked results go; the carries, which are given as they enter steps, stay.
+    if (n.op == &op::scan_snapshots) {
       const auto& s = n.get<ScanSnapshotsAttrs>();
       Kept k{Flags(n.in.size(), true), read};
       for (size_t i = 0; i < k.results.size(); ++i)
