@@ -1,11 +1,33 @@
 #include "rlx/front/traced.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "rlx/front/trace_scope.h"
 #include "rlx/ops/rules.h"
 
 namespace rlx {
+
+// ---- numbers
+
+Tensor Number::of(DType dtype) const {
+  const double real = value_.real(), imag = value_.imag();
+  user_check(is_complex(dtype) || imag == 0, "scalar-range",
+             "the number {}{:+}i does not fit in a tensor of {}, which is real", real, imag, dtype);
+  if (!is_int(dtype) && !is_bool(dtype)) return Tensor::scalar(dtype, value_);
+  std::optional<int64_t> whole = whole_;
+  if (!whole && std::trunc(real) == real && real >= -0x1p63 && real < 0x1p63)
+    whole = static_cast<int64_t>(real);
+  const auto high = static_cast<int64_t>((uint64_t{1} << info(dtype).digits) - 1);
+  const int64_t low = info(dtype).is_signed ? -high - 1 : 0;
+  user_check(
+      whole && *whole >= low && *whole <= high, "scalar-range",
+      "the number {} does not fit in a tensor of {}, which holds whole numbers from {} to {}",
+      whole ? fmt::to_string(*whole) : fmt::to_string(real), dtype, low, high);
+  Tensor t(dtype, {});
+  t.set_int(0, *whole);
+  return t;
+}
 
 // ---- whose tensor it is
 
@@ -276,10 +298,10 @@ TracedTensor stack(const TracedTensors& parts, int64_t axis) {
 TracedTensor where(const TracedTensor& condition, const TracedTensor& a, const TracedTensor& b) {
   return op::select(condition, a, b);
 }
-TracedTensor where(const TracedTensor& condition, const TracedTensor& a, double b) {
+TracedTensor where(const TracedTensor& condition, const TracedTensor& a, const Number& b) {
   return where(condition, a, a.like(b));
 }
-TracedTensor where(const TracedTensor& condition, double a, const TracedTensor& b) {
+TracedTensor where(const TracedTensor& condition, const Number& a, const TracedTensor& b) {
   return where(condition, b.like(a), b);
 }
 

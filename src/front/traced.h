@@ -6,8 +6,8 @@
 //   TracedTensor z = op::rms_norm(h, gamma, beta);        // ops without a method are called
 //
 // Nothing is computed: a TracedTensor names a value of a graph. It is cheap to copy. Operands
-// broadcast like NumPy and have one dtype (there is no promotion: `x.to(DType::F32)`); plain
-// numbers take the tensor's dtype. Axes count from the end when negative. Names are PyTorch's.
+// broadcast like NumPy and have one dtype (there is no promotion: `x.to(DType::F32)`); a plain
+// number takes the tensor's dtype (Number). Axes count from the end when negative. Names are PyTorch's.
 //
 // Tensors come from a Tracer (trace.h) or from a plain Builder, which must then outlive them. One
 // of an outer program may be used in the body of a scan or cond: it becomes an operand of it.
@@ -15,6 +15,10 @@
 // program (or body) of a tensor is finished, "no-tensor" for an empty one, and what the ops raise.
 #pragma once
 
+#include <concepts>
+#include <limits>
+#include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "rlx/ops/core.h"
@@ -47,6 +51,26 @@ struct NewAxis {};   // inserts an axis of size 1
 struct Ellipsis {};  // all axes that the other indices leave over
 class Index;
 
+// A plain number beside a tensor, as one of the tensor's dtype. Floats round it; integers and bools hold
+// it or raise "scalar-range": u8 has no 300, i32 no 0.5, and no real dtype an imaginary part.
+class Number {
+ public:
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  Number(T v) : value_(static_cast<double>(v)) {  // NOLINT: implicit by design
+    if constexpr (std::same_as<T, bool>)
+      whole_ = v ? 1 : 0;
+    else if constexpr (std::integral<T>)
+      if (std::in_range<int64_t>(v)) whole_ = static_cast<int64_t>(v);
+  }
+  Number(Complex v) : value_(v) {}  // NOLINT: implicit by design
+  Tensor of(DType dtype) const;
+
+ private:
+  Complex value_;
+  std::optional<int64_t> whole_;  // of integers, all digits
+};
+
 class TracedTensor {
  public:
   TracedTensor() = default;
@@ -64,9 +88,9 @@ class TracedTensor {
   Value value() const { return value_in(builder()); }
   Value value_in(Builder& b) const;
   TracedTensor make(Value v) const;
-  TracedTensor like(Complex v) const {
-    return make(builder().constant(dtype(), v));
-  }  // rank 0, this dtype
+  TracedTensor like(const Number& v) const {
+    return make(builder().constant(v.of(dtype())));
+  }  // rank 0
 
   // Linear algebra. matmul takes vectors too, as NumPy does.
   TracedTensor matmul(const TracedTensor& other) const;
@@ -157,18 +181,18 @@ class TracedTensor {
   TracedTensor gelu_tanh() const { return op::gelu_tanh(*this); }
   TracedTensor silu() const { return op::silu(*this); }
   TracedTensor pow(const TracedTensor& e) const { return op::pow(*this, e); }
-  TracedTensor pow(double e) const { return op::pow(*this, like(e)); }
+  TracedTensor pow(const Number& e) const { return op::pow(*this, like(e)); }
   TracedTensor maximum(const TracedTensor& other) const { return op::maximum(*this, other); }
-  TracedTensor maximum(double other) const { return op::maximum(*this, like(other)); }
+  TracedTensor maximum(const Number& other) const { return op::maximum(*this, like(other)); }
   TracedTensor minimum(const TracedTensor& other) const { return op::minimum(*this, other); }
-  TracedTensor minimum(double other) const { return op::minimum(*this, like(other)); }
-  TracedTensor clamp(double low, double high) const {
+  TracedTensor minimum(const Number& other) const { return op::minimum(*this, like(other)); }
+  TracedTensor clamp(const Number& low, const Number& high) const {
     return op::clamp(*this, like(low), like(high));
   }
   TracedTensor eq(const TracedTensor& other) const { return op::eq(*this, other); }
-  TracedTensor eq(double other) const { return op::eq(*this, like(other)); }
+  TracedTensor eq(const Number& other) const { return op::eq(*this, like(other)); }
   TracedTensor ne(const TracedTensor& other) const { return op::ne(*this, other); }
-  TracedTensor ne(double other) const { return op::ne(*this, like(other)); }
+  TracedTensor ne(const Number& other) const { return op::ne(*this, like(other)); }
   TracedTensor to(DType dtype) const;  // itself when it has that dtype
   TracedTensor cast(DType dtype) const { return to(dtype); }
   TracedTensor detach() const { return op::stop_gradient(*this); }
@@ -205,22 +229,22 @@ TracedTensor operator<(const TracedTensor& a, const TracedTensor& b);
 TracedTensor operator<=(const TracedTensor& a, const TracedTensor& b);
 TracedTensor operator>(const TracedTensor& a, const TracedTensor& b);
 TracedTensor operator>=(const TracedTensor& a, const TracedTensor& b);
-inline TracedTensor operator+(const TracedTensor& a, double b) { return a + a.like(b); }
-inline TracedTensor operator-(const TracedTensor& a, double b) { return a - a.like(b); }
-inline TracedTensor operator*(const TracedTensor& a, double b) { return a * a.like(b); }
-inline TracedTensor operator/(const TracedTensor& a, double b) { return a / a.like(b); }
-inline TracedTensor operator<(const TracedTensor& a, double b) { return a < a.like(b); }
-inline TracedTensor operator<=(const TracedTensor& a, double b) { return a <= a.like(b); }
-inline TracedTensor operator>(const TracedTensor& a, double b) { return a > a.like(b); }
-inline TracedTensor operator>=(const TracedTensor& a, double b) { return a >= a.like(b); }
-inline TracedTensor operator+(double a, const TracedTensor& b) { return b.like(a) + b; }
-inline TracedTensor operator-(double a, const TracedTensor& b) { return b.like(a) - b; }
-inline TracedTensor operator*(double a, const TracedTensor& b) { return b.like(a) * b; }
-inline TracedTensor operator/(double a, const TracedTensor& b) { return b.like(a) / b; }
-inline TracedTensor operator<(double a, const TracedTensor& b) { return b.like(a) < b; }
-inline TracedTensor operator<=(double a, const TracedTensor& b) { return b.like(a) <= b; }
-inline TracedTensor operator>(double a, const TracedTensor& b) { return b.like(a) > b; }
-inline TracedTensor operator>=(double a, const TracedTensor& b) { return b.like(a) >= b; }
+inline TracedTensor operator+(const TracedTensor& a, const Number& b) { return a + a.like(b); }
+inline TracedTensor operator-(const TracedTensor& a, const Number& b) { return a - a.like(b); }
+inline TracedTensor operator*(const TracedTensor& a, const Number& b) { return a * a.like(b); }
+inline TracedTensor operator/(const TracedTensor& a, const Number& b) { return a / a.like(b); }
+inline TracedTensor operator<(const TracedTensor& a, const Number& b) { return a < a.like(b); }
+inline TracedTensor operator<=(const TracedTensor& a, const Number& b) { return a <= a.like(b); }
+inline TracedTensor operator>(const TracedTensor& a, const Number& b) { return a > a.like(b); }
+inline TracedTensor operator>=(const TracedTensor& a, const Number& b) { return a >= a.like(b); }
+inline TracedTensor operator+(const Number& a, const TracedTensor& b) { return b.like(a) + b; }
+inline TracedTensor operator-(const Number& a, const TracedTensor& b) { return b.like(a) - b; }
+inline TracedTensor operator*(const Number& a, const TracedTensor& b) { return b.like(a) * b; }
+inline TracedTensor operator/(const Number& a, const TracedTensor& b) { return b.like(a) / b; }
+inline TracedTensor operator<(const Number& a, const TracedTensor& b) { return b.like(a) < b; }
+inline TracedTensor operator<=(const Number& a, const TracedTensor& b) { return b.like(a) <= b; }
+inline TracedTensor operator>(const Number& a, const TracedTensor& b) { return b.like(a) > b; }
+inline TracedTensor operator>=(const Number& a, const TracedTensor& b) { return b.like(a) >= b; }
 inline TracedTensor operator-(const TracedTensor& a) { return op::neg(a); }
 // Of bools.
 inline TracedTensor operator!(const TracedTensor& a) { return op::logical_not(a); }
@@ -237,8 +261,8 @@ TracedTensors apply(const OpDef& op, Attrs attrs, const TracedTensors& operands)
 TracedTensor cat(const TracedTensors& parts, int64_t axis = 0);
 TracedTensor stack(const TracedTensors& parts, int64_t axis = 0);
 TracedTensor where(const TracedTensor& condition, const TracedTensor& a, const TracedTensor& b);
-TracedTensor where(const TracedTensor& condition, const TracedTensor& a, double b);
-TracedTensor where(const TracedTensor& condition, double a, const TracedTensor& b);
+TracedTensor where(const TracedTensor& condition, const TracedTensor& a, const Number& b);
+TracedTensor where(const TracedTensor& condition, const Number& a, const TracedTensor& b);
 TracedTensor linear(const TracedTensor& x, const TracedTensor& w);  // w is [in, out]
 TracedTensor linear(const TracedTensor& x, const TracedTensor& w, const TracedTensor& bias);
 TracedTensor one_hot(const TracedTensor& labels, const Dim& classes, DType dtype = DType::F32);

@@ -230,7 +230,7 @@ Graph prepare_grad_graph_for_jvp(Graph g) {
 }
 
 Graph decompose_backward_for_ad(Graph g, size_t wrt_index) {
-  user_check(wrt_index + 1 < g.outputs.size(), "output-index",
+  user_check(!g.outputs.empty() && wrt_index < g.outputs.size() - 1, "output-index",
              "decompose_backward_for_ad: graph \"{}\" has {} outputs, no gradient {}", g.name,
              g.outputs.size(), wrt_index);
   g.outputs = {g.outputs[wrt_index + 1]};

@@ -104,9 +104,17 @@ Value shared_leaf(Builder& b, const Node& n) {
   return there;
 }
 
+// What is put into a program gives values alone: it would lose its updates, or make them twice.
+void check_no_updates(const Graph& g, std::string_view who) {
+  user_check(g.updates.empty(), "update-inline",
+             "{}: \"{}\" updates the parameter {}, which a program that it is put into would not",
+             who, g.name, g.updates.empty() ? "" : quote(g.updates[0].param));
+}
+
 }  // namespace
 
 Values inline_subgraph_into_outputs(const Graph& sub, Operands captures, Builder& out) {
+  check_no_updates(sub, "inline_subgraph_into");
   const Values inputs = sub.inputs();
   user_check(inputs.size() == captures.size(), "body-inputs",
              "inline_subgraph_into: \"{}\" has {} inputs, not {}", sub.name, inputs.size(),
@@ -133,6 +141,7 @@ Value inline_subgraph_into(const Graph& sub, Operands captures, Builder& out) {
 
 Values inline_into(Builder& target, const Graph& source, const LeafMap& inputs,
                    const LeafMap* params) {
+  check_no_updates(source, "inline_into");
   const auto bound = [&](const Node& n, const LeafMap& map, std::string_view code) {
     const std::string& name = n.get<LeafAttrs>().name;
     const auto at = map.find(name);

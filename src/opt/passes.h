@@ -164,11 +164,13 @@ Graph unfuse_fused_for_autodiff(Graph g);
 // ---- inlining and parameters
 
 // Appends sub with its inputs bound in order; all its outputs, or the first. Parameters of sub are those of `out` with
-// that name. Raises "body-inputs" where the counts differ, "output-index" where there is no output.
+// that name. Raises "body-inputs" where the counts differ, "output-index" where there is no output,
+// "update-inline" for one that updates parameters.
 Values inline_subgraph_into_outputs(const Graph& sub, Operands captures, Builder& out);
 Value inline_subgraph_into(const Graph& sub, Operands captures, Builder& out);
 // Appends source with its inputs, by name, and where a map is given its parameters too; without one they are those of
-// target with that name, declared where there are none. Raises "unbound-input", "unbound-param" and "leaf-type".
+// target with that name, declared where there are none. Raises "unbound-input", "unbound-param", "leaf-type" and
+// "update-inline".
 using LeafMap = std::map<std::string, Value, std::less<>>;
 Values inline_into(Builder& target, const Graph& source, const LeafMap& inputs,
                    const LeafMap* params = nullptr);

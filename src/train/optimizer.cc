@@ -7,7 +7,18 @@ namespace rlx {
 bool all_params(const std::string&, const Type&) { return true; }
 bool is_matrix(const std::string&, const Type& type) { return type.rank() >= 2; }
 
+namespace {
+
+void check_functions(const char* who, const Schedule& rate, const ParamFilter& decays) {
+  check_schedule(who, rate);
+  user_check(decays != nullptr, who,
+             "{}: the filter of decayed parameters is empty; all_params takes all of them", who);
+}
+
+}  // namespace
+
 Optimizer sgd(const SgdOptions& o) {
+  check_functions("sgd", o.rate, o.decays);
   user_check(o.momentum >= 0, "sgd", "sgd: the momentum must not be negative, got {}", o.momentum);
   user_check(!o.nesterov || o.momentum > 0, "sgd", "sgd: nesterov needs a momentum");
   Optimizer optimizer{"sgd", {}, {}, {}};
@@ -32,6 +43,7 @@ void check_betas(const char* who, double beta1, double beta2) {
 
 // adamw, or with `coupled` adam, whose decay is part of the gradient.
 Optimizer adam_of(const char* who, const AdamWOptions& o, bool coupled) {
+  check_functions(who, o.rate, o.decays);
   check_betas(who, o.beta1, o.beta2);
   user_check(o.eps > 0, who, "{}: eps must be positive, got {}", who, o.eps);
   Optimizer optimizer{who, {"m", "v"}, {}, {}};
@@ -66,6 +78,7 @@ Optimizer adam(const AdamOptions& o) {
 }
 
 Optimizer lion(const LionOptions& o) {
+  check_functions("lion", o.rate, o.decays);
   check_betas("lion", o.beta1, o.beta2);
   Optimizer optimizer{"lion", {"m"}, {}, {}};
   optimizer.prepare = [o](const TracedTensor& step) -> TracedTensors {
@@ -82,7 +95,14 @@ Optimizer lion(const LionOptions& o) {
   return optimizer;
 }
 
+void check_optimizer(const char* who, const Optimizer& optimizer) {
+  user_check(optimizer.prepare && optimizer.update, "optimizer",
+             "{}: the optimiser \"{}\" has no function {}; adamw({{}}) is one that has both", who,
+             optimizer.name, optimizer.prepare ? "update" : "prepare");
+}
+
 Graph prepare_program(const Optimizer& optimizer, DType dtype) {
+  check_optimizer("prepare_program", optimizer);
   Builder b(optimizer.name + "_prepare");
   const TracedTensor step(b, b.input("step", {dtype, {}}));
   for (const TracedTensor& s : optimizer.prepare(step)) b.output(s.value());
@@ -91,6 +111,7 @@ Graph prepare_program(const Optimizer& optimizer, DType dtype) {
 
 Graph update_program(const Optimizer& optimizer, const std::string& name, const Type& type,
                      size_t scalars) {
+  check_optimizer("update_program", optimizer);
   Builder b(optimizer.name + "_update");
   auto input = [&](std::string leaf, const Type& t) {
     return TracedTensor(b, b.input(std::move(leaf), t));

@@ -84,6 +84,9 @@ struct LionOptions {
 };
 Optimizer lion(const LionOptions& options);  // raises "lion": betas in [0, 1)
 
+// Raises "optimizer" where a function is missing.
+void check_optimizer(const char* who, const Optimizer& optimizer);
+
 // An optimiser's two functions as programs of their own, for those who keep parameters and state
 // themselves: step -> scalars of that dtype, and parameter, gradient, state.., scalars.. -> next
 // parameter, next state... All but the scalars have the given type, which is of f32 or f64.

@@ -4,6 +4,11 @@
 
 namespace rlx {
 
+void check_schedule(const char* who, const Schedule& schedule) {
+  user_check(schedule != nullptr, "schedule",
+             "{}: a schedule is empty; constant_rate(x) is the rate x", who);
+}
+
 Schedule constant_rate(double rate) {
   return [rate](const TracedTensor& step) { return step.like(rate); };
 }
@@ -72,6 +77,7 @@ Schedule join_rates(std::vector<Schedule> schedules, std::vector<int64_t> bounda
   user_check(schedules.size() == boundaries.size() + 1, "schedule",
              "join_rates: {} schedules need {} boundaries, got {}", schedules.size(),
              schedules.empty() ? 0 : schedules.size() - 1, boundaries.size());
+  for (const Schedule& schedule : schedules) check_schedule("join_rates", schedule);
   check_ascending("join_rates", boundaries);
   return [schedules = std::move(schedules),
           boundaries = std::move(boundaries)](const TracedTensor& step) {
@@ -86,6 +92,7 @@ Schedule join_rates(std::vector<Schedule> schedules, std::vector<int64_t> bounda
 }
 
 Schedule warmup(Schedule schedule, int64_t steps) {
+  check_schedule("warmup", schedule);
   user_check(steps > 0, "schedule", "warmup: needs a positive number of steps, got {}", steps);
   return [schedule = std::move(schedule), steps](const TracedTensor& step) {
     return schedule(step) * ((step + 1) * (1 / static_cast<double>(steps))).minimum(1);

@@ -16,6 +16,8 @@ namespace rlx {
 
 // step: finished steps as a float of rank 0. The result has its type.
 using Schedule = std::function<TracedTensor(const TracedTensor& step)>;
+void check_schedule(const char* who,
+                    const Schedule& schedule);  // raises "schedule" for an empty one
 
 Schedule constant_rate(double rate);
 

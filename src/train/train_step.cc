@@ -167,6 +167,7 @@ bool is_scaled(const TrainOptions& o) {
 }  // namespace
 
 NamedTensors append_train_step(Builder& b, Value loss, const TrainOptions& options) {
+  check_optimizer("train_step", options.optimizer);
   const Values params = trained_params(b, options);
   loss = mixed_precision(b, {&loss, 1}, options.precision)[0];
   std::optional<LossScaler> scaler;

@@ -66,6 +66,15 @@ TEST(LossScale, EmptyParametersAreTrainedBeside) {
   for (int i = 0; i < 30; ++i) f.run({{"x", Tensor::full(DType::F32, {4, 2}, 1)}});
   EXPECT_LT(f.param(kSkipped).get_int(0), 20) << "the scale is found";
   EXPECT_LT(f.param("w").get_float(0), 1);
+  const Graph nothing = trace("nothing", [](Tracer& t) {
+    const TracedTensor u = t.param("u", {0, 2});
+    return t.input("x", {4, 2}).matmul(u.t()).sum();
+  });
+  const TrainStep empty = train_step(nothing, {{"u", Tensor(DType::F32, {0, 2})}}, f16_options());
+  CompiledGraph g = Session("cpu").compile(empty.graph);
+  g.set_params(empty.state);
+  for (int i = 0; i < 3; ++i) g.run({{"x", Tensor::full(DType::F32, {4, 2}, 1)}});
+  EXPECT_EQ(g.param(kSkipped).get_int(0), 0);
   for (double norm : {-1.0, std::nan(""), double(INFINITY)})
     expect_error("clip-norm", "finite", [&] {
       train_step(loss, params, {.optimizer = sgd({.rate = constant_rate(0.1)}), .clip_norm = norm});

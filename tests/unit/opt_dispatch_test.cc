@@ -151,6 +151,14 @@ TEST(OptInline, GraphsIntoGraphs) {
   expect_error("unbound-param", "\"w\"", [&] { opt::inline_into(b, affine(), {{"x", x}}, &none); });
   const Value wrong = b.constant(DType::F32, 1);
   expect_error("leaf-type", "[2] f32", [&] { opt::inline_into(b, affine(), {{"x", wrong}}); });
+  Graph counts = trace("counts", [](Tracer& t) {
+    auto n = t.param("n", {2});
+    t.update("n", n + 1);
+    return t.input("x", {2}) * n;
+  });
+  expect_error("update-inline", "\"counts\" updates the parameter \"n\"",
+               [&] { opt::inline_into(b, counts, {{"x", x}}); });
+  expect_error("update-inline", "\"n\"", [&] { opt::inline_subgraph_into(counts, Values{x}, b); });
   expect_error("body-inputs", "1 inputs, not 0",
                [&] { opt::inline_subgraph_into(affine(), {}, b); });
   Graph nothing = affine();
@@ -449,6 +457,10 @@ TEST(OptAutodiff, GradientsWithoutBackwardOps) {
   EXPECT_EQ(one.output_types()[0].shape, (Shape{4}));
   EXPECT_EQ(backward_ops(one), 0);
   expect_error("output-index", "no gradient 2", [&] { opt::decompose_backward_for_ad(d, 2); });
+  expect_error("output-index", "no gradient", [&] { opt::decompose_backward_for_ad(d, SIZE_MAX); });
+  Graph none = d;
+  none.outputs.clear();
+  expect_error("output-index", "0 outputs", [&] { opt::decompose_backward_for_ad(none, 0); });
   const Graph open =
       opt::grad_with_loss(trace("v", [](Tracer& t) { return t.input("x", {3}).exp(); }), {"x"});
   EXPECT_TRUE(open.find_leaf("d_output").valid());

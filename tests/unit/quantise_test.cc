@@ -509,11 +509,14 @@ TEST(Qat, IntegersLearnedSteps) {
 
 // One weight along its columns in one layer and along its rows in another: one scale per column, as the first wants it.
 TEST(Qat, OneWeightOfTwoLayers) {
-  for (const int64_t width : {6, 8}) {
+  for (const auto& [width, in_place] : {std::pair{6, false}, {8, false}, {6, true}, {8, true}}) {
     const Graph g = trace("tied", [&](Tracer& t) {
       const TracedTensor w = t.param("w", {8, width}),
                          h = op::matmul(t.input("x", {4, 8}), w).tanh();
-      return op::matmul(h, w.transpose({1, 0})).square().mean();
+      return (in_place ? op::matmul(h, w, {.transpose_b = true})
+                       : op::matmul(h, w.transpose({1, 0})))
+          .square()
+          .mean();
     });
     Tensor w(DType::F32, {8, width});
     for (int64_t i = 0; i < w.elements(); ++i)

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "../support/expect_error.h"
 #include "rlx/front/loops.h"
 #include "rlx/ops/evaluate.h"
@@ -463,6 +465,44 @@ TEST(TraceErrors, ThePlaceOfUpdatesAndLeaves) {
       t.scan({w}, {x}, [](Tracer&, const auto&, const auto&) -> ScanResult { return {}; });
     });
     return x;
+  });
+}
+
+TEST(Trace, NumbersKeepTheirDigits) {
+  constexpr int64_t kLarge = (int64_t{1} << 53) + 1;  // no float holds it
+  Graph g = trace("f", [](Tracer& t) {
+    auto x = t.input("x", {2}, DType::I64);
+    return TracedTensors{x + kLarge, x.eq(kLarge).to(DType::I64), x.maximum(INT64_MAX)};
+  });
+  const Tensor x = Tensor::from<int64_t>({2}, {0, kLarge});
+  const std::vector<Tensor> out = evaluate(g, {{"x", x}}).outputs;
+  EXPECT_EQ(out[0].get_int(0), kLarge);
+  EXPECT_EQ(numbers(out[1]), (Numbers{0, 1}));
+  EXPECT_EQ(out[2].get_int(0), INT64_MAX);
+}
+
+TEST(TraceErrors, NumbersThatTheDtypeHasNot) {
+  trace("f", [](Tracer& t) {
+    auto u8 = t.input("u8", {2}, DType::U8), i32 = t.input("i32", {2}, DType::I32);
+    auto i64 = t.input("i64", {2}, DType::I64), f32 = t.input("f32", {2});
+    auto truth = t.input("truth", {2}, DType::Bool);
+    for (const Number& n : {Number(0), Number(255), Number(255.0), Number(7u)}) u8.like(n);
+    expect_error("scalar-range", "300 does not fit in a tensor of u8", [&] { u8 < 300; });
+    expect_error("scalar-range", "from 0 to 255", [&] { u8 + 256.0; });
+    expect_error("scalar-range", "-1 does not fit", [&] { u8.maximum(-1); });
+    expect_error("scalar-range", "0.5 does not fit in a tensor of i32", [&] { i32 * 0.5; });
+    expect_error("scalar-range", "nan", [&] { i32.eq(std::nan("")); });
+    expect_error("scalar-range", "inf", [&] { i32.clamp(0, INFINITY); });
+    expect_error("scalar-range", "2147483648", [&] { 0x80000000u - i32; });
+    i32.like(INT32_MIN);
+    i64.like(-0x1p63);
+    expect_error("scalar-range", "does not fit in a tensor of i64", [&] { i64 + 0x1p63; });
+    expect_error("scalar-range", "does not fit", [&] { i64 + UINT64_MAX; });
+    expect_error("scalar-range", "from 0 to 1", [&] { truth.eq(2); });
+    truth.eq(true);
+    expect_error("scalar-range", "1+2i", [&] { f32 + Complex(1, 2); });
+    f32 * 0.1;
+    return f32;
   });
 }
 

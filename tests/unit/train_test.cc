@@ -396,6 +396,28 @@ TEST(TrainStep, Refusals) {
   expect_error("no-params", "no float", [&] {
     train_step(trace("f", [](Tracer& t) { return t.input("x", {3}).sum(); }), {}, {});
   });
+  TrainOptions empty;
+  empty.optimizer = {};
+  expect_error("optimizer", "train_step: the optimiser \"\" has no function prepare",
+               [&] { train_step(loss, p.params(DType::F32), empty); });
+  empty.optimizer = adamw({});
+  empty.optimizer.update = nullptr;
+  expect_error("optimizer", "no function update",
+               [&] { train_step(loss, p.params(DType::F32), empty); });
+  const auto of = [](auto options, auto change) {
+    change(options);
+    return options;
+  };
+  const auto no_rate = [](auto& o) { o.rate = nullptr; };
+  const auto no_filter = [](auto& o) { o.decays = nullptr; };
+  expect_error("schedule", "sgd: a schedule is empty", [&] { sgd(of(SgdOptions{}, no_rate)); });
+  expect_error("schedule", "adamw", [&] { adamw(of(AdamWOptions{}, no_rate)); });
+  expect_error("schedule", "adam", [&] { adam(of(AdamOptions{}, no_rate)); });
+  expect_error("schedule", "lion", [&] { lion(of(LionOptions{}, no_rate)); });
+  expect_error("sgd", "filter", [&] { sgd(of(SgdOptions{}, no_filter)); });
+  expect_error("lion", "filter", [&] { lion(of(LionOptions{}, no_filter)); });
+  expect_error("schedule", "warmup", [] { warmup({}, 3); });
+  expect_error("schedule", "join_rates", [] { join_rates({constant_rate(1), {}}, {3}); });
   expect_error("adamw", "eps", [] {
     AdamWOptions o;
     o.eps = 0;
