@@ -198,11 +198,11 @@ class Lowering {
     if (n.op == &op::constant) return emitter_.constant_of(n.get<ConstantAttrs>().value);
     if (n.op == &op::dim_size) {
       const auto& a = n.get<DimSizeAttrs>();
-      return b_.cast(b_.size_value(b_.size(a.size)), a.dtype);
+      return emitter_.cast(b_.size_value(b_.size(a.size)), a.dtype);
     }
     if (n.op == &op::iota) {
       const ValueId index = loops_.linear(b_, iota_strides(n, outer));
-      return b_.cast(index, n.type().dtype);
+      return emitter_.cast(index, n.type().dtype);
     }
     if (auto it = staged_.find(v); it != staged_.end() && it->second.pass < pass_)
       return b_.load(it->second.buffer, staged_address(it->second));
@@ -352,12 +352,13 @@ class Lowering {
       if (stage.result < 0) b_.resize_scratch(stage.buffer, schedule_.stage_bytes / staged_bytes_);
   }
 
-  // Marks the values that pass p needs from earlier passes and that are worth keeping.
-  void plan_staging(Value v, int pass) {
+  // Marks the values that pass p needs from earlier passes and that are worth keeping. What could not be kept once
+  // cannot be later: there is less room then.
+  void plan_staging(Value v, int pass, std::set<Value>& seen) {
     const Node& n = node(v);
-    if (n.op->kind == Kind::leaf || is_row_value(v)) return;
+    if (n.op->kind == Kind::leaf || is_row_value(v) || !seen.insert(v).second) return;
     if (level(v) < pass && cost(v) >= schedule_.stage_cost && stage(v)) return;
-    for (Value operand : n.in) plan_staging(operand, pass);
+    for (Value operand : n.in) plan_staging(operand, pass, seen);
   }
 
   void row() {
@@ -387,8 +388,9 @@ class Lowering {
     outputs.resize(static_cast<size_t>(passes));
     last_pass_ = passes - 1;
     for (int p = 1; p < passes; ++p) {
-      for (Value v : reduces[static_cast<size_t>(p)]) plan_staging(node(v).in[0], p);
-      for (Value v : outputs[static_cast<size_t>(p)]) plan_staging(v, p);
+      std::set<Value> seen;
+      for (Value v : reduces[static_cast<size_t>(p)]) plan_staging(node(v).in[0], p, seen);
+      for (Value v : outputs[static_cast<size_t>(p)]) plan_staging(v, p, seen);
     }
     size_stages();
     auto one_row = [&](ValueId row) {
@@ -607,7 +609,7 @@ class Lowering {
 
   Amount part_size(const Dim& others) const {
     const auto rule = [part = schedule_.part, align = schedule_.part_align](int64_t n) {
-      const int64_t size = std::max<int64_t>(1, part / n);
+      const int64_t size = std::max<int64_t>(1, part / std::max<int64_t>(1, n));  // 0: of nothing
       return size > align ? size - size % align : size;
     };
     if (const auto n = others.static_value()) return rule(*n);
@@ -749,7 +751,8 @@ RegionKernel RegionCode::at(const DimBinding& sizes) const {
 
 RegionCode lower_region(const Node& region, std::span<const Layout> in, std::span<const Layout> out,
                         const RegionSchedule& schedule, SizeQuestions& questions) {
-  verify_region(region.get<RegionAttrs>());
+  const Decision fits = region_fits(region.get<RegionAttrs>());
+  check(static_cast<bool>(fits), "region: {}", fits.why());
   return Lowering(region, in, out, schedule, questions).run();
 }
 

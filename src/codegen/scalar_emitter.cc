@@ -73,17 +73,28 @@ int NodeEmitter::apply(ScalarOp op, DType result, std::span<const Scalar> operan
   for (const Scalar& s : operands) in.push_back(ValueId{s.id});
   const DType from = b_.dtype(in[0]);
   if (op == ScalarOp::Cast && from == result) return in[0].id;
-  if (op == ScalarOp::Cast) {
-    // An integer of more than 24 bits would round twice on its way through f32.
-    if (is_narrow(result) && is_int(from) && size_of(from) >= 4) in[0] = b_.cast(in[0], DType::F64);
-    return b_.cast(in[0], result).id;
-  }
+  if (op == ScalarOp::Cast) return cast(in[0], result).id;
   if (op == ScalarOp::Pow && !is_float(from)) return power(in[0], in[1], from).id;
   if (op == ScalarOp::Abs && !info(from).is_signed) return in[0].id;
   if (op == ScalarOp::Neg && !info(from).is_signed) return b_.sub(b_.integer(from, 0), in[0]).id;
   if (is_comparison(op) && from == DType::Bool)
     for (ValueId& v : in) v = b_.cast(v, DType::U8);
   return b_.apply(kernel_op(op), in).id;
+}
+
+// An integer of more than 24 bits would round twice on its way through f32, one of more than 53 through f64.
+ValueId NodeEmitter::cast(ValueId x, DType to) {
+  const DType from = b_.dtype(x);
+  if (!is_narrow(to) || !is_int(from) || size_of(from) < 4) return b_.cast(x, to);
+  if (from == DType::I64) {  // as odd_beyond_doubles() does
+    const auto number = [&](int64_t n) { return b_.integer(DType::I64, n); };
+    const ValueId lost = b_.ne(b_.bit_and(x, number(kLostBits)), number(0));
+    const ValueId odd =
+        b_.bit_or(b_.bit_and(x, number(~kLostBits)), b_.select(lost, number(kOddBit), number(0)));
+    x = b_.select(b_.lt(x, number(-kExactDoubles)), odd,
+                  b_.select(b_.gt(x, number(kExactDoubles)), odd, x));
+  }
+  return b_.cast(b_.cast(x, DType::F64), to);
 }
 
 // Integer power by squaring, wrapping; a negative exponent gives 0 unless the base is 1 or -1.

@@ -23,6 +23,7 @@ class NodeEmitter final : public ScalarEmitter {
 
   int constant(DType dtype, double value) override;
   int constant_int(DType dtype, int64_t value) override;
+  ValueId cast(ValueId x, DType to);  // rounds once
   int apply(ScalarOp op, DType result, std::span<const Scalar> operands) override;
 
  private:

@@ -63,7 +63,8 @@ struct SizeWay {
   T made;
 };
 
-// One per sequence of answers. More than kMaxWays raise Error(internal): whoever asks must not ask for each size.
+// One per sequence of answers. More than kMaxWays raise Error(unsupported): there is no code for all sizes then, but for
+// each its own.
 inline constexpr size_t kMaxWays = 64;
 template <class Make>
 auto all_answers(Make&& make) {
@@ -74,7 +75,9 @@ auto all_answers(Make&& make) {
     auto made = make(q);
     script = q.asked();
     ways.push_back({script, std::move(made)});
-    check(ways.size() <= kMaxWays, "sizes decide about more than {} ways", kMaxWays);
+    if (ways.size() > kMaxWays)
+      throw Error(ErrorKind::unsupported, "size-ways",
+                  fmt::format("sizes decide about more than {} ways to run one kernel", kMaxWays));
     while (!script.empty() && !script.back().answer) script.pop_back();  // both were given
     if (script.empty()) return ways;
     script.back().answer = false;

@@ -208,8 +208,11 @@ void Tensor::set_int(int64_t i, int64_t value) {
     case DType::F32:
       store(p, i, static_cast<float>(value));
       break;  // one rounding from int64
+    case DType::F64:
+      store(p, i, static_cast<double>(value));
+      break;
     default:
-      set_float(i, static_cast<double>(value));
+      set_float(i, odd_beyond_doubles(value));
   }
 }
 
@@ -232,6 +235,11 @@ uint64_t Tensor::hash() const {
   uint64_t h = mix(static_cast<uint64_t>(dtype_), sizes_.size());
   for (int64_t s : sizes_) h = mix(h, static_cast<uint64_t>(s));
   return hash_bytes(data_.get(), bytes(), h);
+}
+
+double odd_beyond_doubles(int64_t n) {
+  if (n < -kExactDoubles || n > kExactDoubles) n = (n & ~kLostBits) | (n & kLostBits ? kOddBit : 0);
+  return static_cast<double>(n);
 }
 
 Tensor cast_tensor(const Tensor& x, DType to) {

@@ -162,6 +162,11 @@ class Tensor {
 
 using NamedTensors = std::map<std::string, Tensor>;
 
+// An integer as a double that rounds to floats of fewer digits as the integer itself does: where a double has not all of
+// its digits, those that are lost make the last one odd. (Rounding to nearest first might make a tie.)
+inline constexpr int64_t kExactDoubles = int64_t{1} << 53, kLostBits = 0x7ff, kOddBit = 0x400;
+double odd_beyond_doubles(int64_t n);
+
 // Conversion of values with the semantics of the op `cast`: float to int truncates and saturates,
 // NaN gives 0; int to int wraps; anything to bool is != 0; complex to real drops the imaginary
 // part.

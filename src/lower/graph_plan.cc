@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <set>
 
 #include "rlx/base/checked.h"
 #include "rlx/ir/builder.h"
@@ -52,7 +54,10 @@ std::optional<int64_t> view_start(const Graph& g, const Node& n) {
     const bool whole = n.type().shape[d] == from.shape[d];
     if (!a.stride.empty() && a.stride[d] != 1) return std::nullopt;
     if (!whole && d != axis) return std::nullopt;
-    if (d == axis && !a.start.empty()) start = a.start[d].value();
+    if (d == axis && !a.start.empty()) {
+      if (!a.start[d].is_static()) return std::nullopt;  // only sizes say where
+      start = a.start[d].value();
+    }
     if (d > axis) rows *= dims[d];
   }
   return start * rows;
@@ -103,11 +108,11 @@ MemoryPlan plan_memory_with_options(const Graph& g, const MemoryPlanOptions& opt
   for (Value v : g.outputs) until_the_end(v);
   for (const Update& u : g.updates) until_the_end(u.value);
 
+  std::set<std::string_view> shared;
+  if (options.weights)
+    for (const WeightSlot& s : options.weights->slots) shared.insert(s.name);
   const auto is_shared = [&](const Node& n) {
-    if (!options.weights || n.op != &op::param) return false;
-    const auto& slots = options.weights->slots;
-    return std::any_of(slots.begin(), slots.end(),
-                       [&](const WeightSlot& s) { return s.name == n.get<LeafAttrs>().name; });
+    return n.op == &op::param && shared.contains(n.get<LeafAttrs>().name);
   };
   std::vector<Value> order;
   MemoryPlan plan;
@@ -203,9 +208,11 @@ SharedWeightLayout SharedWeightLayout::from_forward(const Graph& g, const Memory
 }
 
 void SharedWeightLayout::apply_to_plan(const Graph& g, MemoryPlan& plan) const {
+  std::map<std::string_view, BufferSlot> by_name;
+  for (const WeightSlot& s : slots) by_name[s.name] = {s.offset, s.size};
   for (Value v : g.params())
-    for (const WeightSlot& s : slots)
-      if (s.name == g.node(v).get<LeafAttrs>().name) plan.assignments[v] = {s.offset, s.size};
+    if (const auto slot = by_name.find(g.node(v).get<LeafAttrs>().name); slot != by_name.end())
+      plan.assignments[v] = slot->second;
   for (const auto& [view, alias] : collect_view_aliases(g))
     if (g.node(alias.root).op == &op::param)
       if (const auto root = plan.assignments.find(alias.root); root != plan.assignments.end())

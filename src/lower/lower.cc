@@ -96,11 +96,12 @@ class Lowering {
     const Node& from = graph().node(n.in[operand]);
     return !is_body_ && !given_ &&
            is_fixed(p_.buffers[static_cast<size_t>(view(n.in[operand]).buffer)]) &&
-           !(from.op->kind == Kind::movement && is_sized(from));
+           !(from.op->kind == Kind::movement && is_sized(n.in[operand].node));
   }
 
   void node(int32_t i) {
     if (!given_) step_of_ = i;
+    if (!given_ && outline_) sized_.push_back(reads_sized(i));
     const Node& n = graph().nodes[static_cast<size_t>(i)];
     auto& out = views_[static_cast<size_t>(i)];
     if (given_ && n.op == &op::input)
@@ -201,20 +202,21 @@ class Lowering {
 
   // Whether all operands stay the same from run to run, whatever the sizes are. Bodies own no memory that outlives a run.
   bool is_joined(const Node& n) const {
-    if (is_body_ || given_ || computes_nothing(n) || is_sized(n)) return false;
+    if (is_body_ || given_ || computes_nothing(n) || is_sized(node_of(n))) return false;
     return std::all_of(n.in.begin(), n.in.end(), [&](Value v) {
       return is_fixed(p_.buffers[static_cast<size_t>(view(v).buffer)]);
     });
   }
 
-  // Whether sizes decide about the node or the views that it reads.
-  bool is_sized(const Node& n) const {
-    const Outline::Entry* e = entry(static_cast<int32_t>(&n - graph().nodes.data()));
-    if (e && e->is_symbolic) return true;
-    return outline_ && std::any_of(n.in.begin(), n.in.end(), [&](Value v) {
-             return graph().node(v).op->kind == Kind::movement && is_sized(graph().node(v));
+  // Whether sizes decide about a node of the program, or the views that it reads; it was lowered, or is being so.
+  bool is_sized(int32_t i) const { return outline_ && sized_.at(static_cast<size_t>(i)); }
+  bool reads_sized(int32_t i) const {
+    const Operands in = graph().node(i).in;
+    return entry(i)->is_symbolic || std::any_of(in.begin(), in.end(), [&](Value v) {
+             return graph().node(v).op->kind == Kind::movement && is_sized(v.node);
            });
   }
+  int32_t node_of(const Node& n) const { return static_cast<int32_t>(&n - graph().nodes.data()); }
 
   // The steps and buffers from these on, which read only what no run changes, become programs that are run once: one for
   // each of the results.
@@ -643,6 +645,7 @@ class Lowering {
   int32_t step_of_ = -1;  // the node of the program's graph for which steps are made
   std::vector<std::vector<View>> views_;
   std::unordered_map<std::string_view, size_t> param_index_;
+  std::vector<bool> sized_;       // per node of the program that was lowered
   std::vector<bool> of_weights_;  // per node: is computed once; empty in bodies
   std::vector<bool> written_;     // per parameter: an update writes it
   Program p_;

@@ -50,27 +50,86 @@ Decision may_read(const RegionForm& form, const Node& reader, const Node& read) 
                               : Decision::no("a value per row cannot read a value per element");
 }
 
-void verify_region(const RegionAttrs& region) {
+namespace {
+
+bool is_leaf(const Node& n) { return n.op->kind == Kind::leaf || is_generated_leaf(n); }
+
+Decision axes_fit(const RegionAttrs& region) {
+  const auto rank = static_cast<int64_t>(region.domain.size()),
+             count = static_cast<int64_t>(region.axes.size());
+  if ((region.kind == RegionKind::elementwise) != region.axes.empty())
+    return Decision::no("a region has axes where it reduces, and {} is {}",
+                        enum_names(region.kind)[static_cast<size_t>(region.kind)],
+                        count ? "no such kind" : "such a kind");
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t axis = region.axes[static_cast<size_t>(k)];
+    const int64_t least = region.kind == RegionKind::row ? rank - count + k
+                          : k == 0                       ? 0
+                                   : region.axes[static_cast<size_t>(k) - 1] + 1;
+    if (axis < least || axis >= rank || (region.kind == RegionKind::row && axis != least))
+      return Decision::no(
+          "the axes [{}] of {} are {}", fmt::join(region.axes, ", "), region.domain,
+          region.kind == RegionKind::row ? "not its last ones" : "none of it, or do not ascend");
+  }
+  return Decision::yes();
+}
+
+// A leaf: what kernels read, or make where they need it.
+Decision leaf_fits(const Node& n) {
+  if (n.op == &op::constant && n.get<ConstantAttrs>().value.elements() != 1)
+    return Decision::no("a constant of a region is one number, and one is {}", n.type());
+  if (n.op != &op::input && n.op != &op::constant && !is_generated_leaf(n))
+    return Decision::no("a region holds no {}", n.op->name);
+  return Decision::yes();
+}
+
+Decision member_fits(const RegionAttrs& region, const RegionForm& form, const Node& n) {
   const Graph& body = *region.body;
-  const bool rows = region.kind == RegionKind::row;
-  const RegionForm form{region.domain, rows ? region.axes.size() : 0, !rows};
-  const auto is_member = [](const Node& n) {
-    return n.op->kind != Kind::leaf && !is_generated_leaf(n);
-  };
-  for (const Node& n : body.nodes) {
-    if (!is_member(n)) continue;
-    const Shape& s = n.type().shape;
-    check(is_region_reduction(n)
-              ? region.kind != RegionKind::elementwise && n.get<ReduceAttrs>().axes == region.axes
-              : s == form.domain || form.is_row_value(s),
-          "region: {} of {} in a region over {}", n.op->name, s, form.domain);
-    for (Value v : n.in) {
-      if (!is_member(body.node(v))) continue;
-      const Decision fits = may_read(form, n, body.node(v));
-      check(static_cast<bool>(fits), "region: {} reads {}: {}", n.op->name, body.node(v).op->name,
-            fits.why());
+  const Shape& s = n.type().shape;
+  const bool moves = n.op == &op::reshape || n.op == &op::broadcast;
+  if (is_region_reduction(n)) {
+    if (n.op == &op::reduce_mean || n.get<ReduceAttrs>().axes != region.axes ||
+        !(body.type(n.in[0]).shape == form.domain))
+      return Decision::no("{} of {} in a region over {} that reduces the axes [{}]", n.op->name,
+                          body.type(n.in[0]), form.domain, fmt::join(region.axes, ", "));
+  } else if (!moves && !n.op->scalar) {
+    return Decision::no("{} has no scalar form", n.op->name);
+  } else if (!(s == form.domain) && !form.is_row_value(s)) {
+    return Decision::no("{} of {} in a region over {}", n.op->name, s, form.domain);
+  }
+  for (Value v : n.in) {
+    const Node& read = body.node(v);
+    if (is_leaf(read)) {  // elementwise operands align at the right, whatever their shape is
+      if (moves) return Decision::no("{} reads what the region does not compute", n.op->name);
+    } else if (Decision fits = may_read(form, n, read); !fits) {
+      return Decision::no("{} reads {}: {}", n.op->name, read.op->name, fits.why());
     }
   }
+  return Decision::yes();
+}
+
+}  // namespace
+
+Decision region_fits(const RegionAttrs& region) {
+  const Graph& body = *region.body;
+  if (Decision fits = axes_fit(region); !fits) return fits;
+  const bool rows = region.kind == RegionKind::row;
+  const RegionForm form{region.domain, rows ? region.axes.size() : 0, !rows};
+  for (const Node& n : body.nodes) {
+    if (n.out.size() != 1 || is_complex(n.type().dtype))
+      return Decision::no("{} is no value that kernels are generated for", n.op->name);
+    if (Decision fits = is_leaf(n) ? leaf_fits(n) : member_fits(region, form, n); !fits)
+      return fits;
+  }
+  for (Value v : body.outputs) {
+    const Node& n = body.node(v);
+    const Shape& s = n.type().shape;
+    if (!is_region_reduction(n) && !(s == form.domain) && (is_leaf(n) || !form.is_row_value(s)))
+      return Decision::no("the result {} of {} is no value of a region over {}", n.op->name, s,
+                          form.domain);
+  }
+  if (!body.updates.empty()) return Decision::no("a region updates no parameters");
+  return Decision::yes();
 }
 
 namespace op {

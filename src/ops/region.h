@@ -48,8 +48,9 @@ inline bool is_region_reduction(const Node& n) { return is_region_reduction(*n.o
 // Whether a member may read the value of another one. Elementwise operands align at the right, so a value per
 // row must keep the reduced axes where a value per element reads it: [R] against [R, R] means a value per column.
 Decision may_read(const RegionForm& form, const Node& reader, const Node& read);
-// Raises Error(internal) where a body is not what its attributes say. The one who makes code asks.
-void verify_region(const RegionAttrs& region);
+// Whether the body is what the attributes say: all that those who make kernels of regions take for granted. Programs are
+// free to hold others, whose regions are opened by fusion.
+Decision region_fits(const RegionAttrs& region);
 
 namespace op {
 extern const Op<RegionAttrs> region;

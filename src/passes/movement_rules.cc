@@ -49,26 +49,49 @@ Value composed_slice(Builder& b, const Match& m) {
 
 // ---- concat
 
-bool is_part_concat(const Match& m, Value v) {
-  const Node& n = m.graph().node(v);
-  return n.op == &op::concat && n.get<AxisAttrs>().axis == m.get<AxisAttrs>().axis &&
-         m.single_use(v);
+bool joins_alike(const Match& m, const Node& n) {
+  return n.op == &op::concat && n.get<AxisAttrs>().axis == m.get<AxisAttrs>().axis;
 }
 
+bool is_part_concat(const Match& m, Value v) {
+  return joins_alike(m, m.graph().node(v)) && m.single_use(v);
+}
+
+// The last concat of a chain takes in all before it, at once: one after the other would copy the parts again and again.
 bool has_concat(const Match& m) {
-  return std::any_of(m.root().in.begin(), m.root().in.end(),
+  return !(m.reader() && joins_alike(m, *m.reader())) &&
+         std::any_of(m.root().in.begin(), m.root().in.end(),
                      [&](Value v) { return is_part_concat(m, v); });
 }
 
 Value flat_concat(Builder& b, const Match& m) {
-  Values parts;
-  for (Value v : m.root().in) {
-    if (!is_part_concat(m, v))
-      parts.push_back(v);
+  Values parts, open(m.root().in.rbegin(), m.root().in.rend());
+  while (!open.empty()) {
+    const Value v = open.back();
+    open.pop_back();
+    const Values& in = m.graph().node(v).in;
+    if (is_part_concat(m, v))
+      open.insert(open.end(), in.rbegin(), in.rend());
     else
-      parts.insert(parts.end(), m.graph().node(v).in.begin(), m.graph().node(v).in.end());
+      parts.push_back(v);
   }
   return b.emit(op::concat.def, m.root().attrs, parts)[0];
+}
+
+// Where the operands of the concat y end. Many slices may read one concat: it is found out once.
+const Shape& ends_of_parts(const Match& m) {
+  const auto axis = static_cast<size_t>(m.get<AxisAttrs>(y).axis);
+  Shape& ends = m.note(y);
+  if (!ends.empty()) return ends;
+  Dim end = 0;
+  for (Value v : m.node(y).in) ends.push_back(end = end + m.graph().type(v).shape[axis]);
+  return ends;
+}
+
+// Whether a <= b; sizes that differ by a symbol do not say.
+bool is_at_most(const Dim& a, const Dim& b) {
+  const auto rest = (b - a).static_value();
+  return rest && *rest >= 0;
 }
 
 // The operand of the concat y that holds all of the slice, and where that operand starts.
@@ -76,18 +99,25 @@ struct Piece {
   Value value;
   Dim start = 0;
 };
+constexpr size_t kMostSymbolicParts = 64;  // which have no order, and are looked at one by one
+
 std::optional<Piece> sliced_piece(const Match& m) {
   const auto axis = static_cast<size_t>(m.get<AxisAttrs>(y).axis);
-  const auto& s = m.get<SliceAttrs>();
-  Piece piece;
-  for (Value v : m.node(y).in) {
-    const Dim end = piece.start + m.graph().type(v).shape[axis];
-    const Dim before = s.start[axis] - piece.start, after = end - s.limit[axis];
-    piece.value = v;
-    if (before.is_static() && after.is_static() && before.value() >= 0 && after.value() >= 0)
-      return piece;
-    piece.start = end;
+  const Dim &start = m.get<SliceAttrs>().start[axis], &limit = m.get<SliceAttrs>().limit[axis];
+  const Shape& ends = ends_of_parts(m);
+  const auto piece = [&](size_t i) -> std::optional<Piece> {
+    const Dim first = i == 0 ? Dim(0) : ends[i - 1];
+    if (!is_at_most(first, start) || !is_at_most(limit, ends[i])) return std::nullopt;
+    return Piece{m.node(y).in[i], first};
+  };
+  if (ends.back().is_static() && limit.is_static()) {
+    const auto it =
+        std::lower_bound(ends.begin(), ends.end(), limit,
+                         [](const Dim& end, const Dim& to) { return !is_at_most(to, end); });
+    return it == ends.end() ? std::nullopt : piece(static_cast<size_t>(it - ends.begin()));
   }
+  for (size_t i = 0; i < std::min(ends.size(), kMostSymbolicParts); ++i)
+    if (const auto found = piece(i)) return found;
   return std::nullopt;
 }
 
@@ -130,8 +160,7 @@ Value computed_once(Builder& b, const Match& m) {
 
 bool pads_merge(const Match& m) {
   const auto &outer = m.get<PadAttrs>(), &inner = m.get<PadAttrs>(y);
-  const auto v = splat_value(m.graph(), m[c]), w = splat_value(m.graph(), m[d]);
-  return (m[c] == m[d] || (v && w && *v == *w)) && none_negative(outer.low) &&
+  return same_elements(m.graph(), m[c], m[d]) && none_negative(outer.low) &&
          none_negative(outer.high) && none_negative(inner.low) && none_negative(inner.high);
 }
 

@@ -12,10 +12,11 @@ namespace {
 
 // ---- blocks
 
-// The node that makes v, when it is of that op and only `readers` nodes read it.
+// The node whose first result is v, when it is of that op and only `readers` nodes read it.
 const Node* inner(const Graph& g, const Uses& uses, Value v, OpRef op, int readers = 1) {
   const Node& n = g.node(v);
-  const bool is_inner = n.op == op.op && uses.count(v.node) == readers && !uses.is_output(v.node);
+  const bool is_inner =
+      v.index == 0 && n.op == op.op && uses.count(v.node) == readers && !uses.is_output(v.node);
   return is_inner ? &n : nullptr;
 }
 

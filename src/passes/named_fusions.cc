@@ -28,8 +28,26 @@ bool adds_a_bias(const Match& m) {  // z = x @ y, plus c
   return is_plain_product(m, z) && rounds_alike(m) && m.shape(c) == Shape{m.type().shape.back()};
 }
 
+// Activations are known by name: whether the op has the attributes that it has then, and keeps the type of the product z.
+bool is_named_activation(const Match& m) {
+  const OpDef& op = *m.root().op;
+  try {
+    std::shared_ptr<void> attrs = op.attr_type->make();
+    if (op.normalise) op.normalise(attrs.get(), op.name, {&m.type(z), 1});
+    if (!(m.root().attrs == Attrs(op.attr_type, std::move(attrs)))) return false;
+    Types operands;
+    for (Value v : m.node(z).in) operands.push_back(m.graph().type(v));
+    return infer_types(op::fused_matmul_bias_act.def, FusedMatmulAttrs{std::string(op.name)},
+                       operands) == Types{m.type()};
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::user) throw;
+    return false;  // no activation, or one without such attributes
+  }
+}
+
 bool ends_a_product(const Match& m) {  // z is the product
-  return m.single_use(z) && m.get<FusedMatmulAttrs>(z).activation.empty() && rounds_alike(m);
+  return m.single_use(z) && m.get<FusedMatmulAttrs>(z).activation.empty() && rounds_alike(m) &&
+         is_named_activation(m);
 }
 
 constexpr std::string_view kEpilogues = "gelu|silu";

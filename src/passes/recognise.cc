@@ -32,7 +32,7 @@ Value beside(const Graph& g, const Node& n, double wanted) {
 
 namespace {
 
-constexpr size_t kMostFactors = 8;
+constexpr size_t kMostFactors = 8, kMostProducts = 16;  // the second with constants too
 
 }  // namespace
 
@@ -53,12 +53,15 @@ Product product_of(const Graph& g, const Node& n) {
     return true;
   };
   open_up(n);
-  while (!open.empty()) {
+  for (size_t opened = 1; !open.empty();) {
     const Value v = open.back();
     open.pop_back();
     if (const auto constant = real_splat(g, v))
       p.scale *= *constant;
-    else if (p.factors.size() + open.size() >= kMostFactors || !open_up(g.node(v)))
+    else if (p.factors.size() + open.size() < kMostFactors && opened < kMostProducts &&
+             open_up(g.node(v)))
+      ++opened;
+    else
       p.factors.push_back(v);
   }
   return p;

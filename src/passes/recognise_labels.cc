@@ -287,26 +287,54 @@ Value with_reduction(Builder& b, const Match& m, Value of, Reduction from, Reduc
   return reshape_to(b, b.emit(op::cross_entropy.def, attrs, n.in)[0], m.type().shape);
 }
 
+// Whether a dtype has every count from 0 to `most`, or rounds it no more than `as` does. A symbol may be any size.
+bool has_counts(DType dtype, const Dim& most, DType as) {
+  const auto n = most.static_value();
+  if (is_int(dtype)) {
+    constexpr int kWhole = 63;
+    const int digits = info(dtype).digits;
+    return digits >= kWhole || (n && *n < int64_t{1} << digits);
+  }
+  const bool ends = info(dtype).exponent < 63;
+  return is_float(dtype) && info(dtype).digits >= info(as).digits &&
+         (!ends || (n && static_cast<double>(*n) <= info(dtype).largest));
+}
+
+// A sum of ones in a float of few digits stops where one more rounds to nothing.
+bool sums_ones(DType dtype, const Dim& most) {
+  const auto n = most.static_value();
+  return !is_float(dtype) || info(dtype).digits >= info(DType::F32).digits ||
+         (n && *n <= int64_t{1} << info(dtype).digits);
+}
+
+// What is counted by v: ones that are summed in a dtype which has their number, and go through such dtypes alone.
+Value counted_by(const Graph& g, Value v, DType as) {
+  std::vector<DType> through;
+  v = behind_reshapes(g, v);
+  for (; const Node* n = made_by(g, v, op::cast); v = behind_reshapes(g, n->in[0]))
+    through.push_back(n->type().dtype);
+  const Node* sum = made_by(g, v, op::reduce_sum);
+  if (!sum ||
+      static_cast<int64_t>(sum->get<ReduceAttrs>().axes.size()) != g.type(sum->in[0]).rank())
+    return kNone;
+  const Dim most = count_of(g.type(sum->in[0]).shape, sum->get<ReduceAttrs>().axes);
+  const DType summed = sum->type().dtype;
+  through.push_back(summed);
+  for (DType d : through)
+    if (!has_counts(d, most, as)) return kNone;
+  if (!sums_ones(summed, most)) return kNone;
+  v = behind_reshapes(g, sum->in[0]);
+  while (const Node* n = made_by(g, v, op::cast)) v = behind_reshapes(g, n->in[0]);  // of 0 and 1
+  return v;
+}
+
 // The sum of losses over the number of those that count.
 bool is_mean_loss(const Match& m) {
   const Graph& g = m.graph();
   const Node* loss = plain_loss(m, m[x], Reduction::sum);
   if (!loss) return false;
-  Value count = behind_reshapes(g, m[y]);
-  const auto seen_through = [&] {
-    const Node* n = made_by(g, count, op::cast);
-    if (n) count = behind_reshapes(g, n->in[0]);
-    return n != nullptr;
-  };
-  while (seen_through()) {
-  }
-  const Node* sum = made_by(g, count, op::reduce_sum);
-  const bool all =
-      sum && static_cast<int64_t>(sum->get<ReduceAttrs>().axes.size()) == g.type(sum->in[0]).rank();
-  if (all) count = sum->in[0];
-  while (all && seen_through()) {
-  }
-  const auto c = all ? counted(g, count) : std::nullopt;
+  const Value count = counted_by(g, m[y], m.type().dtype);
+  const auto c = count.valid() ? counted(g, count) : std::nullopt;
   const bool same = c && behind_reshapes(g, c->labels) == behind_reshapes(g, loss->in[1]) &&
                     c->ignored == loss->get<ClassLossAttrs>().ignore_index;
   return same || m.refuse("what the sum of losses is divided by is not how many count");

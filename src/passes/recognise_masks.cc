@@ -62,6 +62,23 @@ bool counts_exactly(DType dtype) {
   return info(dtype).digits >= 24 && (is_float(dtype) || info(dtype).is_signed);
 }
 
+// A symbol is taken to stand for sizes up to this, which whole numbers of 32 bits count with room to spare, and f32 does not:
+// so many keys by as many queries are 2^60 scores.
+constexpr int64_t kMostOfSymbol = int64_t{1} << 30;
+
+// Whether the dtype has all that is counted in a value of that shape.
+bool stays_exact(const Counter& c, const Type& t) {
+  double low = static_cast<double>(c.more), high = low;  // rounded where it is too far
+  for (size_t i = 0; i < t.shape.size(); ++i) {
+    const int64_t size = t.shape[i].static_value().value_or(kMostOfSymbol);
+    const double last =
+        static_cast<double>(c.by_axis[i]) * static_cast<double>(std::max<int64_t>(size, 1) - 1);
+    (last < 0 ? low : high) += last;
+  }
+  return std::max(-low, high) <=
+         std::ldexp(1.0, std::min(info(t.dtype).digits, 62)) - (is_float(t.dtype) ? 0 : 1);
+}
+
 // A value that lies beside the axes of a wider one, as one of those.
 Ints beside_axes(const Ints& by_axis, int64_t rank) {
   Ints out(at(rank - static_cast<int64_t>(by_axis.size())), 0);
@@ -99,7 +116,7 @@ std::optional<Ints> same_places(const Ints& by_axis, const Shape& from, const Sh
   return k == to.size() ? std::optional(out) : std::nullopt;
 }
 
-std::optional<Counter> counter_of(const Graph& g, Value v, int depth) {
+std::optional<Counter> counter_by(const Graph& g, Value v, int depth) {
   const Node& n = g.node(v);
   const Type& t = g.type(v);
   if (depth > kDeepestCounter || !counts_exactly(t.dtype)) return std::nullopt;
@@ -137,6 +154,11 @@ std::optional<Counter> counter_of(const Graph& g, Value v, int depth) {
     return std::nullopt;
   }
   return of;
+}
+
+std::optional<Counter> counter_of(const Graph& g, Value v, int depth) {
+  const auto c = counter_by(g, v, depth);
+  return c && stays_exact(*c, g.type(v)) ? c : std::nullopt;
 }
 
 // Of a comparison: which keys j a query i sees, as j * keys + i * queries + more <= 0.

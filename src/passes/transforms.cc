@@ -20,8 +20,9 @@ std::vector<std::string> wrt_of(const Graph& g, const PassOptions& o) {
   return names;
 }
 
-int64_t integer_of(std::string_view option, std::string_view text) {
-  int64_t value = 0;
+template <class T = int64_t>
+T integer_of(std::string_view option, std::string_view text) {
+  T value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   user_check(status == std::errc() && end == text.data() + text.size(), "pass-option",
              "{}: expected an integer, got \"{}\"", option, text);
@@ -36,7 +37,7 @@ bool bool_of(std::string_view option, std::string_view text) {
 
 GradOptions grad_options(const PassOptions& o) {
   return {.zero_missing = bool_of("zero_missing", o.argument("zero_missing", "false")),
-          .output = static_cast<int>(integer_of("output", o.argument("output", "0")))};
+          .output = integer_of<int>("output", o.argument("output", "0"))};
 }
 
 // `x|y:1` is x with the batch axis at 0 and y with it at 1.
@@ -138,8 +139,7 @@ constinit const Pass pass::jet{
     .doc = "The graph with its outputs' derivatives of every order up to one along a curve.",
     .run =
         [](Graph&& g, const PassOptions& o) {
-          return rlx::jet(g, wrt_of(g, o),
-                          static_cast<int>(integer_of("order", o.argument("order", "2"))));
+          return rlx::jet(g, wrt_of(g, o), integer_of<int>("order", o.argument("order", "2")));
         },
     .in_bodies = false,
     .keeps_signature = false,

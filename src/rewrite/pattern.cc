@@ -29,6 +29,15 @@ std::optional<Complex> splat_value(const Graph& g, Value v) {
   return n.get<ConstantAttrs>().value.get_complex(0);
 }
 
+bool same_elements(const Graph& g, Value a, Value b) {
+  if (a == b) return true;
+  const Node *x = &g.node(unmoved(g, a)), *y = &g.node(unmoved(g, b));
+  for (const Node* n : {x, y})
+    if (n->op != &op::constant || !is_splat(n->get<ConstantAttrs>().value)) return false;
+  return first_element(x->get<ConstantAttrs>().value)
+      .same_bits(first_element(y->get<ConstantAttrs>().value));
+}
+
 Value splat_scalar(Builder& b, Value v) {
   v = unmoved(b.graph(), v);
   return b.type(v).rank() == 0 ? v

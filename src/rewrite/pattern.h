@@ -14,6 +14,7 @@
 
 #include <array>
 #include <string>
+#include <unordered_map>
 
 #include "rlx/ops/core.h"
 
@@ -31,6 +32,8 @@ Tensor first_element(const Tensor& t);
 // The one value that all elements of `v` have, when v is a constant of equal elements, perhaps
 // broadcast or reshaped.
 std::optional<Complex> splat_value(const Graph& g, Value v);
+// Whether two values have one and the same bits in all their elements, as far as is known.
+bool same_elements(const Graph& g, Value a, Value b);
 // That value as a rank-0 constant of the same bits. v must be such a constant.
 Value splat_scalar(Builder& b, Value v);
 
@@ -80,13 +83,20 @@ inline const Pattern two = constant_splat([](DType, Complex v) { return v == Com
 inline const Pattern minus_one = constant_splat([](DType, Complex v) { return v == Complex(-1); });
 }  // namespace rule_words
 
+// What a walk knows beside the graph.
+struct Walk {
+  bool fast_math;
+  std::span<const int> uses;  // readers of each node
+  std::span<const Update> updates;
+  std::unordered_map<int32_t, Shape>& notes;  // by node
+};
+
 // What a condition and a replacement see: the bound values, and the node that is to be replaced
 // (not part of the graph yet).
 class Match {
  public:
-  Match(const Graph& graph, const Node& root, bool fast_math, std::span<const int> uses,
-        std::span<const Update> updates)
-      : graph_(graph), root_(root), fast_math_(fast_math), uses_(uses), updates_(updates) {}
+  Match(const Graph& graph, const Node& root, const Walk& walk, const Node* reader)
+      : graph_(graph), root_(root), walk_(walk), reader_(reader) {}
 
   Value operator[](Var v) const { return values_[static_cast<size_t>(v.id)]; }
   const Type& type(Var v) const { return graph_.type((*this)[v]); }
@@ -105,12 +115,16 @@ class Match {
   Complex splat(Var v) const { return *splat_value(graph_, (*this)[v]); }
   const Graph& graph() const { return graph_; }
   // Those of the whole program: which parameters are written. Their values are not of graph().
-  std::span<const Update> updates() const { return updates_; }
+  std::span<const Update> updates() const { return walk_.updates; }
   // The option of that name; rules that may change a value ask for it.
-  bool fast_math() const { return fast_math_; }
+  bool fast_math() const { return walk_.fast_math; }
   // Nobody but the matched expression reads the node of `v`, as far as the walk has come.
   bool single_use(Var v) const { return single_use((*this)[v]); }
-  bool single_use(Value v) const { return uses_[static_cast<size_t>(v.node)] <= 1; }
+  bool single_use(Value v) const { return walk_.uses[static_cast<size_t>(v.node)] <= 1; }
+  // The node that alone reads the root, as it was before the walk; nullptr where there are more, or none, or it is not known.
+  const Node* reader() const { return reader_; }
+  // What a rule found out about the node of an operand, empty at first; it stays for this walk.
+  Shape& note(Var v) const { return walk_.notes[(*this)[v].node]; }
 
   // A near miss: what a rule looks for is there but for this. For the report; false, as the condition is then. The first
   // reason stands.
@@ -130,9 +144,8 @@ class Match {
 
   const Graph& graph_;
   const Node& root_;
-  bool fast_math_;
-  std::span<const int> uses_;
-  std::span<const Update> updates_;
+  Walk walk_;
+  const Node* reader_;
   std::array<Value, kMaxVars> values_{};
   mutable std::string why_;
 };

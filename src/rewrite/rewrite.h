@@ -12,8 +12,9 @@
 // a stated order; two rules never turn each other's output back. The condition stands next to the
 // pattern.
 //
-// The driver rebuilds the graph node by node until no rule fires. A replacement has the type of
-// what it replaces; one of a smaller shape is broadcast to it. New nodes carry the label of the
+// The driver rebuilds the graph node by node until no rule fires. What a rule made is looked at again at once, so that
+// rules which move a node towards its operands need one sweep, as those towards its readers do; each sweep takes time in
+// proportion to the graph. A replacement has the type of what it replaces; one of a smaller shape is broadcast to it. New nodes carry the label of the
 // replaced node and the name of the pass; `input` leaves stay in the signature; types of outputs
 // never change. Not settling within max_sweeps, or a replacement of another type, is
 // Error(internal) that names the rules.
@@ -87,6 +88,8 @@ class Rebuild {
   int32_t size() const { return g_.size(); }  // of the old graph
   // Node i of the old graph over operands of the new one; once for each, in order, and then one of the two:
   const Node& node(int32_t i);
+  // A node that was not asked for yet, over operands of the old graph.
+  const Node& unvisited(int32_t i) const { return g_.node(i); }
   void keep(int32_t i);
   // Checks the types; Error(internal) when they differ.
   void replace(int32_t i, const Values& values);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "../../bench/growth_cases.h"
+#include "rlx/ops/quant/quantise.h"
 #include "rlx/runtime/runtime.h"
 
 namespace {
@@ -87,6 +88,66 @@ TEST(GrowthCounts, LeavesAreLookedUp) {
   const int64_t a = setting(125), b = setting(500);
   EXPECT_GT(b, 10000);  // it is counted
   EXPECT_LE(exponent(a, b), kMost) << a << " " << b;
+}
+
+// The blocks that a pass takes for a program of that size.
+int64_t passing(const Pass& pass, Graph (*make)(int64_t), int64_t n) {
+  Graph g = make(n);
+  const int64_t before = blocks;
+  run_pass(std::move(g), pass, {});
+  return blocks - before;
+}
+
+void expect_in_proportion(const Pass& pass, Graph (*make)(int64_t)) {
+  const int64_t a = passing(pass, make, 500), b = passing(pass, make, 2000);
+  EXPECT_GT(a, 10000);
+  EXPECT_LE(exponent(a, b), kMost) << pass.name << ": " << a << " " << b;
+}
+
+Graph joined_one_by_one(int64_t n) {
+  Builder b("joined");
+  const Value x = b.input("x", kVector);
+  Value all = x;
+  for (int64_t i = 0; i < n; ++i) all = b.emit(op::concat.def, AxisAttrs{0}, Values{all, x})[0];
+  b.output(all);
+  return b.finish();
+}
+
+Graph pieces_of_parts(int64_t n) {
+  Builder b("pieces");
+  Values parts;
+  for (int64_t i = 0; i < n; ++i) parts.push_back(b.input(fmt::format("x{}", i), kVector));
+  const Value all = b.emit(op::concat.def, AxisAttrs{0}, parts)[0];
+  for (int64_t i = 0; i < n; ++i) b.output(op::slice(b, all, {{64 * i}, {64 * i + 32}, {1}}));
+  return b.finish();
+}
+
+Graph divided_again(int64_t n) {
+  Builder b("divided");
+  Value v = b.input("x", kVector);
+  for (int64_t i = 0; i < n; ++i) {
+    const Value c = b.constant(DType::F32, 3 + static_cast<double>(i % 5));
+    v = i % 2 ? op::div(b, v, c) : op::mul(b, c, v);
+  }
+  b.output(v);
+  return b.finish();
+}
+
+Graph quantised_behind_views(int64_t n) {
+  Builder b("views");
+  Value v = b.input("x", {DType::F32, {6, 6}});
+  for (int64_t i = 0; i < n; ++i) v = op::transpose(b, v, {{1, 0}});
+  b.output(op::quantize(b, v, {.scales = {0.5}, .zero_points = {0}}));
+  return b.finish();
+}
+
+// Parts that are joined one by one are copied once, a slice finds its part without a look at all of them, products are
+// followed a little way, and nodes that move towards their operands take one step for each.
+TEST(GrowthCounts, RulesTakeStepsInProportion) {
+  expect_in_proportion(pass::simplify, joined_one_by_one);
+  expect_in_proportion(pass::simplify, pieces_of_parts);
+  expect_in_proportion(pass::recognise, divided_again);
+  expect_in_proportion(pass::fuse_quantised, quantised_behind_views);
 }
 
 }  // namespace

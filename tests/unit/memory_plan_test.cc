@@ -155,6 +155,10 @@ TEST(GraphPlan, WhatIsAView) {
   const Value y = b.input("y", {f32, {Dim::symbol("n"), 4}});
   EXPECT_FALSE(view(op::slice(b, y, {.start = {1, 0}, .limit = {Dim::symbol("n"), 4}})));
   EXPECT_TRUE(view(op::reshape(b, y, {.shape = {4, Dim::symbol("n")}})));
+  const Value z = b.input("z", {f32, {100}});  // where it begins depends on sizes
+  EXPECT_FALSE(
+      view(op::slice(b, z, {.start = {Dim::symbol("n")}, .limit = {Dim::symbol("n") + Dim(4)}})));
+  EXPECT_EQ(collect_view_aliases(b.graph()).size(), 5u);
 }
 
 TEST(GraphPlan, LivesNeverShareBytes) {

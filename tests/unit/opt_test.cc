@@ -323,6 +323,24 @@ TEST(OptFusion, AttentionBlocksAndLayers) {
                [&] { run_passes(g, parse_pipeline("fuse_attention_block(threshold=x)")); });
 }
 
+// What attention gives beside its output is not the output, be it of the same type.
+TEST(OptFusion, LogarithmsOfAttentionAreNoBlock) {
+  const Graph g = traced([](Tracer& t) {
+    auto x = t.input("x", {2, 8, 8}), mask = t.input("mask", {2, 8});
+    auto linear = [&](const TracedTensor& in, const std::string& name, int64_t to) {
+      return in.matmul(t.param(name + "_w", {8, to})) + t.param(name + "_b", {to});
+    };
+    auto packed = linear(x, "qkv", 24);
+    auto both =
+        apply(op::attention.def, AttentionAttrs{.num_heads = 8, .has_mask = true},
+              {packed.narrow(2, 0, 8), packed.narrow(2, 8, 8), packed.narrow(2, 16, 8), mask});
+    return linear(both[1], "out", 8);
+  });
+  const Graph fused = opt::FuseAttentionBlock().run(opt::FuseMatMulBiasAct().run(g));
+  EXPECT_EQ(count(fused, op::fused_matmul_bias_act.def), 2);
+  EXPECT_EQ(count(fused, op::fused_attention_block.def), 0);
+}
+
 // ---- both ways end in the same kernels
 
 std::string kernels(const Graph& g) {

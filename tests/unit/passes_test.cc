@@ -6,6 +6,7 @@
 #include <random>
 
 #include "rlx/ops/evaluate.h"
+#include "rlx/ops/quant/quantise.h"
 #include "rlx/ops/rules.h"
 #include "rlx/passes/named_passes.h"
 #include "text_cases.h"
@@ -382,10 +383,58 @@ TEST(Pipelines, TransformOptionsAreChecked) {
   };
   EXPECT_EQ(run("grad"), "pass-option: wrt: \"small\" has no parameters; say wrt=name|name");
   EXPECT_EQ(run("grad(wrt=x,output=one)"), "pass-option: output: expected an integer, got \"one\"");
+  EXPECT_EQ(run("grad(wrt=x,output=4294967296)"),
+            "pass-option: output: expected an integer, got \"4294967296\"");
+  EXPECT_EQ(run("jet(wrt=x,order=4294967297)"),
+            "pass-option: order: expected an integer, got \"4294967297\"");
   EXPECT_EQ(run("grad(wrt=x,zero_missing=1)"),
             "pass-option: zero_missing: expected true or false, got \"1\"");
   EXPECT_EQ(run("vmap(size=3)"), "pass-option: vmap: say over=name|name:axis");
   EXPECT_EQ(run("vmap(over=x)"), "pass-option: vmap: say size=number or size=?symbol");
+}
+
+// ---- nodes that move towards their operands
+
+// The only node of that op is the first behind the leaves, when the pass is done.
+void expect_first(const Graph& g, std::string_view pass, OpRef op) {
+  RewriteStats stats;
+  PassOptions options;
+  options.stats = &stats;
+  const Graph out = run_pass(g, *find_pass(pass), options);
+  EXPECT_EQ(stats.sweeps, 2) << pass;
+  EXPECT_EQ(out.size(), g.size()) << pass;
+  EXPECT_EQ(out.nodes[out.inputs().size() + out.params().size()].op, op.op) << pass;
+}
+
+TEST(Rules, ReshapesMoveToWeights) {
+  Builder b("weights");
+  Value v = b.param("w", {DType::F32, {6}});
+  for (int i = 0; i < 64; ++i) v = op::tanh(b, v);
+  b.output(op::reshape(b, v, {{6, 1, 1}}));
+  expect_first(b.finish(), "fold_scales", op::reshape);
+}
+
+TEST(Rules, QuantizeMovesBehindArithmetic) {
+  for (int length : {70, 3000}) {
+    Builder b("codes");
+    Value v = b.input("x", {DType::F32, {6, 6}});
+    for (int i = 0; i < length; ++i)
+      v = i % 2 ? op::reshape(b, v, {{6, 6}}) : op::transpose(b, v, {{1, 0}});
+    b.output(op::quantize(b, v, {.scales = {0.5}, .zero_points = {0}}));
+    expect_first(b.finish(), "fuse_quantised", op::quantize);
+  }
+}
+
+TEST(Rules, ReshapesMoveToNorms) {
+  for (int length : {64, 3000}) {
+    Builder b("norms");
+    Value v = b.input("x", {DType::F32, {2, 3, 8}});
+    const Value gain = b.param("gain", {DType::F32, {8}}),
+                shift = b.param("shift", {DType::F32, {8}});
+    for (int i = 0; i < length; ++i) v = op::rms_norm(b, v, gain, shift, {2, 1e-5});
+    b.output(op::reshape(b, v, {{6, 8}}));
+    expect_first(b.finish(), "fuse_rms_norm_reshape", op::reshape);
+  }
 }
 
 // ---- single passes

@@ -75,6 +75,53 @@ TEST(Driver, ChainsSettleInOneSweep) {
   EXPECT_EQ(stats.hits.at("neg-neg"), 500);
 }
 
+// The other way too: what a rule made is looked at again at once.
+TEST(Driver, ChainsTowardsOperandsSettleInOneSweep) {
+  const RuleSet rules{{"neg-first", pat(op::neg, {pat(op::sin, {x}).as(y)}),
+                       [](const Match& m) { return m.single_use(y); },
+                       [](Builder& b, const Match& m) { return op::sin(b, op::neg(b, m[x])); }}};
+  for (bool shared : {false, true}) {
+    Builder b("g");
+    Value v = b.input("x", kVector);
+    for (int i = 0; i < 1000; ++i) {
+      v = op::sin(b, v);
+      if (shared && i == 499) b.output(v);
+    }
+    b.output(op::neg(b, v));
+    RewriteStats stats;
+    const Graph g = rewrite(b.finish(), rules, {}, &stats);
+    EXPECT_EQ(g.size(), 1002);
+    EXPECT_EQ(stats.sweeps, 2);
+    EXPECT_EQ(stats.hits.at("neg-first"), shared ? 500 : 1000);
+    EXPECT_EQ(g.nodes[shared ? 501 : 1].op, &op::neg);
+  }
+}
+
+// Who reads what is known while rules apply: what one of them left is read no longer, and what another reads twice is.
+TEST(Driver, CountsReadersAsRulesApply) {
+  const RuleSet rules{
+      {"double", pat(op::mul, {x, two}),
+       [](Builder& b, const Match& m) { return op::add(b, m[x], m[x]); }},
+      {"once", pat(op::exp, {pat(op::neg, {x}).as(y)}),
+       [](const Match& m) { return m.single_use(y); },
+       [](Builder& b, const Match& m) { return op::reciprocal(b, op::exp(b, m[x])); }}};
+  Builder b("g");
+  const Value n = op::neg(b, b.input("x", kVector));
+  b.output(op::mul(b, n, b.constant(DType::F32, 2)));
+  b.output(op::exp(b, n));
+  const Graph g = rewrite(b.finish(), rules);
+  for (const Node& made : g.nodes) EXPECT_NE(made.op, &op::reciprocal);
+}
+
+// Rules without an end come to one, however much they make.
+TEST(Driver, RulesThatGrowEnd) {
+  const RuleSet rules{{"grow", pat(op::sin, {x}),
+                       [](Builder& b, const Match& m) { return op::sin(b, op::sin(b, m[x])); }}};
+  Builder b("g");
+  b.output(op::sin(b, b.input("x", kVector)));
+  EXPECT_THROW(rewrite(b.finish(), rules, {.max_sweeps = 8}), Error);
+}
+
 TEST(Driver, NamesTheRulesThatDoNotSettle) {
   const RuleSet rules{
       {"there", pat(op::sin, {x}), [](Builder& b, const Match& m) { return op::cos(b, m[x]); }},
