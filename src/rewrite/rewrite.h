@@ -14,10 +14,10 @@
 //
 // The driver rebuilds the graph node by node until no rule fires. What a rule made is looked at again at once, so that
 // rules which move a node towards its operands need one sweep, as those towards its readers do; each sweep takes time in
-// proportion to the graph. A replacement has the type of what it replaces; one of a smaller shape is broadcast to it. New nodes carry the label of the
-// replaced node and the name of the pass; `input` leaves stay in the signature; types of outputs
-// never change. Not settling within max_sweeps, or a replacement of another type, is
-// Error(internal) that names the rules.
+// proportion to the graph. A replacement has the type of what it replaces; one of a smaller shape is broadcast to it. New
+// nodes carry the label of the replaced node and the name of the pass; `input` leaves stay in the signature; types of
+// outputs never change. Not settling within max_sweeps, or a replacement of another type, is Error(internal) that names
+// the rules.
 #pragma once
 
 #include <functional>

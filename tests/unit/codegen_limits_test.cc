@@ -6,6 +6,7 @@
 
 #include "../support/expect_error.h"
 #include "rlx/compile/compile.h"
+#include "rlx/ir/size_questions.h"
 #include "rlx/ir/text.h"
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
@@ -127,6 +128,12 @@ TEST(CodegenLimits, MoreWaysThanThereAreKernelsFor) {
               3.0 * static_cast<double>(ones.elements()));
   }
   EXPECT_NE(f.info().per_size.find("more than 64 ways"), std::string::npos) << f.info().per_size;
+  expect_error("size-ways", "more than 64 ways", [&] {
+    all_answers([&](SizeQuestions& q) {
+      for (const Dim& d : dims) q.at_most(d, Dim(100));
+      return 0;
+    });
+  });
 }
 
 // Fused programs come from files, too. `what`: the inputs' and the region's types, the body, kind and so on.
