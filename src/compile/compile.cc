@@ -90,21 +90,6 @@ void check_precision(const CompileOptions& options, CompileStage from) {
              enum_names(from)[static_cast<size_t>(from)]);
 }
 
-// Fused programs as given: fusion makes regions that fit.
-void require_regions(const Graph& g) {
-  for (int32_t i = 0; i < g.size(); ++i) {
-    const Node& n = g.node(i);
-    if (n.op == &op::region) {
-      const Decision fits = region_fits(n.get<RegionAttrs>());
-      user_check(static_cast<bool>(fits), "region-form",
-                 "%{} of the fused graph \"{}\" is no region that a kernel is made of: {}", i,
-                 g.name, fits.why());
-    } else {
-      for (const NamedBody& body : bodies(n.attrs)) require_regions(body.graph);
-    }
-  }
-}
-
 void count_work(const Program& p, CompileInfo& info) {
   for (const Step& s : p.steps) {
     ++info.kernels;
@@ -127,7 +112,7 @@ class Driver {
 
   // Through the passes that lie between two stages. `budget`: of bytes, 0 for none.
   Graph pass(Graph g, CompileStage from, CompileStage to, int64_t budget) {
-    if (from == CompileStage::fused) require_regions(g);
+    if (from >= CompileStage::optimised) require_regions(g);
     Pipeline pipeline;
     if (from < CompileStage::optimised && to >= CompileStage::optimised)
       pipeline = pipeline_for(options_.precision);

@@ -57,10 +57,10 @@ bool is_leaf(const Node& n) { return n.op->kind == Kind::leaf || is_generated_le
 Decision axes_fit(const RegionAttrs& region) {
   const auto rank = static_cast<int64_t>(region.domain.size()),
              count = static_cast<int64_t>(region.axes.size());
-  if ((region.kind == RegionKind::elementwise) != region.axes.empty())
-    return Decision::no("a region has axes where it reduces, and {} is {}",
-                        enum_names(region.kind)[static_cast<size_t>(region.kind)],
-                        count ? "no such kind" : "such a kind");
+  if (region.kind == RegionKind::elementwise ? count > 0
+                                             : count == 0 && region.kind == RegionKind::row)
+    return Decision::no("a region of kind {} has {} axes",
+                        enum_names(region.kind)[static_cast<size_t>(region.kind)], count);
   for (int64_t k = 0; k < count; ++k) {
     const int64_t axis = region.axes[static_cast<size_t>(k)];
     const int64_t least = region.kind == RegionKind::row ? rank - count + k
@@ -130,6 +130,19 @@ Decision region_fits(const RegionAttrs& region) {
   }
   if (!body.updates.empty()) return Decision::no("a region updates no parameters");
   return Decision::yes();
+}
+
+void require_regions(const Graph& g) {
+  for (int32_t i = 0; i < g.size(); ++i) {
+    const Node& n = g.node(i);
+    if (n.op == &op::region) {
+      const Decision fits = region_fits(n.get<RegionAttrs>());
+      user_check(static_cast<bool>(fits), "region-form",
+                 "%{} of \"{}\" is no region that a kernel is made of: {}", i, g.name, fits.why());
+    } else {
+      for (const NamedBody& body : bodies(n.attrs)) require_regions(body.graph);
+    }
+  }
 }
 
 namespace op {

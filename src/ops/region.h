@@ -48,9 +48,11 @@ inline bool is_region_reduction(const Node& n) { return is_region_reduction(*n.o
 // Whether a member may read the value of another one. Elementwise operands align at the right, so a value per
 // row must keep the reduced axes where a value per element reads it: [R] against [R, R] means a value per column.
 Decision may_read(const RegionForm& form, const Node& reader, const Node& read);
-// Whether the body is what the attributes say: all that those who make kernels of regions take for granted. Programs are
-// free to hold others, whose regions are opened by fusion.
+// Whether the body is what the attributes say: all that those who make kernels of regions take for granted. Programs at
+// the stages hir and mir are free to hold others: passes open them.
 Decision region_fits(const RegionAttrs& region);
+// Of a program that has been through those passes, with its bodies. Raises "region-form".
+void require_regions(const Graph& g);
 
 namespace op {
 extern const Op<RegionAttrs> region;

@@ -110,13 +110,19 @@ std::optional<Piece> sliced_piece(const Match& m) {
     if (!is_at_most(first, start) || !is_at_most(limit, ends[i])) return std::nullopt;
     return Piece{m.node(y).in[i], first};
   };
-  if (ends.back().is_static() && limit.is_static()) {
-    const auto it =
-        std::lower_bound(ends.begin(), ends.end(), limit,
-                         [](const Dim& end, const Dim& to) { return !is_at_most(to, end); });
-    return it == ends.end() ? std::nullopt : piece(static_cast<size_t>(it - ends.begin()));
+  // Ends that are numbers come first: behind a symbol there is none.
+  const auto numbers = std::partition_point(ends.begin(), ends.end(),
+                                            [](const Dim& end) { return end.is_static(); });
+  auto at = ends.begin();
+  if (limit.is_static()) {
+    at = std::lower_bound(ends.begin(), numbers, limit,
+                          [](const Dim& end, const Dim& to) { return !is_at_most(to, end); });
+    if (at != numbers) return piece(static_cast<size_t>(at - ends.begin()));
+  } else {
+    at = numbers;
   }
-  for (size_t i = 0; i < std::min(ends.size(), kMostSymbolicParts); ++i)
+  for (size_t i = static_cast<size_t>(at - ends.begin()), seen = 0;
+       i < ends.size() && seen < kMostSymbolicParts; ++i, ++seen)
     if (const auto found = piece(i)) return found;
   return std::nullopt;
 }

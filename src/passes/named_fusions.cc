@@ -32,9 +32,7 @@ bool adds_a_bias(const Match& m) {  // z = x @ y, plus c
 bool is_named_activation(const Match& m) {
   const OpDef& op = *m.root().op;
   try {
-    std::shared_ptr<void> attrs = op.attr_type->make();
-    if (op.normalise) op.normalise(attrs.get(), op.name, {&m.type(z), 1});
-    if (!(m.root().attrs == Attrs(op.attr_type, std::move(attrs)))) return false;
+    if (!(m.root().attrs == default_attrs(op, m.type(z)))) return false;
     Types operands;
     for (Value v : m.node(z).in) operands.push_back(m.graph().type(v));
     return infer_types(op::fused_matmul_bias_act.def, FusedMatmulAttrs{std::string(op.name)},

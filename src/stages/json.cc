@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rlx/base/bytes.h"
+#include "rlx/ops/region.h"
 #include "rlx/ops/table.h"
 
 namespace rlx {
@@ -350,6 +351,7 @@ LirModule lir_from_json(std::string_view text, Target* target) {
     check_header(j, "rlx.lir");
     const TextStore store = read_constants(j.at("constants"));
     MirModule mir(parse(j.at("mir").get_ref<const std::string&>(), &store));
+    if (target) require_regions(mir.as_graph());
     return target ? plan_lir(mir, *target) : LirModule(std::move(mir));
   });
 }

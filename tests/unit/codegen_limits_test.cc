@@ -11,6 +11,7 @@
 #include "rlx/ops/core.h"
 #include "rlx/ops/evaluate.h"
 #include "rlx/runtime/runtime.h"
+#include "rlx/stages/json.h"
 
 namespace rlx {
 namespace {
@@ -153,9 +154,10 @@ TEST(CodegenLimits, RegionsThatAreNone) {
        "broadcast reads what"},
       {"[2, 3]", "%1 = exp(%0) : [2, 3] f32", "domain=[3, 2]", "[2, 3]",
        "exp of [2, 3] in a region"},
-      {"[2, 3]", "%1 = exp(%0) : [2, 3] f32", "domain=[2, 3], axes=[1]", "[2, 3]", "no such kind"},
+      {"[2, 3]", "%1 = exp(%0) : [2, 3] f32", "domain=[2, 3], axes=[1]", "[2, 3]",
+       "kind elementwise has 1 axes"},
       {"[2, 3]", "%1 = reduce_sum(%0) {axes=[1]} : [2] f32", "domain=[2, 3], kind=row", "[2]",
-       "such a kind"},
+       "kind row has 0 axes"},
       {"[2, 3]", "%1 = reduce_sum(%0) {axes=[0]} : [3] f32", "domain=[2, 3], kind=row, axes=[0]",
        "[3]", "not its last ones"},
       {"[2, 3]", "%1 = reduce_sum(%0) {axes=[1]} : [2] f32", "domain=[], kind=row, axes=[1]", "[2]",
@@ -183,12 +185,44 @@ TEST(CodegenLimits, RegionsThatAreNone) {
         r.input, r.input, r.input, r.input, r.body, two ? 2 : 1, r.attributes, r.result);
     SCOPED_TRACE(text);
     const Graph g = parse(text);
-    expect_error("region-form", r.why, [&] {
-      lower_to(CompileStage::lir, MirModule(g), *backend, {}, CompileStage::fused);
-    });
+    for (const CompileStage from : {CompileStage::optimised, CompileStage::fused})
+      expect_error("region-form", r.why,
+                   [&] { lower_to(CompileStage::lir, MirModule(g), *backend, {}, from); });
     // At an earlier stage a region means its body.
     Session("cpu").compile(g);
   }
+}
+
+// LIR of files holds regions, too.
+TEST(CodegenLimits, RegionsOfLirThatAreNone) {
+  Builder b("g");
+  b.output(op::exp(b, b.input("x", {f32, {2, 3}})));
+  const auto backend = backend_for("cpu");
+  const GraphModule m = lower_to(CompileStage::lir, MirModule(b.finish()), *backend);
+  std::string text = lir_to_json(*m.as_lir());
+  const std::string there = "domain=[2, 3]";
+  ASSERT_NE(text.find(there), std::string::npos);
+  text.replace(text.find(there), there.size(), "domain=[3, 3]");
+  const auto target = backend->make_target({});
+  expect_error("region-form", "exp of [2, 3]", [&] { lir_from_json(text, target.get()); });
+  const GraphModule without = lir_from_json(text, nullptr);
+  expect_error("region-form", "exp of [2, 3]",
+               [&] { lower_to(CompileStage::lir, without, *backend, {}, CompileStage::lir); });
+}
+
+// Passes remove reductions along no axes; who starts behind them may have some.
+TEST(CodegenLimits, ReductionsAlongNoAxes) {
+  Builder b("g");
+  const Value x = b.input("x", {f32, {2, 3}});
+  b.output(op::neg(b, op::reduce_max(b, op::exp(b, x), {Ints{}})));
+  const Graph g = b.finish();
+  const auto backend = backend_for("cpu");
+  const GraphModule fused =
+      lower_to(CompileStage::fused, MirModule(g), *backend, {}, CompileStage::optimised);
+  const GraphModule lir = lower_to(CompileStage::lir, fused, *backend, {}, CompileStage::fused);
+  const Tensor in = ramp({2, 3});
+  CompiledGraph f = Session("cpu").compile(lir);
+  expect_near(f.run({{"x", in}})[0], evaluate(g, {{"x", in}}).outputs[0], 1e-6);
 }
 
 // What is cast once is rounded once, whatever lies between in the machine.

@@ -7,16 +7,22 @@
 #include "rlx/ops/table.h"
 
 namespace rlx {
-namespace {
 
-Attrs default_attrs(const OpDef& op) { return {op.attr_type, op.attr_type->make()}; }
+Attrs default_attrs(const OpDef& op, const Type& operand) {
+  std::shared_ptr<void> attrs = op.attr_type->make();
+  if (op.normalise) op.normalise(attrs.get(), op.name, {&operand, 1});
+  return {op.attr_type, std::move(attrs)};
+}
+
+namespace {
 
 bool keeps_type(const OpDef& op, const Type& type) {
   if (op.arity != 1 || !op.dtypes.has(type.dtype)) return false;
   try {
-    return infer_types(op, default_attrs(op), {&type, 1}) == Types{type};
-  } catch (const Error&) {  // its default attributes do not fit
-    return false;
+    return infer_types(op, default_attrs(op, type), {&type, 1}) == Types{type};
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::user) throw;
+    return false;  // its default attributes do not fit
   }
 }
 
@@ -33,7 +39,7 @@ const OpDef* activation_of(const InferArgs& a, const std::string& name, const Ty
 Expr activate(Expr x, const std::string& name) {
   if (name.empty()) return x;
   const OpDef& op = *op_table().find(name);
-  return x.make(x.builder().emit(op, default_attrs(op), Values{x})[0]);
+  return x.make(x.builder().emit(op, default_attrs(op, x.type()), Values{x})[0]);
 }
 
 void require(const InferArgs& a, bool fits, const std::string& what) {

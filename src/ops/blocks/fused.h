@@ -14,6 +14,9 @@
 
 namespace rlx {
 
+// The attributes of an op of one operand that is known by its name alone, as activations are.
+Attrs default_attrs(const OpDef& op, const Type& operand);
+
 struct FusedMatmulAttrs {
   std::string activation;
   static constexpr auto fields() { return Fields<&FusedMatmulAttrs::activation>(); }
