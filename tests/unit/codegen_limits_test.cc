@@ -107,6 +107,28 @@ TEST(CodegenLimits, JoinsOfPartsOfOneValue) {
   }
 }
 
+// Four of a weight, from a place that sizes say; turned round and joined with another weight they are still not those of
+// all sizes.
+TEST(CodegenLimits, JoinsOfViewsThatSizesPlace) {
+  Builder b("views");
+  const Dim n = Dim::symbol("n");
+  const Value x = b.input("x", {f32, {n}}), w = b.param("w", {f32, {100}}),
+              u = b.param("u", {f32, {4}});
+  const Value four = op::reverse(b, op::slice(b, w, {.start = {n}, .limit = {n + Dim(4)}}), {{0}});
+  const std::vector<Value> parts{four, u};
+  b.output(b.emit(op::concat.def, AxisAttrs{0}, parts)[0]);
+  b.output(op::relu(b, x));
+  CompiledGraph f = Session("cpu").compile(b.finish());
+  Tensor weight(f32, {100});
+  for (int64_t i = 0; i < 100; ++i) weight.set_float(i, static_cast<double>(i));
+  f.set_params({{"w", weight}, {"u", Tensor::full(f32, {4}, -1)}});
+  for (int64_t size : {1, 5, 9, 5}) {
+    const Tensor out = f.run({{"x", ramp({size})}})[0];
+    for (int64_t i = 0; i < 8; ++i)
+      EXPECT_EQ(out.get_float(i), i < 4 ? static_cast<double>(size + 3 - i) : -1) << size;
+  }
+}
+
 // Which of the eight axes is the longest has 2^7 answers: there is no code for all sizes, but for each its own.
 TEST(CodegenLimits, MoreWaysThanThereAreKernelsFor) {
   Builder b("axes");
@@ -161,6 +183,8 @@ TEST(CodegenLimits, RegionsThatAreNone) {
       {"[2, 3]", "%1 = reduce_sum(%0) {axes=[0]} : [3] f32", "domain=[2, 3], kind=row, axes=[0]",
        "[3]", "not its last ones"},
       {"[2, 3]", "%1 = reduce_sum(%0) {axes=[1]} : [2] f32", "domain=[], kind=row, axes=[1]", "[2]",
+       "not its last ones"},
+      {"[2, 3]", "%1 = exp(%0) : [2, 3] f32", "domain=[2, 3], kind=row, axes=[1, 1]", "[2, 3]",
        "not its last ones"},
       {"[2, 3]", "%1 = reduce_sum(%0) {axes=[0]} : [3] f32", "domain=[2, 3], kind=column, axes=[5]",
        "[3]", "none of it"},
