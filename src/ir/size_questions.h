@@ -41,7 +41,7 @@ class SizeQuestions {
   // Gives these answers first, then yes.
   explicit SizeQuestions(std::vector<Asked> script) : asked_(std::move(script)) {}
 
-  // Whether a <= b. Symbols stand for sizes of at least 1: nothing is computed for others.
+  // Whether a <= b. Symbols are taken for sizes of at least 1; what is made by the answer must be right for 0, too.
   bool at_most(const Dim& a, const Dim& b);
   bool less(const Dim& a, const Dim& b) { return at_most(a + Dim(1), b); }
 

@@ -1,6 +1,8 @@
 #include "rlx/train/loss_scale.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 namespace rlx {
 
@@ -59,7 +61,8 @@ void LossScaler::append_updates(Builder& b, Chosen chosen) const {
     update(kGoodSteps, good, none, good_);
     return;
   }
-  const TracedTensor grows = op::ge(good, good.like(static_cast<double>(options_.interval)));
+  const int64_t interval = std::min<int64_t>(options_.interval, INT32_MAX);  // what good_ counts to
+  const TracedTensor grows = op::ge(good, good.like(interval));
   const TracedTensor larger = (scale_ * options_.growth).minimum(options_.most),
                      smaller = (scale_ * options_.backoff).maximum(options_.least);
   update(kLossScale, op::select(grows, larger, scale_), smaller, scale_);
